@@ -138,7 +138,7 @@ def test_open_requests_keep_their_runs(answer, work):
     answer("requests", "add", NAMES[0], "--basis", "access")
     told = answer("runs", "prune", "--older-than", "0h", "--whole", "--yes")
     assert told["deleted"] == []
-    assert all("request 1" in each["kept"] for each in told["found"])
+    assert all("request 1" in each["kept"] for each in told["candidates"])
 
 
 def test_mistakes_are_said(covey, tmp_path):

@@ -141,7 +141,7 @@ def test_no_flip_in_a_proof_is_silent_and_its_page_is_made_anew(play):
     assert page.read_bytes() == whole
     proof.unlink()
     (found,) = examine(played.folder).damaged
-    assert (found.path, found.found) == (proof, "it is gone")
+    assert (found.path, found.problem) == (proof, "it is gone")
 
 
 def test_no_flip_in_a_secret_is_silent(tmp_path, monkeypatch):
@@ -212,7 +212,7 @@ def test_a_damaged_ledger_is_nothing_to_repair_by(play):
     database.close()
     (found,) = examine(played.folder).damaged
     assert found.path == path
-    assert "position 3" in found.found
+    assert "position 3" in found.problem
     with pytest.raises(LedgerError):
         resume(played.folder)
 

@@ -187,19 +187,19 @@ def joined_sets(sets: Sets, owners: Sequence[Hashable | None], least: int) -> Se
     Raises:
         ValueError: there are not so many.
     """
-    found = [(each, _owners(each, owners)) for each in sets]
-    while lacking := [each for each in found if len(each[1]) < least]:
+    parts = [(each, _owners(each, owners)) for each in sets]
+    while lacking := [each for each in parts if len(each[1]) < least]:
         points, own = lacking[0]
-        found.remove(lacking[0])
-        if not found:
+        parts.remove(lacking[0])
+        if not parts:
             raise ValueError(
                 f"expected points of at least {least} owners, found {len(own)}: "
                 "ask for fewer, or wait for more points"
             )
-        gains = [(min(len(o | own), least), -len(p)) for p, o in found]
+        gains = [(min(len(o | own), least), -len(p)) for p, o in parts]
         at = gains.index(max(gains))
-        found[at] = (found[at][0] + points, found[at][1] | own)
-    return _in_order([each for each, _ in found])
+        parts[at] = (parts[at][0] + points, parts[at][1] | own)
+    return _in_order([each for each, _ in parts])
 
 
 def unit_rows(points: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -487,27 +487,27 @@ class SketchedCluster:
 
     def points(self) -> Float[Tensor, "clients numbers"]:
         """Hand the sketches over, a client in each row; none are left."""
-        found = torch.empty(len(self.handles), self.sketch.numbers)
-        for own in reversed(found.split(SKETCHED_ROWS)):
+        rows = torch.empty(len(self.handles), self.sketch.numbers)
+        for own in reversed(rows.split(SKETCHED_ROWS)):
             own.copy_(self.sketches.pop()[: len(own)])
-        return found
+        return rows
 
 
 def sketched_clusters(
     clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
 ) -> dict[int, SketchedCluster]:
     """Return every cluster's sketches, with never more than one update at hand."""
-    found: dict[int, SketchedCluster] = {}
+    sketched: dict[int, SketchedCluster] = {}
     for each in updates:
         j = each.cluster
-        if j not in found:
+        if j not in sketched:
             start = flatten(trained(clusters[j]))
             # who knew it before could send what its sketch hides
             draws = streams.hidden().at("sketch", j).generator()
             sketch = sketcher(len(start), draws)
-            found[j] = SketchedCluster(sketch, sketch(start))
-        found[j].take(each)
-    return found
+            sketched[j] = SketchedCluster(sketch, sketch(start))
+        sketched[j].take(each)
+    return sketched
 
 
 def update_bytes(update: Params) -> int:

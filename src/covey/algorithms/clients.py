@@ -376,8 +376,8 @@ def divergences(state: ServerState) -> Mapping[int, str]:
     stays what it was, and what it shows says nothing of the clients who train it.
     """
     stalled = state.kept(Stalled).clusters
-    found = {
+    reasons = {
         j: has_non_finite_values(model) or (STALLED if j in stalled else "")
         for j, model in enumerate(state.clusters)
     }
-    return {j: reason for j, reason in found.items() if reason}
+    return {j: reason for j, reason in reasons.items() if reason}

@@ -253,8 +253,8 @@ class Remote:
     ) -> Mapping[Handle, Float64[Tensor, " d"]]:
         """Ask clients for the mean of their features."""
         contexts = {client.handle: ClientContext() for client in cohort}
-        found = self.send(self._request("mean", contexts, d, round_index), cohort)
-        return {each.handle: each.mean for each in found if each.mean is not None}
+        responses = self.send(self._request("mean", contexts, d, round_index), cohort)
+        return {each.handle: each.mean for each in responses if each.mean is not None}
 
     def ready(self, known: ClusterSums, cohort: Cohort, d: int, round_index: int) -> "Remote":
         """Ask clients for their sums, all of them at once.
@@ -267,10 +267,10 @@ class Remote:
             for client in cohort
         }
         request = self._request("sum", contexts, d, round_index)
-        found = self.send(request, cohort) if cohort else ()
+        responses = self.send(request, cohort) if cohort else ()
         largest = _largest(known.sums)
         held, facts = dict[Handle, Sums](), list[Event]()
-        for each in found:
+        for each in responses:
             if each.sums is None:
                 continue
             new = each.handle not in known.counted  # others are in the total already
@@ -409,10 +409,10 @@ def loss_counter(send: Send) -> CountAll:
             paths=tuple(streams(target.cluster).path for target in targets),
         )
         members = tuple(m for t in targets for m in t.members if m.handle in of)
-        found: list[list[ClientResponse]] = [[] for _ in targets]
+        responses: list[list[ClientResponse]] = [[] for _ in targets]
         for each in send(request, members) if members else ():
-            found[of[each.handle]].append(each)
-        return [_combined(each) for each in found]
+            responses[of[each.handle]].append(each)
+        return [_combined(each) for each in responses]
 
     return count
 

@@ -99,10 +99,10 @@ def _k_means(
     from sklearn.cluster import KMeans
 
     seed = int(generator.integers(2**31))
-    found = KMeans(k, n_init=10, random_state=seed)  # pyright: ignore[reportArgumentType]
-    labels = found.fit_predict(points)
+    fitted = KMeans(k, n_init=10, random_state=seed)  # pyright: ignore[reportArgumentType]
+    labels = fitted.fit_predict(points)
     total = ((points - points.mean(axis=0)) ** 2).sum()
-    return labels.astype(np.int64), (found.inertia_ or 0.0) / max(float(total), 1e-300)
+    return labels.astype(np.int64), (fitted.inertia_ or 0.0) / max(float(total), 1e-300)
 
 
 def opening_round(

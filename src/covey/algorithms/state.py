@@ -238,10 +238,10 @@ def first_losses(job: TrainingJob, batches: Sequence[Tensor]) -> Float[Tensor, "
         job: what was trained.
         batches: as `on_losses` got them; none where the engine sees none.
     """
-    found = torch.full((len(job.examples),), torch.nan)
+    first = torch.full((len(job.examples),), torch.nan)
     for chosen, losses in zip(job_indices(job), batches, strict=bool(batches)):
-        found[chosen] = torch.where(found[chosen].isnan(), losses.float(), found[chosen])
-    return found
+        first[chosen] = torch.where(first[chosen].isnan(), losses.float(), first[chosen])
+    return first
 
 
 PERSONAL = "personal"

@@ -79,10 +79,10 @@ class Moves:
         """Return who may move, those together whose sums are one; or who of these may."""
         asking = self.desired.keys() if among is None else among
         desired = {handle: self.desired[handle] for handle in asking}
-        found: dict[tuple[int | None, int], set[Handle]] = defaultdict(set)
+        groups_by_target: dict[tuple[int | None, int], set[Handle]] = defaultdict(set)
         for handle in movable(desired, self.parts, self.minimum):
-            found[self.parts.get(handle), desired[handle]].add(handle)
-        return tuple(sorted(map(frozenset, found.values()), key=min))
+            groups_by_target[self.parts.get(handle), desired[handle]].add(handle)
+        return tuple(sorted(map(frozenset, groups_by_target.values()), key=min))
 
 
 def with_waiting_moves(

@@ -47,20 +47,20 @@ class OwnSums(ComponentState):
             compute: those of one client that are not kept.
             nothing: the sums over no clients.
         """
-        found = nothing
+        result = nothing
         for handle, weight in clients:
             if weight:
-                found += self._of(handle, compute).times(weight)
-        return found
+                result += self._of(handle, compute).times(weight)
+        return result
 
     def over(
         self, counted: Mapping[Handle, tuple[int, int]], compute: Callable[[Handle], Sums]
     ) -> "OwnSums":
         """Return the sums of all who are counted at some weight, and of no others."""
-        found = {h: self._of(h, compute) for h, (_, weight) in counted.items() if weight}
+        own = {h: self._of(h, compute) for h, (_, weight) in counted.items() if weight}
         return OwnSums(
-            gram={handle: each.gram for handle, each in found.items()},
-            targets={handle: each.targets for handle, each in found.items()},
+            gram={handle: each.gram for handle, each in own.items()},
+            targets={handle: each.targets for handle, each in own.items()},
         )
 
     def _of(self, handle: Handle, compute: Callable[[Handle], Sums]) -> Sums:
@@ -101,8 +101,8 @@ def masked_sums(
         return numbers_of(sums)
 
     sending = {handle: partial(numbers, own) for handle, own in clients.items()}
-    found = secure_sum(sending, length, minimum).values
-    return nothing + sums_of_numbers(found, shape)
+    numbers_sum = secure_sum(sending, length, minimum).values
+    return nothing + sums_of_numbers(numbers_sum, shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from covey.base.component_names import find, known_names
 @cache
 def described_in(cls: type) -> Mapping[str, str]:
     """Return what docstrings say of attributes by name, those of the classes above too."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         text = inspect.cleandoc(each.__doc__ or "")
         _, _, listed = text.partition("\nAttributes:\n")
@@ -23,8 +23,8 @@ def described_in(cls: type) -> Mapping[str, str]:
         for entry in re.split(r"\n(?=    \w)", f"\n{listed}"):
             name, colon, meaning = entry.strip().partition(": ")
             if colon:
-                found[name] = re.sub(r"\s+", " ", meaning).removesuffix(".")
-    return found
+                meanings[name] = re.sub(r"\s+", " ", meaning).removesuffix(".")
+    return meanings
 
 
 @cache
@@ -62,9 +62,9 @@ def spec_of_kind(kind: str) -> dict[str, Any]:
 @cache
 def settings_of_kind(kind: str) -> Mapping[str, Mapping[str, dict[str, Any]]]:
     """Return the JSON schema of every setting of every built-in component of a kind."""
-    found: dict[str, Mapping[str, dict[str, Any]]] = {}
+    by_name: dict[str, Mapping[str, dict[str, Any]]] = {}
     for name in BUILT_INS[kind]:
         cls = find(kind, name, kind)
         if inspect.isclass(cls) and issubclass(cls, BaseModel):
-            found[name] = cls.model_json_schema().get("properties", {})
-    return found
+            by_name[name] = cls.model_json_schema().get("properties", {})
+    return by_name

@@ -66,11 +66,11 @@ def kept(states: States, kind: type[S]) -> S:
     Raises:
         ConfigError: what is kept under its key is another component's.
     """
-    found = states.get(_key(kind))
-    if found is None:
+    state = states.get(_key(kind))
+    if state is None:
         return kind()
-    _check_alone(found, kind)
-    return found if isinstance(found, kind) else kind.model_validate(found)
+    _check_alone(state, kind)
+    return state if isinstance(state, kind) else kind.model_validate(state)
 
 
 def keep(states: States, state: ComponentState) -> States:
@@ -84,11 +84,11 @@ def keep(states: States, state: ComponentState) -> States:
     return {**states, key: _cut(state, frozenset())}
 
 
-def _check_alone(found: object, kind: type[ComponentState]) -> None:
+def _check_alone(state: object, kind: type[ComponentState]) -> None:
     """Refuse two classes under one key; one that was loaded anew is still the same."""
-    if isinstance(found, kind) or not isinstance(found, ComponentState):
+    if isinstance(state, kind) or not isinstance(state, ComponentState):
         return
-    first, second = _own_name(type(found)), _own_name(kind)
+    first, second = _own_name(type(state)), _own_name(kind)
     if first != second:
         raise ConfigError(
             f"States that a run keeps must each have a key of their own, found "
@@ -158,11 +158,11 @@ def encoded(states: States) -> tuple[dict[str, Any], dict[str, Tensor]]:
         ConfigError: a state holds what no checkpoint can.
     """
     tensors: dict[str, Tensor] = {}
-    found: dict[str, Any] = {}
+    trees: dict[str, Any] = {}
     for key, state in states.items():
         tree = state.model_dump() if isinstance(state, ComponentState) else state
-        found[key] = _plain(tree, key, tensors)
-    return found, tensors
+        trees[key] = _plain(tree, key, tensors)
+    return trees, tensors
 
 
 def _plain(
@@ -206,7 +206,7 @@ def _word(value: object, key: str) -> str:
     )
 
 
-def decoded(found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
+def decoded(trees: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
     """Undo `encoded`, up to the classes: `kept` finds these."""
 
     def whole(value: Any) -> Any:  # noqa: ANN401 - a tree
@@ -223,4 +223,4 @@ def decoded(found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
             return float(tree[NUMBER])
         return {key: whole(each) for key, each in tree.items()}
 
-    return {key: whole(state) for key, state in found.items()}
+    return {key: whole(state) for key, state in trees.items()}

@@ -200,8 +200,8 @@ class Unread(Component):
 
     def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401
         """Refuse what only its code would know."""
-        found = (self.__pydantic_extra__ or {}).get(attribute)
-        if found is not None or attribute.startswith("_"):
+        value = (self.__pydantic_extra__ or {}).get(attribute)
+        if value is not None or attribute.startswith("_"):
             return super().__getattr__(attribute)  # type: ignore[misc]
         return self.refuse()
 
@@ -270,30 +270,30 @@ def made(kind: str, base: type[C], value: Any, *, recorded: bool = False) -> Any
         return type(value).model_validate({**dict(value), **options}) if options else value
     if isinstance(value, partial):
         options, value = {**value.keywords, **options}, value.func
-    found: Any = value
+    component: Any = value
     if isinstance(value, str):
         try:
-            found = find(kind, value, "{key}")
+            component = find(kind, value, "{key}")
         except ForeignCodeError:
             return Unread(recorded_name=value, key=kind, **options)
         except ConfigError as error:
             if recorded and kind == "tracker":
                 return Unread(recorded_name=value, key=kind, **options)
             raise _wrong_name(kind, value, error) from None
-    if inspect.isclass(found) and issubclass(found, base):
-        if lacking := getattr(found, "__abstractmethods__", ()):
+    if inspect.isclass(component) and issubclass(component, base):
+        if lacking := getattr(component, "__abstractmethods__", ()):
             error = ConfigError(f"must have a method {min(lacking)}, found none. Write it.")
             raise _wrong_name(kind, value, error)
-        return found.model_validate(options)
-    if not callable(found) or (inspect.isclass(found) and issubclass(found, Component)):
-        shown = getattr(found, "__name__", repr(found))
+        return component.model_validate(options)
+    if not callable(component) or (inspect.isclass(component) and issubclass(component, Component)):
+        shown = getattr(component, "__name__", repr(component))
         error = ConfigError(
             f"must be a covey.{base.__name__}, its name or a table with its name, found "
             f"{shown}. Derive it from covey.{base.__name__}."
         )
         raise _wrong_name(kind, value, error)
     try:
-        return base.around(found, options)
+        return base.around(component, options)
     except ConfigError as error:
         raise _wrong_name(kind, value, error) from None
 
@@ -368,17 +368,17 @@ def _is_top_level(thing: object) -> bool:
 
 def components_in(section: BaseModel, key: str = "") -> Sequence[tuple[str, Component]]:
     """Return every component in a section of the settings, with its `section.key`."""
-    found: list[tuple[str, Component]] = []
+    components: list[tuple[str, Component]] = []
     for name, value in section:
         path = f"{key}.{name}" if key else name
         if isinstance(value, Component):
-            found.append((path, value))
+            components.append((path, value))
         for each in value if isinstance(value, tuple) else ():
             if isinstance(each, Component):
-                found.append((path, each))
+                components.append((path, each))
         if isinstance(value, SettingsSection):
-            found.extend(components_in(value, path))
-    return found
+            components.extend(components_in(value, path))
+    return components
 
 
 @cache

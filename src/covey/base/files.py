@@ -198,10 +198,10 @@ def check_regular(path: Path) -> int:
     Raises:
         OSError: it is not there, or is a folder, or a pipe or device that may never end.
     """
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path} must be a regular file, and is a folder, pipe or device")
-    return found.st_size
+    return status.st_size
 
 
 def read_text(path: Path, at_most: int = 16 * MEBIBYTE) -> str:

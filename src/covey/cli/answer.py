@@ -176,9 +176,9 @@ class AnsweringCommand(TyperCommand):
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command, and print what it returns or yields."""
-        found = super().invoke(ctx)
+        returned = super().invoke(ctx)
         code = 0
-        for answer in found if isinstance(found, Iterator) else filter(None, [found]):
+        for answer in returned if isinstance(returned, Iterator) else filter(None, [returned]):
             show(answer)
             code = answer.exit_code if isinstance(answer, Answer) else 0
         fail_if(code)

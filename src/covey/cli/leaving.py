@@ -372,17 +372,18 @@ def update(run: Path, client: str, *, data: Path, add: bool = False) -> Iterator
 
 
 @text_of("covey.runtime.verification.Verification")
-def lines_of_verification(found: Verification) -> Iterator[Line]:
+def lines_of_verification(verification: Verification) -> Iterator[Line]:
     """Yield a line per check, then what is anchored, and what is the operator's word."""
-    for check in found.checks:
+    for check in verification.checks:
         mark = {True: "ok", False: "FAILED", None: "open"}[check.ok]
         line = Text(f"{mark:7} {check.name}: {check.detail}")
         line.stylize(BAD if check.ok is False else "", 0, len(mark))
         yield line
-    for each in found.anchored:
+    for each in verification.anchored:
         yield f"anchored: events 1 to {each.events} by the {each.by} of {each.signer}, {each.when}"
-    if found.operator:
-        yield f"the operator's word alone: {'; '.join(OPERATOR.get(e, e) for e in found.operator)}"
+    if verification.operator:
+        words = "; ".join(OPERATOR.get(each, each) for each in verification.operator)
+        yield f"the operator's word alone: {words}"
 
 
 @app.command(rich_help_panel=LEAVING)
@@ -411,8 +412,8 @@ def verify(
     if b'"format": "covey-report"' in text:
         from covey.report.signed import check_report  # what a proof does not need
 
-        found = Verification.of(check_report(proof, ledger, key))
+        verification = Verification.of(check_report(proof, ledger, key))
     else:
-        found = check_proof(proof, ledger, key, mine, receipt, witness)
-    yield found
-    fail_if(not found.valid)
+        verification = check_proof(proof, ledger, key, mine, receipt, witness)
+    yield verification
+    fail_if(not verification.valid)

@@ -51,9 +51,9 @@ class RunAudited(Answer):
         yield tabled(
             ("cluster", "attack", "balanced accuracy", "AUC", "TPR at 1% FPR", "at 0.1%"),
             [
-                (str(each.cluster), name, *(getattr(found.overall, r).cell for r in RATES))
+                (str(each.cluster), name, *(getattr(figures.overall, r).cell for r in RATES))
                 for each in self.audit.clusters
-                for name, found in each.attacks.items()
+                for name, figures in each.attacks.items()
             ],
         )
         for each in self.audit.clusters:
@@ -236,10 +236,10 @@ def audit(
             f"--control belongs to a game, and there is none. Add --game {PARTICIPATION}."
         )
     kinds = {"--attack": attack, "--game": game, "--epsilon": epsilon}
-    if len(found := [name for name, wanted in kinds.items() if wanted]) > 1:
+    if len(chosen := [name for name, wanted in kinds.items() if wanted]) > 1:
         raise ConfigError(
             f"covey audit attacks models, plays a game or tests the noise, found "
-            f"{' and '.join(found)}. Give two commands."
+            f"{' and '.join(chosen)}. Give two commands."
         )
     if epsilon:
         tested = covey.load(run).audit_epsilon()

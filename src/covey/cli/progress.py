@@ -90,10 +90,10 @@ def _accuracy_table(row: RoundRow) -> Table:
     from covey.base.figure import number
     from covey.report.queries import utility_of
 
-    found = utility_of(row)
-    table = Table(found.name, *found.by_group, box=None, pad_edge=False)
-    by_group = [number(value) for value in found.by_group.values()]
-    table.add_row(number(found.overall), *by_group)
+    utility = utility_of(row)
+    table = Table(utility.name, *utility.by_group, box=None, pad_edge=False)
+    by_group = [number(value) for value in utility.by_group.values()]
+    table.add_row(number(utility.overall), *by_group)
     return table
 
 

@@ -232,8 +232,8 @@ def show_all(
     with read_register(_where(register, roots)[0]) as held:
         if number:
             return RequestShown(held.view(number))
-        found = [each for each in held.views() if closed or each.state != "closed"]
-    return RequestsListed(sorted(found, key=lambda e: e.due) if due else found, is_due=due)
+        shown = [each for each in held.views() if closed or each.state != "closed"]
+    return RequestsListed(sorted(shown, key=lambda e: e.due) if due else shown, is_due=due)
 
 
 @commands.command("plan")
@@ -300,8 +300,8 @@ def export(
 
     first, last = _day(since, "since") or date.min, _day(until, "until") or date.today()
     with read_register(_where(register, roots)[0]) as held:
-        found = export_requests(held, first, last)
-    answer = RequestsListed(found)
+        exported = export_requests(held, first, last)
+    answer = RequestsListed(exported)
     if out is not None:
         replace_whole(out, json.dumps(json_of(answer), indent=1).encode("ascii"), mode=0o600)
     return answer

@@ -134,7 +134,7 @@ def _by_name(clients: Mapping[Any, object]) -> Iterator[tuple[ClientName, object
 
 
 def population_of_clients(
-    found: Any,  # noqa: ANN401 - `ClientData`, or what `clients_of` takes
+    source: Any,  # noqa: ANN401 - `ClientData`, or what `clients_of` takes
     request: PopulationRequest,
 ) -> tuple[Population, tuple[str, ...]]:
     """Return the population of clients with their own examples, and its notes.
@@ -145,7 +145,7 @@ def population_of_clients(
     Raises:
         DataError: naming the client, what was found and what to do.
     """
-    data = found if isinstance(found, ClientData) else ClientData(clients=found)
+    data = source if isinstance(source, ClientData) else ClientData(clients=source)
     held = clients_of(data.clients, request.label)
     outputs = [
         request.outputs(part.labels, name)
@@ -193,10 +193,10 @@ def _with_groups(
     """Return the population with the groups and the examples that the source has."""
 
     def examples(what: str, form: object) -> Examples:
-        found = _features(examples_of(what, form, request.label), request)
-        request.outputs(found.labels, what)
-        check_alike({"the clients": population.clients[0].train, what: found})
-        return found
+        features = _features(examples_of(what, form, request.label), request)
+        request.outputs(features.labels, what)
+        check_alike({"the clients": population.clients[0].train, what: features})
+        return features
 
     if data.pool is not None:
         population = replace(population, pool=examples("pool", data.pool))

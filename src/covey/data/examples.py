@@ -323,8 +323,8 @@ class ShiftRange:
         """Return the images, each by an amount that is drawn; `alike`: all by one."""
         amounts = self.draw(1 if alike else len(images), generator)
         own = images.clone()  # which a user's own may change
-        found = self.shift.apply(own, amounts.expand(len(images)), generator)
-        return self.normalise(found) if self.normalise else found
+        moved = self.shift.apply(own, amounts.expand(len(images)), generator)
+        return self.normalise(moved) if self.normalise else moved
 
 
 class Brightness(Shift):

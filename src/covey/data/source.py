@@ -220,11 +220,11 @@ class Publication:
             except OSError as error:
                 raise DataError(f"{path} must be readable: {error}. Check its rights.") from error
             md5 = self.md5(path.name)
-            found = hashlib.md5(content, usedforsecurity=False).hexdigest() if md5 else ""
-            if found != md5:
+            digest = hashlib.md5(content, usedforsecurity=False).hexdigest() if md5 else ""
+            if digest != md5:
                 raise ChecksumError(
                     f"{path} must be {self.source}'s published file with MD5 {md5}, found MD5 "
-                    f"{found}. Delete it and get it again."
+                    f"{digest}. Delete it and get it again."
                 )
             yield content, path
 

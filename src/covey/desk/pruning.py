@@ -71,14 +71,14 @@ def retention(
     )
 
 
-def prune(found: Sequence[Retention]) -> tuple[Retention, ...]:
+def prune(candidates: Sequence[Retention]) -> tuple[Retention, ...]:
     """Delete it, run by run, and return what was deleted; begun deletions are ended.
 
     A run that another process began to write meanwhile, or that holds requests now, is
     left as it is.
     """
     done: list[Retention] = []
-    for each in found:
+    for each in candidates:
         if each.kept or not each.paths or each.folder is None:
             continue
         if not each.folder.is_dir():  # it went with the run around it
@@ -150,7 +150,7 @@ def _whole(
     return Retention(entry.place, folder, "whole", (folder,), size, tuple(lost))
 
 
-def _delete(found: Retention, folder: Path) -> None:
+def _delete(candidate: Retention, folder: Path) -> None:
     """Delete while holding the right to write, once nothing has changed since.
 
     Raises:
@@ -169,10 +169,10 @@ def _delete(found: Retention, folder: Path) -> None:
                 f"{folder} was to be deleted and is needed now: {blocked}. Look again "
                 f"with `covey runs prune`."
             )
-        if found.what == "whole":
+        if candidate.what == "whole":
             _delete_folder(folder)
         else:
-            for path in found.paths:
+            for path in candidate.paths:
                 delete_whole(path)
     finally:
         if lock is not None:

@@ -251,25 +251,25 @@ def _with_ledger(
 
 
 def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
-    found = ledger.overview()
+    overview = ledger.overview()
     kinds = RunStarted.__name__, RunEndedEarly.__name__
     seen = [event_of(each.record()) for each in ledger.look(of_kinds=kinds)]
     began = next(of_kinds(seen, RunStarted), None)
     planned = entry.rounds_planned or (began.rounds if began else None)
     ended = next(of_kinds(seen, RunEndedEarly), None)
     rounds = ended.rounds if ended else planned
-    played = 0 if found.last_round is None else found.last_round + 1
+    played = 0 if overview.last_round is None else overview.last_round + 1
     waiting = [each for each in ledger.requests() if each.is_open]
     entry = replace(
         entry,
         method=entry.method or (began.method if began else ""),
         rounds_planned=planned,
         rounds_played=played if rounds is None else min(played, rounds),
-        last_event=found.last_kind,
-        last_event_at=found.written_at or "",
-        age_seconds=seconds_since(found.written_at or "", reading.at),
-        clients=found.clients,
-        ledger_head=found.head[:12],
+        last_event=overview.last_kind,
+        last_event_at=overview.written_at or "",
+        age_seconds=seconds_since(overview.written_at or "", reading.at),
+        clients=overview.clients,
+        ledger_head=overview.head[:12],
         open_requests=len(waiting) + _queued(entry),
     )
     if entry.state != "waiting":  # a fault that was found before the ledger was read
@@ -371,11 +371,11 @@ def find_runs(
         RunError: a root is not there.
     """
     reading = Reading(at or datetime.now(UTC))
-    found: dict[str, RunEntry] = {}
+    entries: dict[str, RunEntry] = {}
     for root in roots:
         for entry in _below(root, depth, reading):
-            found.setdefault(entry.place, entry)
-    return tuple(found.values())
+            entries.setdefault(entry.place, entry)
+    return tuple(entries.values())
 
 
 def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
@@ -389,15 +389,15 @@ def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
         return entry_of_folder(Path(name), Path(name).resolve().name, reading)
     below = [(root, entry) for root in roots for entry in find_runs([root])]
     there = [entry.place for _, entry in below]
-    found = [(root, entry) for root, entry in below if name in (entry.name, entry.place)]
-    if len(found) != 1:
-        many = f"{len(found)} have it" if found else "none has it"
+    same = [(root, entry) for root, entry in below if name in (entry.name, entry.place)]
+    if len(same) != 1:
+        many = f"{len(same)} have it" if same else "none has it"
         raise RunError(
             f"A run is named by its folder, or as `covey runs list` names it, found "
             f"{name!r}, and {many}. There are: {', '.join(there[:8]) or 'none'}. Give "
             f"the folder."
         )
-    root, entry = found[0]
+    root, entry = same[0]
     if entry.folder is None:
         return entry_of_ledger(str(root), reading)
     return entry_of_folder(entry.folder, entry.name, reading)

@@ -280,10 +280,10 @@ def least_epsilon(
             return float(ndtri(tpr) - ndtri(fpr))
         return math.log((tpr - delta) / fpr) if tpr > delta else -math.inf
 
-    found, draws = max(0.0, _least(with_canary, without, bound)), len(with_canary)
+    least, draws = max(0.0, _least(with_canary, without, bound)), len(with_canary)
     if is_gaussian:
-        return RefutedEpsilon(gaussian_epsilon(found, delta), found, draws)
-    return RefutedEpsilon(found, None, draws)
+        return RefutedEpsilon(gaussian_epsilon(least, delta), least, draws)
+    return RefutedEpsilon(least, None, draws)
 
 
 def least_success(with_canary: Draws, without: Draws) -> float:

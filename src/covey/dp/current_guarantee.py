@@ -79,13 +79,13 @@ def head_bounds(facts: Iterable[Event]) -> Mapping[Handle, HeadsHeld]:
         if isinstance(fact, HeadPerturbed):
             for handle in fact.weights:
                 releases.setdefault(handle, []).append(fact)
-    found: dict[Handle, HeadsHeld] = {}
+    bounds: dict[Handle, HeadsHeld] = {}
     for handle, own in sorted(releases.items()):
         inside = [each for each in own if each.weights[handle] > 0]
         weight = max((each.weights[handle] for each in inside), default=0.0)
         bound = weakest_noise(inside).success(weight, len(inside)) if inside else 0.5
-        found[handle] = HeadsHeld(len(inside), weight, bound)
-    return found
+        bounds[handle] = HeadsHeld(len(inside), weight, bound)
+    return bounds
 
 
 def weakest_noise(heads: Sequence[HeadPerturbed]) -> "HeadNoise":

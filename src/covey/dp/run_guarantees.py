@@ -380,8 +380,8 @@ class NoisePlan:
 def forecast(plan: NoisePlan, noise_multiplier: float) -> Guarantee:
     """Return what a run with these settings guarantees, if its secret stays one."""
     facts = _facts(plan, noise_multiplier) * plan.rounds
-    (found,) = guarantees(facts, plan.delta, secret=True)
-    return replace(found, holds_if=(*found.holds_if, Term.AS_PLANNED))
+    (guarantee,) = guarantees(facts, plan.delta, secret=True)
+    return replace(guarantee, holds_if=(*guarantee.holds_if, Term.AS_PLANNED))
 
 
 def multiplier(plan: NoisePlan, epsilon: float) -> float:
@@ -414,13 +414,13 @@ def adversary_views(plan: NoisePlan, noise_multiplier: float) -> Mapping[str, fl
     Every representative or only the mean of all, and knowing or not who spoke for a set.
     """
     together = aggregate_multiplier(noise_multiplier, (plan.set_size,) * plan.sets)
-    found: dict[str, Mechanism] = {
+    views: dict[str, Mechanism] = {
         "each representative, and who it is": gaussian(noise_multiplier),
         "their mean, and who they are": gaussian(together),
         "each representative": representative(noise_multiplier, plan.set_size),
         "their mean": representative(together, plan.set_size),
     }
-    costs = {name: epsilon_bound([each] * plan.rounds, plan.delta) for name, each in found.items()}
+    costs = {name: epsilon_bound([each] * plan.rounds, plan.delta) for name, each in views.items()}
     return {name: cost.epsilon if cost else None for name, cost in costs.items()}
 
 

@@ -57,13 +57,13 @@ def refuse_dropout(module: nn.Module, who: str, remedy: str, *, fused_alone: boo
     """
     others = [] if fused_alone else dropout_layers(module)
     for layer in (*others, *fused_dropout_layers(module)):
-        found = str(layer)
+        shown = str(layer)
         if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):  # it may have layers of its own
-            found = f"{type(layer).__name__} with dropout {layer.dropout:g}"
+            shown = f"{type(layer).__name__} with dropout {layer.dropout:g}"
         model = "whose dropout is in layers of its own" if fused_alone else "without dropout"
         raise ModelError(
             f"{who} needs a model {model}, because masks drawn inside vmap cannot be "
-            f"reproduced, but the model has {found}. {remedy}"
+            f"reproduced, but the model has {shown}. {remedy}"
         )
 
 
@@ -190,15 +190,15 @@ class MaskShape:
 
 def mask_shapes(forward: Callable[[], object]) -> list[MaskShape]:
     """Return the masks that a forward pass takes, in order; nothing is drawn for it."""
-    found: list[MaskShape] = []
+    shapes: list[MaskShape] = []
 
     def listed(inputs: Tensor, shape: tuple[int, ...], kept: float) -> Tensor:
-        found.append(MaskShape(shape, kept))
+        shapes.append(MaskShape(shape, kept))
         return inputs.new_ones(shape)
 
     with MaskedDropout(listed):
         forward()
-    return found
+    return shapes
 
 
 def drawn_masks(

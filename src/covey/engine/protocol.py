@@ -207,9 +207,9 @@ class ScoredOnce(EngineOver):
         keys = [(id(job.params), id(job.examples)) for job in jobs]
         new = {k: job for k, job in zip(keys, jobs, strict=True) if k not in self._scored}
         scored = self._engine.score(list(new.values()))
-        for (key, job), found in zip(new.items(), scored, strict=True):
+        for (key, job), scores in zip(new.items(), scored, strict=True):
             # the job beside it keeps both ids taken
-            self._scored[key] = job, found._replace(log_probs=None)
+            self._scored[key] = job, scores._replace(log_probs=None)
         return [self._scored[key][1] for key in keys]
 
 

@@ -269,18 +269,18 @@ def _has_started(ray: Any, node: Node) -> bool:  # noqa: ANN401 - a module
         ConfigError: the node has another covey or none.
     """
     try:
-        found = tuple(ray.get(node.host.versions.remote(), timeout=START_SECONDS))
+        versions_there = tuple(ray.get(node.host.versions.remote(), timeout=START_SECONDS))
     except ray.exceptions.GetTimeoutError:
         log.warning("Ray: node %s starts no process", node.name[:8])
         return False
     except ray.exceptions.RayError as error:
         if node.name not in _processors(ray):
             return False
-        found = str(error)
-    if found != versions():
+        versions_there = str(error)
+    if versions_there != versions():
         raise ConfigError(
             f"Every node of a Ray cluster must have covey and torch in the versions of "
-            f"this machine, {versions()}, found on {node.name}: {found}. Install them "
+            f"this machine, {versions()}, found on {node.name}: {versions_there}. Install them "
             f"there, or start the node in an environment that has them."
         )
     return True
@@ -367,7 +367,7 @@ class _Dispatch(Generic[Job]):
         sent, ray = self.on_the_way[0], library()
         while True:
             try:
-                found = ray.get(sent.ref)
+                results = ray.get(sent.ref)
             except ray.exceptions.RayError as error:
                 cause = getattr(error, "cause", None)
                 if isinstance(cause, Exception) and not isinstance(cause, ray.exceptions.RayError):
@@ -375,7 +375,7 @@ class _Dispatch(Generic[Job]):
                 self._send_again(sent.node, error)
             else:
                 self.on_the_way.popleft()
-                return zip(sent.bundle, found, strict=True)
+                return zip(sent.bundle, results, strict=True)
 
     def _send_again(self, lost: Node | None, reason: Exception) -> None:
         """Send all that a lost node had to do to others.

@@ -270,14 +270,14 @@ class Loss(Component):
         shapes = f"outputs of shape {tuple(outputs.shape)} and labels of {tuple(labels.shape)}"
         subject = f"On {shapes} the loss {self._name}"
         with blamed(ConfigError, subject, "Correct it, or choose another train.loss."):
-            found: Any = self.losses(outputs, labels)
-        shape = found.shape if isinstance(found, Tensor) else type(found).__name__
+            values: Any = self.losses(outputs, labels)
+        shape = values.shape if isinstance(values, Tensor) else type(values).__name__
         if shape != labels.shape[:1]:
             raise ConfigError(
                 f"The loss {self._name} must return one number per example, so shape "
                 f"{tuple(labels.shape[:1])}, found {shape}. Take no mean over the batch."
             )
-        return found
+        return values
 
     @property
     def _name(self) -> str:

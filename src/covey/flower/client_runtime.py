@@ -88,11 +88,11 @@ class ClientRuntime:
         Raises:
             ConfigError: they are others.
         """
-        found = model_hash([self.held]) if self.held else ""
-        if found != request.frozen:
+        digest = model_hash([self.held]) if self.held else ""
+        if digest != request.frozen:
             raise ConfigError(
                 f"The model's parameters that do not train must be the server's, with hash "
-                f"{request.frozen[:12] or 'none'}, found {found[:12] or 'none'}. Give the "
+                f"{request.frozen[:12] or 'none'}, found {digest[:12] or 'none'}. Give the "
                 f"model, the settings' seed and any weights that it reads the server's version."
             )
         return self
@@ -130,11 +130,11 @@ class ClientRuntime:
         Raises:
             ConfigError: they are others.
         """
-        found = "none" if self.records is None else self.records.fingerprint
-        if self.records is None or found != request.features:
+        fingerprint = "none" if self.records is None else self.records.fingerprint
+        if self.records is None or fingerprint != request.features:
             raise ConfigError(
                 f"The features of every client must be the server's, with fingerprint "
-                f"{request.features[:12]}, found {found[:12]}. Give model, seed and any "
+                f"{request.features[:12]}, found {fingerprint[:12]}. Give model, seed and any "
                 f"code and weights of your own the server's version."
             )
         return self.records
@@ -148,13 +148,13 @@ class ClientRuntime:
         records = self.features(request)
         if request.task == "mean":
             return {"mean": records.mean(self.client.train)}
-        found = self.sums(request)
-        if context.digest not in ("", found.digest()):
+        sums = self.sums(request)
+        if context.digest not in ("", sums.digest()):
             raise DataError(
                 "The sums that this client sent before are to be taken off, and must be "
                 "sent again, found others. Put back the examples that it had, or leave."
             )
-        return {"gram": found.gram, "targets": found.targets}
+        return {"gram": sums.gram, "targets": sums.targets}
 
     def sums(self, request: ClientRequest) -> Sums:
         """Return the sums over the client's records, each of weight 1."""

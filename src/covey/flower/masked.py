@@ -378,19 +378,19 @@ def own_numbers(
 
 def _records_digest(client: Client) -> str:
     """Return what names a client's records, whatever their order, file and holdout."""
-    found = sorted(
+    digests = sorted(
         hashlib.sha256(inputs.tobytes() + labels.tobytes()).digest()
         for each in (client.train, client.holdout)
         for inputs, labels in zip(each.inputs.numpy(), each.labels.numpy(), strict=True)
     )
-    return hashlib.sha256(b"".join(found)).hexdigest()
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _current(memory: SumMemory, session: str) -> ClientRound:
     """Return the round that this client is in; one that is over is no more."""
     if not memory.round:
         raise RefusedError(Reason.LATE, SERVER)
-    found = ClientRound.from_bytes(memory.round.encode())
-    if found.terms.session.hex() != session:
+    current = ClientRound.from_bytes(memory.round.encode())
+    if current.terms.session.hex() != session:
         raise RefusedError(Reason.WRONG_SESSION, SERVER)
-    return found
+    return current

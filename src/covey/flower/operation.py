@@ -218,11 +218,11 @@ def _programs(*, is_node: bool) -> str:
 
 def _unchanged(script: Path, content: bytes) -> str:
     """Look whether a script is as this covey writes it: of others nothing is known."""
-    found = read_bounded(script) if script.is_file() else None
-    if found != content:
+    content_now = read_bounded(script) if script.is_file() else None
+    if content_now != content:
         raise RunError(
             f"expected it as covey {version('covey')} writes it, found "
-            f"{'none' if found is None else 'it changed'}: it is not known what it sends to "
+            f"{'none' if content_now is None else 'it changed'}: it is not known what it sends to "
             f"others, who can reach what it starts, and what stays on the disk. Write the folder "
             f"again with `covey deploy init`; options are words behind the script's name."
         )
@@ -265,9 +265,9 @@ def _permissions(folder: Path) -> str:
     private = [folder, *(path for pattern in patterns for path in folder.glob(pattern))]
     modes = {str(path): path.stat().st_mode & 0o777 for path in private}
     if open_ones := {path: m for path, m in modes.items() if permissions_of_others(m)}:
-        found = ", ".join(f"{path} with mode {mode:04o}" for path, mode in open_ones.items())
+        modes = ", ".join(f"{path} with mode {mode:04o}" for path, mode in open_ones.items())
         raise RunError(
-            f"expected what is private for its owner alone, found {found}. Run chmod go= "
+            f"expected what is private for its owner alone, found {modes}. Run chmod go= "
             f"{' '.join(open_ones)}; if others may have read it, make a new one."
         )
     return f"{len(private)} private files and folders are private"
@@ -665,10 +665,10 @@ class _Processes:
                 raise self._failed("server", f"found nothing in {_TRIAL_SECONDS:.0f} s: {wanted}")
             time.sleep(_POLL_SECONDS)
 
-    def _failed(self, name: str, found: str) -> RunError:
+    def _failed(self, name: str, reason: str) -> RunError:
         said = read_bounded(self._log(name)).decode(errors="replace").strip().splitlines()[-3:]
         return RunError(
-            f"Expected a trial of a federation to go through, {found}: {' / '.join(said)}. Look "
+            f"Expected a trial of a federation to go through, {reason}: {' / '.join(said)}. Look "
             f"into {self._logs}, and at `covey deploy check {self._logs.parent / 'fed'}`."
         )
 

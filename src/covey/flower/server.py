@@ -391,29 +391,29 @@ class FlowerServer:
             make_message(each.question, node, timeout, carried) for node, each in pending.items()
         )
         replies = self._exchanged(messages, timeout)
-        found: dict[Handle, tuple[Reply, ClientResponse]] = {}
+        received: dict[Handle, tuple[Reply, ClientResponse]] = {}
         while replies:  # each is let go once it is read: it is as large as the model
             node, message = replies.pop(0)
             handle = pending[node].handle
             try:
-                if handle in found:
+                if handle in received:
                     raise InvalidMessageError("it has answered already")  # noqa: TRY301
                 reply, answer = reply_of(message.content, pending[node])
                 self._check_answer(node, pending[node], answer)
-                found[handle] = reply, answer
+                received[handle] = reply, answer
             except InvalidMessageError as error:
                 self._refuse(handle, str(error))
-        answers = [answer for _, answer in found.values()]
+        answers = [answer for _, answer in received.values()]
         compared = answers if self._policy.compares_norms else ()
         lengths = _updates(compared) or lengths_of(compared)
         task = next((each.question.request.task for each in pending.values()), "")
         for handle in self._norms.outsized(task, lengths):
-            what = "features are" if found[handle][1].sums else "update is"
+            what = "features are" if received[handle][1].sums else "update is"
             reason = f"its {what} far larger than the others'"
-            del found[handle]
+            del received[handle]
             self._refuse(handle, reason)
-        self._record_reports({h: reply for h, (reply, _) in found.items()})
-        accepted = [answer for _, answer in found.values()]
+        self._record_reports({h: reply for h, (reply, _) in received.items()})
+        accepted = [answer for _, answer in received.values()]
         return accepted if self._policy.equal_weights else self._weighed(accepted)
 
     def _refuse(self, handle: Handle, reason: str) -> None:
@@ -468,17 +468,17 @@ class FlowerServer:
         waiting = {each for each in self._grid.push_messages(out.pop()) if each}
         replies = self._answers(waiting, timeout)
         to = {each.message_id: each.dst_node_id for each in sent}
-        found = [
+        exchanged = [
             (to[reply.metadata.reply_to_message_id], reply)
             for reply in replies
             if reply.metadata.reply_to_message_id in to
         ]
         genuine = [
             (node, reply)
-            for node, reply in found
+            for node, reply in exchanged
             if reply.has_content() and reply.metadata.src_node_id == node
         ]
-        came = {node for node, _ in found}
+        came = {node for node, _ in exchanged}
         for node in came:
             self._attendance.answered(node)
         for node in sorted({to[each] for each in waiting} - came):

@@ -181,9 +181,9 @@ class SqliteFile:
         Raises:
             LedgerError: one is damaged.
         """
-        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-        if found != "ok":
-            raise LedgerError(f"The file {self} is damaged: {found}. {self.remedy}")
+        result = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if result != "ok":
+            raise LedgerError(f"The file {self} is damaged: {result}. {self.remedy}")
 
     def scrub(self) -> None:
         """Rewrite the file, so that no page holds what was erased.

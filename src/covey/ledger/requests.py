@@ -331,13 +331,13 @@ def _bind(connection: Connection, column: Column[Any], to: Mapping[Handle, str])
 
 
 def _ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
-    for what, found, known in (
+    for what, value, known in (
         ("want", new.wanted, get_args(Wanted)),
         ("rest its request on", new.basis, BASES),
     ):
-        if found not in known:
+        if value not in known:
             raise LedgerError(
-                f"A client can {what} {', '.join(known)}, but it is {found!r}. "
+                f"A client can {what} {', '.join(known)}, but it is {value!r}. "
                 f"Ask with one of those."
             )
     earlier = _read_requests(connection)
@@ -352,8 +352,8 @@ def _ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
 
 
 def _read_requests(connection: Connection) -> list[Request]:
-    found = connection.execute(select(requests).order_by(requests.c.number))
-    return [_request(row) for row in found]
+    rows_read = connection.execute(select(requests).order_by(requests.c.number))
+    return [_request(row) for row in rows_read]
 
 
 def _advance(
@@ -363,9 +363,9 @@ def _advance(
     known = requests.c.id == request_id
     state = connection.scalar(select(requests.c.state).where(known))
     if state != before:
-        found = "there is none" if state is None else f"it is {state}"
+        actual = "there is none" if state is None else f"it is {state}"
         raise LedgerError(
-            f"The request {request_id} must be {before} for this step, but {found}. "
+            f"The request {request_id} must be {before} for this step, but {actual}. "
             f"Look at the requests again and take each step once."
         )
     connection.execute(update(requests).where(known).values(**changes))

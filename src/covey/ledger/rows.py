@@ -46,10 +46,10 @@ def add(
     if strays or not records:
         where = "between two rounds" if round_index is None else f"of round {round_index}"
         other = "no round" if None in strays else f"round {strays[0]}" if strays else ""
-        found = f"one of {other}" if other else "none"
+        actual = f"one of {other}" if other else "none"
         raise LedgerError(
             f"What is recorded {where} must be at least one event, and all of them from there, "
-            f"but there is {found}. Record what happened, each round by itself."
+            f"but there is {actual}. Record what happened, each round by itself."
         )
     for one in records:
         rewound_to(one)  # refuses a rewind that no reader could follow
@@ -123,19 +123,19 @@ def last_round(connection: Connection) -> int | None:
     rewinds = read_rewinds(connection)
     at, before = max(rewinds, default=(0, None))
     since = events.c.position > at, events.c.round_index.is_not(None)
-    found, by = newest(connection, *since), (events.c.round_index, events.c.position)
-    while found is None and before is not None:
+    latest_event, by = newest(connection, *since), (events.c.round_index, events.c.position)
+    while latest_event is None and before is not None:
         latest = newest(connection, events.c.round_index < before, by=by)
         before = latest.round_index if latest else None
-        found = latest if latest and counts(rewinds, latest.position, before) else None
-    return found.round_index if found else None
+        latest_event = latest if latest and counts(rewinds, latest.position, before) else None
+    return latest_event.round_index if latest_event else None
 
 
 def read_rewinds(connection: Connection) -> list[tuple[int, int]]:
     """Return the position of each rewind, and the round that it rewinds to."""
     between = events.c.round_index.is_(None), events.c.kind == REWIND
-    found = ((one.position, rewound_to(one.record())) for one in links(connection, *between))
-    return [(position, first) for position, first in found if first is not None]
+    rewinds = ((one.position, rewound_to(one.record())) for one in links(connection, *between))
+    return [(position, first) for position, first in rewinds if first is not None]
 
 
 def _compressed(text: str) -> bytes:

@@ -246,8 +246,8 @@ class Ledger(ClientTables):
             sets = sorted({each.position for each in places if each.set_index is not None})
             some = [sets[i : i + AT_ONCE] for i in range(0, len(sets), AT_ONCE)]
             wanted = [EVENTS.kind.in_(of_kinds), *(EVENTS.position.in_(each) for each in some)]
-            found = [rows.links(connection, where) for where in wanted]
-            links = [*chain.from_iterable(found)]
+            pieces = [rows.links(connection, where) for where in wanted]
+            links = [*chain.from_iterable(pieces)]
         links = [one for one in links if counts(rewinds, one.position, one.round_index)]
         return places, sorted(links, key=lambda one: one.position)
 

@@ -340,8 +340,8 @@ def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
             return np.concatenate([side.ravel() for side in sides])
 
         sending = {each.handle: partial(own, each) for each in target.members}
-        found = secure_sum(sending, 2 * nothing.size, min_cohort).values
-        inside, outside = found.reshape(2, *SHAPE)
+        counts = secure_sum(sending, 2 * nothing.size, min_cohort).values
+        inside, outside = counts.reshape(2, *SHAPE)
         return inside, outside
 
     return count
@@ -362,12 +362,12 @@ class ClientEstimator(RiskEstimator):
         """Return what the members find, weighted by their examples."""
         rows = self.judge((target.params,), target.members, context, streams)
         known = [each for row in rows.values() for each in row if each is not None]
-        found = stratified(known)
-        if found is None:
+        combined = stratified(known)
+        if combined is None:
             return RiskEstimate.unknown(
                 f"no member has {MIN_RECORDS} examples and {MIN_RECORDS} held-out ones"
             )
-        return replace(found, rests_on=f"{len(known)} members, each by itself")
+        return replace(combined, rests_on=f"{len(known)} members, each by itself")
 
     def judge(
         self,
@@ -392,7 +392,7 @@ class ClientEstimator(RiskEstimator):
             for model in models
         ]
         losses = iter(each.losses.double().numpy() for each in context.engine.score(jobs))
-        found: dict[Handle, list[RiskEstimate | None]] = {
+        estimates: dict[Handle, list[RiskEstimate | None]] = {
             client.handle: [None] * len(models) for client in cohort
         }
         for client in able:
@@ -401,8 +401,8 @@ class ClientEstimator(RiskEstimator):
                 if all(np.isfinite(side).all() for side in both):
                     sides = scores_of(both[0]), scores_of(both[1])
                     generator = streams.at("own risk", client.name).at(j).generator()
-                    found[client.handle][j] = cross_fitted(*sides, generator)
-        return found
+                    estimates[client.handle][j] = cross_fitted(*sides, generator)
+        return estimates
 
 
 class NoEstimator(RiskEstimator):

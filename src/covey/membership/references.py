@@ -184,12 +184,12 @@ def loss_drop(
 def _quantiles(
     losses: Float[ndarray, "records looks"], quantiles: Sequence[float]
 ) -> Float[ndarray, "quantiles records"]:
-    found = np.full((len(quantiles), len(losses)), np.nan)
+    result = np.full((len(quantiles), len(losses)), np.nan)
     seen = np.isfinite(losses).any(axis=1)
     if seen.any():
         finite = np.where(np.isfinite(losses[seen]), losses[seen], np.nan)
-        found[:, seen] = np.nanquantile(finite, quantiles, axis=1)
-    return found
+        result[:, seen] = np.nanquantile(finite, quantiles, axis=1)
+    return result
 
 
 def top_share(scores: Float[ndarray, " records"], share: float) -> Bool[ndarray, " records"]:

@@ -286,13 +286,13 @@ def true_risk(
         if min(len(inside), len(outside)) >= MIN_RECORDS:
             generator = streams.at("folds", str(group)).generator()
             strata.append(cross_fitted(inside, outside, generator))
-    found = stratified(strata)
-    if found is None:
+    estimate = stratified(strata)
+    if estimate is None:
         return RiskEstimate.unknown(FEW, LOSS)
-    is_coin = found.risk - 0.5 < 2 * found.standard_error
+    is_coin = estimate.risk - 0.5 < 2 * estimate.standard_error
     verdict = "no membership signal (within 2 SE of 0.5)" if is_coin else APART
-    sides = f"{found.members} members against {found.non_members} matched non-members"
-    return replace(found, source=LOSS, rests_on=f"{sides}: {verdict}")
+    sides = f"{estimate.members} members against {estimate.non_members} matched non-members"
+    return replace(estimate, source=LOSS, rests_on=f"{sides}: {verdict}")
 
 
 def blind_risk(

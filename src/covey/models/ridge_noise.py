@@ -218,8 +218,8 @@ def _least(delta_of: Callable[[float], float], delta: float) -> float:
         if most > LARGEST:
             return math.inf
         most *= 2
-    found = root_scalar(lambda e: delta_of(e) - delta, bracket=(0.0, most), xtol=ROUNDED_UP)
-    step, epsilon = ROUNDED_UP, float(found.root) + ROUNDED_UP
+    solution = root_scalar(lambda e: delta_of(e) - delta, bracket=(0.0, most), xtol=ROUNDED_UP)
+    step, epsilon = ROUNDED_UP, float(solution.root) + ROUNDED_UP
     while delta_of(epsilon) > delta:  # by what tails of chi-squared are rounded
         step *= 2
         epsilon += step
@@ -263,7 +263,7 @@ class Hidden:
         sigma, k = self.noise.clip * self.noise.multiplier, self.noise.classes - 1
         z, first, second = _points(k)
         rest = np.sqrt(np.maximum(self.lengths**2 - self.kernels**2, 0))
-        found = np.empty(len(self.weights))
+        chances = np.empty(len(self.weights))
         for i, (w, r, kernel, length) in enumerate(
             zip(self.weights, self.residuals, self.kernels, rest, strict=True)
         ):
@@ -275,8 +275,8 @@ class Hidden:
             ratio = along + values[0] * first + values[1] * second
             ratio += k * math.log1p(w * kernel)
             tv = np.maximum(0, -np.expm1(np.minimum(ratio, 0))).mean()
-            found[i] = 0.5 + 0.5 * tv
-        return found
+            chances[i] = 0.5 + 0.5 * tv
+        return chances
 
 
 @cache

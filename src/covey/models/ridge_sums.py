@@ -148,9 +148,9 @@ class Sums:
 
     def digest(self) -> str:
         """Return the SHA-256 of all numbers."""
-        found = hashlib.sha256(self.gram.numpy().data)
-        found.update(self.targets.contiguous().numpy().tobytes())
-        return found.hexdigest()
+        hashed = hashlib.sha256(self.gram.numpy().data)
+        hashed.update(self.targets.contiguous().numpy().tobytes())
+        return hashed.hexdigest()
 
     def matrices(
         self, others: "Sums | None" = None, share: float = 0.0
@@ -429,8 +429,8 @@ def _fault_of_classes(sums: Sums) -> str:
     return ""
 
 
-def _beyond(found: Int64[Tensor, "..."], most: int) -> bool:
-    low, high = found.aminmax()
+def _beyond(numbers: Int64[Tensor, "..."], most: int) -> bool:
+    low, high = numbers.aminmax()
     return int(low) < -most or int(high) > most
 
 

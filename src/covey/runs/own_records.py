@@ -237,10 +237,10 @@ def _listed(
 ) -> ExposedRecords:
     trace = loss_trace(memory)
     if trace is None or len(trace) < MIN_ROUNDS:
-        found = "none" if trace is None else f"{len(trace)} rounds"
+        actual = "none" if trace is None else f"{len(trace)} rounds"
         raise RunError(
             f"Losses of {client}'s records over at least {MIN_ROUNDS} rounds are needed, "
-            f"found {found}. Play a run with train.keep_losses = true."
+            f"found {actual}. Play a run with train.keep_losses = true."
         )
     losses, final = trace.T.double().numpy(), final_losses(memory)
     to_model = final is not None and len(final) == len(losses)

@@ -91,12 +91,12 @@ def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
     named = {"model": config.model, "clients": config.data}
     if FederationMetadata.of(folder) is not None:  # its clients bring their data themselves
         del named["clients"]
-    found = [
+    missing = [
         what
         for what, component in named.items()
         if not isinstance(component, Unread) and component.is_passed and passed[what] is None
     ]
-    return (*found, *_missing_parts(folder))
+    return (*missing, *_missing_parts(folder))
 
 
 def _missing_parts(folder: RunFolder) -> tuple[str, ...]:
@@ -124,10 +124,10 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
     for key, part in _own(folder.config()):
         again, options = passed.get(key), part.own_settings()
         if again is None or again.own_settings() != options:
-            found = "no part" if again is None else f"{again.name} {again.own_settings()}"
+            actual = "no part" if again is None else f"{again.name} {again.own_settings()}"
             raise RunError(
                 f"{key} must be the part that began the run in {folder.path}, {part.name} "
-                f"{options}, found {found}. Pass the settings with which it was started."
+                f"{options}, found {actual}. Pass the settings with which it was started."
             )
         pass_again(part.name, again.name)
 
@@ -191,8 +191,8 @@ def _is_importable(module: str) -> bool:
         return False
     path = list(sys.modules[parent].__path__) if parent else None
     specs = (finder.find_spec(module, path) for finder in sys.meta_path)
-    found, before = next((spec for spec in specs if spec is not None), None), loaded.__spec__
-    return found is not None and before is not None and found.origin == before.origin
+    spec_now, before = next((spec for spec in specs if spec is not None), None), loaded.__spec__
+    return spec_now is not None and before is not None and spec_now.origin == before.origin
 
 
 Who = ClientName | Returning

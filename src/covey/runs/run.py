@@ -241,8 +241,8 @@ class Run:
         Raises:
             RunError: a client is not known to the run, or they cannot all leave.
         """
-        found = client_plans(self._folder, listed(names), *wanted_answer(answer, basis))
-        return found[0] if isinstance(names, str | Returning) else found
+        plans = client_plans(self._folder, listed(names), *wanted_answer(answer, basis))
+        return plans[0] if isinstance(names, str | Returning) else plans
 
     def explain(self, name: ClientName) -> Explanation:
         """Return what is held on a client, before anything is erased.
@@ -488,11 +488,11 @@ class Run:
             CoveyError: something does not fit.
         """
         with self._finished("audit(...)", "An audit") as session:
-            found = audit_run(session, attacks, references, observe)
-        record_attacks(self._folder, self.history, found)
+            audited = audit_run(session, attacks, references, observe)
+        record_attacks(self._folder, self.history, audited)
         self._seen = None
-        write_audit(found, self.folder)
-        return found
+        write_audit(audited, self.folder)
+        return audited
 
     def audit_epsilon(self, draws: int = 10_000) -> "CanaryAudit":
         """Put the run's noise to the test: is one release's epsilon really delivered?

@@ -213,14 +213,14 @@ def _attack_weights(
         name: attack(pool if name == WEIGHTS else [candidates.examples])
         for name, attack in attacks.items()
     }
-    found = {name: each for name, each in scores.items() if each is not None}
-    if not found:
+    by_attack = {name: each for name, each in scores.items() if each is not None}
+    if not by_attack:
         raise ConfigError(
             f"The attack weights needs a model whose last layer is linear, and one "
             f"class per example, found model.name = {run.config.model.name!r}. Leave "
             f"it out."
         )
-    return {name: each[: len(candidates.examples)] for name, each in found.items()}
+    return {name: each[: len(candidates.examples)] for name, each in by_attack.items()}
 
 
 def named_attack(attack: str | Scorer) -> tuple[str, Scorer]:

@@ -101,14 +101,14 @@ def _choosing(session: Session, state: ServerState, change: Change) -> Change:
     run, client = session.run, change.client
     there = change.among(run.population.clients)
     alone = run.with_clients(there).clients((client,), state.round_index)
-    found = run.algorithm.choose(state, alone, run.streams.at("join", client.name))
-    (chosen,) = (each for each in found.events if isinstance(each, events.ClientsAssigned))
+    choice = run.algorithm.choose(state, alone, run.streams.at("join", client.name))
+    (chosen,) = (each for each in choice.events if isinstance(each, events.ClientsAssigned))
     if client.handle not in chosen.clusters:
         raise RunError(
             "A new client chooses among models that somebody has, but no client has chosen any yet "
             f"in {session.folder.path}. Play on first: covey resume {session.folder.path}"
         )
-    noisy = tuple(each for each in found.events if isinstance(each, events.ChoicesPerturbed))
+    noisy = tuple(each for each in choice.events if isinstance(each, events.ChoicesPerturbed))
     return replace(change, cluster=chosen.clusters[client.handle], choice=noisy)
 
 
@@ -311,8 +311,8 @@ def _record(session: Session, state: ServerState, change: Change) -> None:
 
 
 def _sums(record: LedgerRecord, cluster: int) -> str | None:
-    found = latest_sums(record.events)
-    return None if found is None else found.sums[cluster]
+    latest = latest_sums(record.events)
+    return None if latest is None else latest.sums[cluster]
 
 
 def _superseded(session: Session) -> tuple[str, ...]:

@@ -154,7 +154,7 @@ def _sums(answer: Answer, t: int) -> Iterator[str]:
 
 def _lacking(facts: Iterator[events.Event]) -> set[Handle]:
     """Return those who stay and gave no sums when these were made anew."""
-    found: set[Handle] = set()
+    lacking: set[Handle] = set()
     for event in facts:
         match event:
             case (
@@ -162,12 +162,12 @@ def _lacking(facts: Iterator[events.Event]) -> set[Handle]:
                 | events.SumGivenUp(clients=some)
                 | events.MovesWaited(clients=some)
             ):
-                found |= {*some}
+                lacking |= {*some}
             case events.AnswerRefused(handle=str(one)):
-                found.add(one)
+                lacking.add(one)
             case _:
                 pass
-    return found
+    return lacking
 
 
 def _chosen(counted: Events, t: int) -> dict[Handle, int]:
@@ -181,23 +181,23 @@ def _chosen(counted: Events, t: int) -> dict[Handle, int]:
 
 def _counted(current: Events) -> dict[Handle, int]:
     """Return in which cluster's sums each client is."""
-    found: dict[Handle, int] = {}
+    counted: dict[Handle, int] = {}
     stopped: set[Handle] = set()
     for _, event in current:
         match event:
             case events.ClientsAssigned(clusters, by) if by != "final":
-                found |= clusters
+                counted |= clusters
             case events.RecordsChanged(handle=handle, cluster=j):
-                found[handle] = j
+                counted[handle] = j
             case events.ClientLeft(handle=handle, answer="stop"):
                 stopped.add(handle)  # whose records stay in the sums until the next round
             case events.HeadsSolved():
-                found = {handle: j for handle, j in found.items() if handle not in stopped}
+                counted = {handle: j for handle, j in counted.items() if handle not in stopped}
             case events.ClientLeft(handle=handle):
-                found.pop(handle, None)
+                counted.pop(handle, None)
             case _:
                 pass
-    return found
+    return counted
 
 
 def _request(answer: Answer) -> Iterator[str]:

@@ -212,8 +212,8 @@ def audited_head(noise: HeadNoise, cases: tuple[Draws, Draws], delta: float) -> 
     accounted = noise.epsilon(delta, 1.0)
     shown = least_success(*cases)
     refuted = noise.epsilon(delta, noise.least_weight(shown))
-    found = RefutedEpsilon(refuted, None, len(cases[0]))
-    return CanaryAudit("record", delta, accounted, found, found.epsilon <= accounted)
+    refutation = RefutedEpsilon(refuted, None, len(cases[0]))
+    return CanaryAudit("record", delta, accounted, refutation, refutation.epsilon <= accounted)
 
 
 def gradient_draws(
@@ -267,6 +267,6 @@ def _audited(
 ) -> CanaryAudit:
     """Hold the draws to the account of the same facts."""
     (guarantee, *_) = guarantees(facts, delta, secret=True)
-    found = least_epsilon(*cases, delta, is_gaussian=mechanism != "sound")
+    refutation = least_epsilon(*cases, delta, is_gaussian=mechanism != "sound")
     accounted = guarantee.epsilon if guarantee.epsilon is not None else math.inf
-    return CanaryAudit(mechanism, delta, accounted, found, found.epsilon <= accounted)
+    return CanaryAudit(mechanism, delta, accounted, refutation, refutation.epsilon <= accounted)

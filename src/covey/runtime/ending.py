@@ -134,7 +134,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     )
     args = (ScoredOnce(run.engine), ModelsInUse.of(final), run.population)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
-    found, answers = (
+    accuracies_known, answers = (
         accuracies(*args) or reported_accuracies(reports.events),
         labelled_predictions(*args),
     )
@@ -142,10 +142,12 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     gaps = fairness(answers, streams.at("fairness").generator()) if answers and comparable else ()
     errors = squared_errors(*args)
     metrics = measured_metrics(run.engine, *args[1:], run.config.metrics)
-    exposed = _exposed(run, final, history, found, errors, audits)
+    exposed = _exposed(run, final, history, accuracies_known, errors, audits)
     new = (each for each in diverged.values() if each not in last.events)
     measured = (_voided(each, diverged) for each in last.events)
-    overall = round_measured(found, final.assignment, run.population, run.num_clusters, errors)
+    overall = round_measured(
+        accuracies_known, final.assignment, run.population, run.num_clusters, errors
+    )
     finished = events.RunFinished(
         model_hash=model_hash(final.clusters),
         accuracy=overall.accuracy,
@@ -191,9 +193,9 @@ def _diverged(
     facts = (
         events.ModelDiverged(j, final.round_index, reason(j)) for j in range(len(final.clusters))
     )
-    found = {each.cluster: each for each in facts if each.reason}
+    reasons = {each.cluster: each for each in facts if each.reason}
     recorded = (each for each in last.events if isinstance(each, events.ModelDiverged))
-    return found | {each.cluster: each for each in recorded}
+    return reasons | {each.cluster: each for each in recorded}
 
 
 def _accepted(history: History) -> set[Handle]:
@@ -236,7 +238,7 @@ def _exposed(
     run: BuiltRun,
     final: ServerState,
     history: History,
-    found: Accuracies,
+    accuracies: Accuracies,
     errors: Mapping[Handle, float],
     audits: Sequence[events.ClusterAudited],
 ) -> tuple[events.ClientExposed, ...]:
@@ -250,7 +252,7 @@ def _exposed(
         risks = (*ever, *traces, audits[j].truth.figure)
         unknown = (risk for risk in risks if risk.value is None)
         exposure = next(unknown, None) or max(risks, key=float)
-        return events.ClientExposed(handle, j, found.get(handle), exposure, errors.get(handle))
+        return events.ClientExposed(handle, j, accuracies.get(handle), exposure, errors.get(handle))
 
     return tuple(
         exposed(client.handle)

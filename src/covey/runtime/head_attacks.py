@@ -117,12 +117,12 @@ def _by_weights(
             for client in members:
                 yield ModelAttacked(j, _exact(BOUND, 1.0), now, client.handle)
     attack = weights_attacks(run, params, weight)[name]
-    found = attack([*inside, *matching])
-    if found is None:
+    success = attack([*inside, *matching])
+    if success is None:
         return
-    estimate = cross_fitted(found[:size], found[size:], streams.generator())
+    estimate = cross_fitted(success[:size], success[size:], streams.generator())
     ends = np.cumsum([len(each) for each in inside])[:-1]
-    estimate = with_extremes(estimate, np.split(found[:size], ends), found[size:])
+    estimate = with_extremes(estimate, np.split(success[:size], ends), success[size:])
     yield ModelAttacked(j, replace(estimate, source=name), now)
 
 
@@ -194,9 +194,9 @@ def _by_ratio(
     rows = [records.rows(client.train, weight) for client, weight in members]
     hidden = noise.hidden(sums, rows)
     for (client, _), each in zip(members, hidden, strict=True):
-        found = each.successes()
-        every.append(found)
-        worst = float(found.max(initial=0.5))
+        chances = each.successes()
+        every.append(chances)
+        worst = float(chances.max(initial=0.5))
         yield ModelAttacked(j, _exact(RATIO, worst), now, client.handle)
     together = np.concatenate(every)
     error = float(together.std() / np.sqrt(max(1, len(together))))

@@ -61,10 +61,10 @@ def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str
     Raises:
         RunError: naming what changed.
     """
-    began, found = history.started, input_hashes(run)
+    began, hashes = history.started, input_hashes(run)
     if began is None:
-        return found
-    others = {name for name, digest in found.items() if digest not in ledger.files.of(name)}
+        return hashes
+    others = {name for name, digest in hashes.items() if digest not in ledger.files.of(name)}
     if history.left and history.left[-1].data_hash is None:
         known = began.risk_thresholds
         accepted = {c.handle: c.preference.risk_threshold for c in run.population.clients}
@@ -79,7 +79,7 @@ def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str
             f"{what} must be what began the run in {ledger.location}, but it was changed since. "
             f"Put it back, or start a new run."
         )
-    return found
+    return hashes
 
 
 def input_hashes(run: BuiltRun) -> Mapping[str, str]:
@@ -232,11 +232,11 @@ def _current(ledger: Ledger, events: RoundEvents) -> Iterator[tuple[Handle, str]
 
 def _changes(events: RoundEvents) -> Mapping[Handle, Sequence[RecordsChanged]]:
     """Return every change of each client's records, in order."""
-    found: dict[Handle, list[RecordsChanged]] = {}
+    changes: dict[Handle, list[RecordsChanged]] = {}
     for _, event in events:
         if isinstance(event, RecordsChanged):
-            found.setdefault(event.handle, []).append(event)
-    return found
+            changes.setdefault(event.handle, []).append(event)
+    return changes
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
@@ -245,9 +245,10 @@ def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
             f"{path} must hold a client's records as covey wrote them, but {problem}. "
             f"Restore it from a copy."
         )
-    found = safetensors.torch.load(read_bounded(path, check_regular(path)))
+    tensors = safetensors.torch.load(read_bounded(path, check_regular(path)))
     train, holdout = (
-        Examples(found[f"{part}.inputs"], found[f"{part}.labels"]) for part in ("train", "holdout")
+        Examples(tensors[f"{part}.inputs"], tensors[f"{part}.labels"])
+        for part in ("train", "holdout")
     )
     return train, holdout
 

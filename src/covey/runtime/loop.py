@@ -248,9 +248,9 @@ def _round(
         played = played._replace(state=refused)
     queue_requests(session, reports.leaving)
     args = (ScoredOnce(run.engine), ModelsInUse.of(played.state), tested)
-    found = accuracies(*args) or reported_accuracies(reports.events)
+    by_client = accuracies(*args) or reported_accuracies(reports.events)
     measured = round_measured(
-        found, played.state.assignment, tested, run.num_clusters, squared_errors(*args)
+        by_client, played.state.assignment, tested, run.num_clusters, squared_errors(*args)
     )
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *reports.events, *played.events)
@@ -278,8 +278,8 @@ def _began(run: BuiltRun, t: int) -> tuple[Event, ...]:
 
 def _diverged(played: RoundResult) -> tuple[Event, ...]:
     t = played.state.round_index - 1
-    found = divergences(played.state).items()
-    return tuple(ModelDiverged(j, t, reason) for j, reason in found)
+    reasons = divergences(played.state).items()
+    return tuple(ModelDiverged(j, t, reason) for j, reason in reasons)
 
 
 def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
@@ -365,8 +365,8 @@ def _store_round(
         hashes = session.ledger.files
         write_updates(session.folder.updates, done - 1, played.stored, hashes)
     changed = replay is not None and replay.changed and done == replay.until
-    found = best_round(history.rounds, config.checkpoints.best)
-    best = found and found.round
+    best_row = best_round(history.rounds, config.checkpoints.best)
+    best = best_row and best_row.round
     due = changed or done == config.rounds or done % config.checkpoints.every == 0
     if due or best == done - 1:
         _save(session, played.state)

@@ -74,7 +74,7 @@ def wanted_answers_of(
         RunError: a client is not known to the run.
     """
     handles = {name: handle for handle, name in ledger.names().items()}
-    found: dict[ClientName, WantedAnswer] = {}  # who is named twice asks once
+    by_client: dict[ClientName, WantedAnswer] = {}  # who is named twice asks once
     for each in clients:
         back = isinstance(each, Returning)
         name = each.client if back else each
@@ -82,8 +82,8 @@ def wanted_answers_of(
         if handle is None:
             more = "; who left comes back with --salt and the salt of the last answer, unless that "
             raise unknown_client(folder, name, f"{more}was a retraining")
-        found[name] = WantedAnswer(handle, wanted, basis, name)
-    return [*found.values()]
+        by_client[name] = WantedAnswer(handle, wanted, basis, name)
+    return [*by_client.values()]
 
 
 def _unsealed_handle(ledger: Ledger, returning: Returning) -> Handle | None:

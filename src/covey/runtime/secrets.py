@@ -262,7 +262,7 @@ def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
     Raises:
         RunError: a file cannot be opened with this key.
     """
-    found: list[Handover] = []
+    handovers: list[Handover] = []
     for path in sorted(folder.unacknowledged.glob("*.sealed")):
         try:
             sealed, beside = read_bounded(path), path.stem.encode()
@@ -273,8 +273,8 @@ def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
                 f"does not: the key was replaced, or the file is damaged. Put the old key "
                 f"back (its file ends in .retired), or delete the file."
             ) from error
-        found.append(Handover(**json.loads(content)))
-    return tuple(found)
+        handovers.append(Handover(**json.loads(content)))
+    return tuple(handovers)
 
 
 def acknowledge(folder: RunFolder, request: str) -> None:

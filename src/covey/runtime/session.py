@@ -246,22 +246,22 @@ def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
     """Refuse to continue a run with other settings."""
     check_settings(run.config, history, folder)
     recorded = _sources(history.components)
-    for what, found in _sources(next(iter(run.components_used), None)).items():
-        if recorded.get(what, found) != found:
+    for what, source in _sources(next(iter(run.components_used), None)).items():
+        if recorded.get(what, source) != source:
             raise RunError(
                 f"The {what} must be the one that began the run in {folder.path}, with "
-                f"hash {recorded[what][:12]}, found {found[:12]}. Put it back, or start a "
+                f"hash {recorded[what][:12]}, found {source[:12]}. Put it back, or start a "
                 f"new run."
             )
 
 
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:
     """Return the hash of each component's source, and of the tensors of fixed ones."""
-    found = {} if used is None else used.components
+    components = {} if used is None else used.components
     kinds = (("source", "source"), ("tensors", "content of the tensors"))
     return {
         f"{what} of {setting}": str(each[kind])
-        for setting, each in found.items()
+        for setting, each in components.items()
         for kind, what in kinds
         if kind in each
     }

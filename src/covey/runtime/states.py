@@ -158,8 +158,8 @@ def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
     if not metadata or "covey" not in metadata:
         raise ValueError("covey did not write it")
     header = json.loads(metadata["covey"])
-    if (found := header.get("format")) != FORMAT:
-        raise ValueError(another_format("it", repr(found), FORMAT))
+    if (written_format := header.get("format")) != FORMAT:
+        raise ValueError(another_format("it", repr(written_format), FORMAT))
     round_index, state = header["round"], header["state"]
     if not isinstance(round_index, int) or not isinstance(state, dict):
         raise TypeError("its round must be a number and its state a table")
@@ -211,11 +211,11 @@ def load_state(path: Path) -> tuple[ServerState, str]:
     """
     checkpoint = load_checkpoint(path)
     try:
-        found = unprefixed(checkpoint.tensors, "cluster")
+        models = unprefixed(checkpoint.tensors, "cluster")
         names = checkpoint.state["parameters"]  # in the order in which they were written
         state = ServerState(
             round_index=checkpoint.round_index + 1,
-            clusters=tuple({name: model[name] for name in names} for model in found),
+            clusters=tuple({name: model[name] for name in names} for model in models),
             assignment=checkpoint.state["assignment"],
             states=decoded(checkpoint.state["states"], checkpoint.tensors),
         )
@@ -348,10 +348,10 @@ def frozen_problem(folder: RunFolder, digest: str) -> str:
     """Say why a run's frozen parameters are not those with this hash; "": they are."""
     try:
         check_regular(folder.frozen)
-        found = load_file(folder.frozen)
+        tensors = load_file(folder.frozen)
     except TORN as error:
         return f"it cannot be read ({error})"
-    return "" if model_hash([found]) == digest else "its tensors are others"
+    return "" if model_hash([tensors]) == digest else "its tensors are others"
 
 
 def whole_models(folder: RunFolder, ledger: Ledger, models: Iterable[Params]) -> tuple[Params, ...]:
@@ -400,11 +400,11 @@ def read_updates(folder: Path, round_index: int, hashes: FileHashes) -> Mapping[
             f"but {problem}. Restore the file from a copy, or ask for the answer "
             f"'retrain', which needs none; `covey ledger doctor` says what else is damaged."
         )
-    found: dict[Handle, dict[str, Tensor]] = {}
+    updates: dict[Handle, dict[str, Tensor]] = {}
     for key, value in load_checkpoint(checkpoint_path(folder, round_index)).tensors.items():
         handle, _, name = key.partition("/")
-        found.setdefault(handle, {})[name] = value
-    return found
+        updates.setdefault(handle, {})[name] = value
+    return updates
 
 
 def updates_problem(folder: Path, round_index: int, hashes: FileHashes) -> str:

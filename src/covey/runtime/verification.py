@@ -132,13 +132,13 @@ def verify(
     if receipt is not None or witness is not None:
         from covey.runtime.anchors import check_receipt, check_witness
 
-        found: list[tuple[Check, Anchor | None]] = []
+        compared: list[tuple[Check, Anchor | None]] = []
         if receipt is not None:
-            found.append(check_receipt(Path(receipt), document, trusted, seen.hashes))
+            compared.append(check_receipt(Path(receipt), document, trusted, seen.hashes))
         if witness is not None:
             shown, public = map(Path, witness)
-            found.append(check_witness(shown, public, document, seen.hashes))
-        for check, anchor in found:
+            compared.append(check_witness(shown, public, document, seen.hashes))
+        for check, anchor in compared:
             problem = anchor and _misdated(anchor, document, seen.requested)
             checks.append(Check.failed(check.name, problem) if problem else check)
             anchors += [anchor] if anchor and not problem else []
@@ -224,14 +224,14 @@ def _compared(
     unknown = unknown_facts(answer, config)
     problems = [*contradictions(answer, record.facts, names, times, config, proof)]
     try:
-        found = facts(answer, record, config, proof, unknown)
+        expected = facts(answer, record, config, proof, unknown)
     except RunError as error:
         problems.append(f"subtracted: {error}")
     else:
         problems += [
             f"{name}: the ledger gives {brief(value)}, the proof says {brief(other)}"
             for name in (each.name for each in fields(Facts))
-            if (value := getattr(found, name)) != (other := getattr(proof, name))
+            if (value := getattr(expected, name)) != (other := getattr(proof, name))
         ]
     try:
         kept = anchors_of(place, proof.request, record.hashes[:at])

@@ -63,16 +63,16 @@ def secret_from(shares: Mapping[int, bytes]) -> bytes | None:
         shares: by point; t of them, or more.
     """
     values = {x: int.from_bytes(share, "big") for x, share in shares.items()}
-    found = 0
+    secret = 0
     for x, value in values.items():
         above, below = 1, 1
         for other in values:
             if other != x:
                 above = above * other % PRIME
                 below = below * (other - x) % PRIME
-        found += value * above * pow(below, -1, PRIME)
-    found %= PRIME
-    return found.to_bytes(32, "big") if found < 2**256 else None
+        secret += value * above * pow(below, -1, PRIME)
+    secret %= PRIME
+    return secret.to_bytes(32, "big") if secret < 2**256 else None
 
 
 def _value(highest_first: list[int], x: int) -> int:
@@ -300,12 +300,12 @@ class Message:
     @classmethod
     def _read(cls: type[M], text: bytes, terms: Terms, sender: str) -> M:
         try:
-            found = _reader(cls)(text)
+            message = _reader(cls)(text)
         except ValidationError:
             raise RefusedError(Reason.MALFORMED, sender) from None
-        if found.session != terms.session:
+        if message.session != terms.session:
             raise RefusedError(Reason.WRONG_SESSION, sender)
-        return found
+        return message
 
 
 @dataclass(frozen=True, slots=True)

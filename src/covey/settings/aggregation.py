@@ -197,7 +197,7 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
     Fixed features and frozen parameters in the model are reported always, with what their
     numbers hash to.
     """
-    found = {
+    components = {
         f"model.{path}": {
             "name": part.name,
             "options": part.options,
@@ -208,7 +208,7 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
         if isinstance(part, FrozenFeatures)
     }
     if held := held_hash(module, config.model.personal):
-        found[FROZEN] = {"name": FROZEN, "options": {}, "source": "", "tensors": held}
+        components[FROZEN] = {"name": FROZEN, "options": {}, "source": "", "tensors": held}
     usual = dict(components_in(Sections()))
     for key, component in components_in(config):
         nested = {name for name, value in component if isinstance(value, Component)}
@@ -218,13 +218,13 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
             if name not in nested and not f"{key}.{name}".startswith(CHANGES_NOTHING)
         }
         setting = key if "." in key else f"{key}.name"
-        if setting in found or key in ("metrics", "tracking"):  # they change no model
+        if setting in components or key in ("metrics", "tracking"):  # they change no model
             continue
         if own or (component.is_own and component != usual.get(key)):
             maker = component.function if isinstance(component, OwnFunction) else type(component)
             source = source_hash(maker) if component.is_own else ""
-            found[setting] = {"name": component.name, "options": own, "source": source}
-    return (ComponentsUsed(found, mixes_clusters(config)),) if found else ()
+            components[setting] = {"name": component.name, "options": own, "source": source}
+    return (ComponentsUsed(components, mixes_clusters(config)),) if components else ()
 
 
 def summed_up(config: Config) -> frozenset[SummedUp]:

@@ -136,10 +136,10 @@ class RunAlgorithm:
     ) -> RoundResult:
         """Play after the risk is measured."""
         with self.randomness.watched():
-            found = RoundResult(state, ())
+            result = RoundResult(state, ())
             if self.risk is not None:
-                found = self.risk.measured(state, clients.cohort, streams, last=last)
-            return play(found.state, clients, streams).preceded_by(found.events)
+                result = self.risk.measured(state, clients.cohort, streams, last=last)
+            return play(result.state, clients, streams).preceded_by(result.events)
 
 
 def algorithm_of(components: Components) -> RunAlgorithm:
@@ -231,14 +231,14 @@ def selection_config(config: Config, classes: int) -> SelectionConfig:
 
 def _cost(config: Config, inputs: SelectionInputs) -> Tensor:
     """Return what clients compare, of which noise hides the least."""
-    found = config.method.choice.cost(inputs)
-    if found is None:
+    cost = config.method.choice.cost(inputs)
+    if cost is None:
         raise ConfigError(
             f"privacy.selection_noise is for choices by the lowest cost, found "
             f"method.selection = {config.method.choice.name!r}. Choose a selection that reports "
             f"its cost, or set selection_noise = 0."
         )
-    return found
+    return cost
 
 
 def _chance_loss(config: Config, outputs: int) -> float:
@@ -277,32 +277,32 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what stays unseen."""
     algorithm = config.method
-    found = [algorithm.note, SUMS_ALONE if config.privacy.secure_sums else algorithm.seen]
+    sentences = [algorithm.note, SUMS_ALONE if config.privacy.secure_sums else algorithm.seen]
     hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
     if algorithm.sends_sums and not hidden:
-        found.append(HEADS_WITHOUT_NOISE)
-    found.append(describe_masks(config))
+        sentences.append(HEADS_WITHOUT_NOISE)
+    sentences.append(describe_masks(config))
     if config.model.task == "regression":
-        found.append(
+        sentences.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
         )
     elif config.model.task == "tokens":
-        found.append(
+        sentences.append(
             "Loss and accuracy are means over each example's own unmasked tokens, then over "
             "examples. Gaps between groups are unknown: classes are those of tokens."
         )
     if config.model.personal:
-        found.append(
+        sentences.append(
             "Accuracy is with the entries that each client keeps to itself (model.personal); "
             "risk is of the shared ones, with the entries that were drawn."
         )
-    found.append(config.risk.note)
+    sentences.append(config.risk.note)
     if anonymity_of(config) and config.secrets.source == "seeded":
-        found.append(
+        sentences.append(
             "Everything hidden can be recomputed from the seed: no deniability against "
             "anyone who holds it."
         )
-    return tuple(filter(None, found))
+    return tuple(filter(None, sentences))
 
 
 def own_parts(config: Config) -> tuple[str, ...]:

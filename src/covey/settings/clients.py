@@ -239,10 +239,10 @@ def with_organisations(config: Config, population: Population, *, complete: bool
             f"and {path} says nothing of {unknown[0]!r}. Add it there, or leave it out "
             f"(population.exclude)."
         )
-    if (found := len({known[name] for name in names})) < least:
+    if (count := len({known[name] for name in names})) < least:
         raise ConfigError(
             f"aggregation.min_organisations must be at most as many organisations as there are, "
-            f"{found} in {path}, found {least}. Lower it."
+            f"{count} in {path}, found {least}. Lower it."
         )
     return population
 

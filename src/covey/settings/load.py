@@ -125,13 +125,13 @@ def idle_settings(config: Config) -> tuple[Idle, ...]:
     if config.is_unread:
         return ()
     changed = flat(config.model_dump(mode="json", exclude_defaults=True))
-    found: dict[str, Idle] = {}
+    idle: dict[str, Idle] = {}
     for keys, holds, why in reasons(config) if changed else ():
         of = tuple(f"{key}." for key in keys)
         for key, value in changed.items():
             if holds and f"{key}.".startswith(of):
-                found.setdefault(key, Idle(key, value, why))
-    return tuple(found[key] for key in changed if key in found)
+                idle.setdefault(key, Idle(key, value, why))
+    return tuple(idle[key] for key in changed if key in idle)
 
 
 CHANGES_NOTHING = (
@@ -150,11 +150,11 @@ def that_matter(config: Config) -> dict[str, Any]:
 
     Only those that are not the defaults.
     """
-    found = flat(config.model_dump(mode="json", exclude_defaults=True))
+    settings = flat(config.model_dump(mode="json", exclude_defaults=True))
     usual = {f"{name}.name": v.name for name, v in Sections() if isinstance(v, Component)}
     return {
         key: value
-        for key, value in found.items()
+        for key, value in settings.items()
         if not key.startswith(CHANGES_NOTHING) and (key, value) not in usual.items()
     }
 
@@ -164,14 +164,14 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     `train.optimizer` is the name, and `train.optimizer.momentum` a setting of it.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
             for inner, each in flat(cast("Mapping[str, Any]", value)).items():
-                found[f"{key}.{inner}"] = each
+                result[f"{key}.{inner}"] = each
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 def config_of(settings: object) -> Config:
@@ -312,20 +312,20 @@ def replace_setting(settings: dict[str, Any], path: Sequence[str], value: object
 
 def take_strange(settings: dict[str, Any], keys: Sequence[str]) -> dict[str, str]:
     """Take out of these settings those that the components there do not have; say why."""
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for key in keys:
         path = key.split(".")
         for depth in range(2, len(path) + 1):
             missing = holder_missing(path[:depth], settings)
             if missing and ":" not in missing[1]:  # what a user's own has is not known here
-                found[key] = f"it is a setting of {missing[0]}, found {missing[1]!r}"
+                problems[key] = f"it is a setting of {missing[0]}, found {missing[1]!r}"
                 inner: Any = settings
                 for part in path[: depth - 1]:
                     inner = inner.get(part) if isinstance(inner, dict) else None
                 if isinstance(inner, dict):
                     inner.pop(path[depth - 1], None)
                 break
-    return found
+    return problems
 
 
 def _names_first(pair: str) -> tuple[bool, int]:

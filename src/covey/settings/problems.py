@@ -63,7 +63,7 @@ def problems_of(
     What must hold between settings is checked for those that are fine one by one: a
     disagreement with one that is not is no news.
     """
-    found: list[Problem] = []
+    problems: list[Problem] = []
     wrong: set[str] = set()
     settings = written
     for _ in range(2):  # what else is wrong with a component shows once its name is right
@@ -74,15 +74,15 @@ def problems_of(
             by_path: dict[Path, list[Error]] = {}  # a choice between types makes several of each
             for each in error.errors():
                 by_path.setdefault(_path(each), []).append(cast("Error", each))
-            found.extend(_problem(path, errors, written) for path, errors in by_path.items())
+            problems.extend(_problem(path, errors, written) for path, errors in by_path.items())
             wrong |= {".".join(map(str, path[:2])) for path in by_path}
             settings = _without(settings, list(by_path))
     else:
-        return tuple(found)
+        return tuple(problems)
     for refusal in disagreements(sections):
         if not wrong.intersection(refusal.keys):
-            found.append(Problem(refusal.message, refusal.keys[0]))
-    return tuple(found)
+            problems.append(Problem(refusal.message, refusal.keys[0]))
+    return tuple(problems)
 
 
 def _without(written: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _value_meant(value: object, spec: Spec) -> tuple[str | None, str]:
 def _unknown(path: Path, value: object, written: Mapping[str, Any]) -> Problem:
     """Return what is wrong with a name that no setting has, or no setting of a component."""
     key, section = ".".join(map(str, path)), [str(part) for part in path[:-1]]
-    found = "" if isinstance(value, Mapping) else f", found {_shown(value)}"
+    shown = "" if isinstance(value, Mapping) else f", found {_shown(value)}"
     if holder := holder_missing([*section, str(path[-1])], written):
         needed, named = holder
         message = (
@@ -172,7 +172,7 @@ def _unknown(path: Path, value: object, written: Mapping[str, Any]) -> Problem:
     known = sorted(table_of(spec_of(path[:-1]) or {}).get("properties", ()))
     meant = _name_meant(path, known)
     there = f"Did you mean {meant}?" if meant else f"Known there: {', '.join(known)}."
-    message = f"Unknown setting {key!r}{found}. {there} Correct the name."
+    message = f"Unknown setting {key!r}{shown}. {there} Correct the name."
     return Problem(message, key, _sayable(value), "the name of a setting", meant)
 
 
@@ -198,8 +198,8 @@ def _named_at(section: Sequence[str], written: Mapping[str, Any]) -> str:
     inner: Any = written
     for part in section:
         inner = inner.get(part, {}) if isinstance(inner, Mapping) else {}
-    found = inner.get("name", "") if isinstance(inner, Mapping) else inner
-    return found if isinstance(found, str) else getattr(found, "name", "")
+    name = inner.get("name", "") if isinstance(inner, Mapping) else inner
+    return name if isinstance(name, str) else getattr(name, "name", "")
 
 
 def _name_meant(path: Path, known: Sequence[str]) -> str | None:

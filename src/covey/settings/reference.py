@@ -141,10 +141,10 @@ def known_settings(section: Sequence[str], name: str) -> frozenset[str] | None:
     if not kind:
         return None
     try:
-        found = find(kind, name, kind)
+        component = find(kind, name, kind)
     except ConfigError:
         return None
-    return frozenset(found.model_fields) if _is_section(found) else shared_settings(kind)
+    return frozenset(component.model_fields) if _is_section(component) else shared_settings(kind)
 
 
 def spec_of(path: Sequence[str | int]) -> Spec | None:

@@ -63,10 +63,10 @@ Conflicts = Iterator[Refusal | Clash]
 
 def _key_and_value(config: Sections, key: str) -> str:
     """Return a setting as messages have it: `section.key = value`."""
-    found: object = config
+    value: object = config
     for part in key.split("."):
-        found = getattr(found, part)
-    return f"{key} = {getattr(found, 'name', found)!r}"
+        value = getattr(value, part)
+    return f"{key} = {getattr(value, 'name', value)!r}"
 
 
 def _population(config: Sections) -> Conflicts:
@@ -118,13 +118,13 @@ def of_data(config: Sections, source: DataSource | None = None) -> Conflicts:
 def _drawn_data(config: Sections) -> Conflicts:
     """Numbers that are drawn have no images, no classes, and no set to deal out."""
     population, shifts = config.population, not config.population.shift.changes_nothing
-    for key, found in (
+    for key, holds in (
         ("population.images", population.images != "disjoint"),
         ("population.partition", population.partition.needs_data_set),
         ("audit.non_members", config.audit.non_members != "matched"),
     ):
         needs = "one data set out of which clients' examples are dealt"
-        yield Clash(found, key, needs, "data.name", "Leave it at its default.")
+        yield Clash(holds, key, needs, "data.name", "Leave it at its default.")
     remedy = "Set population.shift = 'none'."
     yield Clash(shifts, "population.shift", "images", "data.name", remedy)
     remedy = "Set model.task = 'regression'."
@@ -376,7 +376,7 @@ def _leaving(config: Sections) -> Conflicts:
     method, train, optimizer = config.method, config.train, config.aggregation.server_optimizer
     if config.leaving.store_updates > 0:
         key, remedy = "leaving.store_updates", "Set leaving.store_updates = 0."
-        for other, found in (
+        for other, holds in (
             ("method.name", not method.calibrates or method.personal is not None),
             ("aggregation.server_optimizer", not isinstance(optimizer, NoServerOptimizer)),
             ("train.objective", (method.objective or train.objective).remembers),
@@ -386,7 +386,7 @@ def _leaving(config: Sections) -> Conflicts:
             ("privacy.secure_sums", config.privacy.secure_sums),
         ):
             needs = "clients' updates to be kept and calibrated"
-            yield Clash(found, key, needs, other, remedy)
+            yield Clash(holds, key, needs, other, remedy)
     if config.leaving.request_probability > 0:
         key = "leaving.request_probability"
         remedy = "Set it to 0: clients ask for themselves, or their own model is deleted."
@@ -501,11 +501,11 @@ def refusals(
 ) -> Iterator[Refusal]:
     """Yield why these settings cannot be had together."""
     for rule in rules:
-        for found in rule(config):
-            if isinstance(found, Refusal):
-                yield found
-            elif found.holds:
-                yield found.refusal(config)
+        for conflict in rule(config):
+            if isinstance(conflict, Refusal):
+                yield conflict
+            elif conflict.holds:
+                yield conflict.refusal(config)
 
 
 @dataclass(frozen=True, slots=True)

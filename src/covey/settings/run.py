@@ -204,10 +204,10 @@ def client_with_data(
             f"{name} must bring examples like those of the run's clients, {expected}, "
             f"found {here}. Bring them to that form."
         )
-    if found.num_classes > run.population.num_classes:
+    if population.num_classes > run.population.num_classes:
         raise DataError(
             f"{name} must bring labels of the {run.population.num_classes} classes that "
-            f"the run's models know, found {found.num_classes}. Start a new run for more."
+            f"the run's models know, found {population.num_classes}. Start a new run for more."
         )
     return client
 

@@ -171,7 +171,7 @@ def options(participation: Participation, handle: Handle, rules: AnswerRules) ->
     )
 
 
-def cheapest(found: Sequence[Option], wanted: str) -> Option:
+def cheapest(options: Sequence[Option], wanted: str) -> Option:
     """Return the requested answer; of "auto" the cheapest one that is exact.
 
     A roll-back to the client's first round with the others' choices made anew is no
@@ -180,7 +180,7 @@ def cheapest(found: Sequence[Option], wanted: str) -> Option:
     Raises:
         RunError: that answer would not be true, or is not possible.
     """
-    by_name = {each.answer: each for each in found}
+    by_name = {each.answer: each for each in options}
     if wanted in by_name:
         chosen = by_name[wanted]
         if not chosen.possible:
@@ -200,8 +200,8 @@ def cheapest(found: Sequence[Option], wanted: str) -> Option:
 def at_risk(participation: Participation, x: int) -> frozenset[Handle]:
     """Return the clients whose leaving would make some set fall below x."""
     left = frozenset(participation.left)
-    found = (_breaking(each, left, x) for each in participation.sets)
-    return frozenset[Handle]().union(*found)
+    broken = (_breaking(each, left, x) for each in participation.sets)
+    return frozenset[Handle]().union(*broken)
 
 
 def _first_broken(participation: Participation, handle: Handle, rules: AnswerRules) -> int | None:
@@ -242,11 +242,11 @@ def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[
     if held.near is None:  # all count for all: x and the leaver
         return stay if len(stay) <= x else frozenset()
     remaining = {gone: near - left - {gone} for gone, near in held.near.items()}
-    found = {one for one in stay if len(remaining[one]) < x}
+    broken = {one for one in stay if len(remaining[one]) < x}
     for gone in held.members & left:
         if len(remaining[gone]) <= x:
-            found |= stay if len(remaining[gone]) < x else remaining[gone]
-    return frozenset(found)
+            broken |= stay if len(remaining[gone]) < x else remaining[gone]
+    return frozenset(broken)
 
 
 def sizes_left(
@@ -379,7 +379,7 @@ def check_basis(wanted: str, basis: str) -> None:
         )
 
 
-def answer_for(found: Sequence[Option], wanted: str, basis: Basis) -> Option:
+def answer_for(options: Sequence[Option], wanted: str, basis: Basis) -> Option:
     """Return the requested answer; of "auto" the one that goes with the basis.
 
     Raises:
@@ -388,18 +388,18 @@ def answer_for(found: Sequence[Option], wanted: str, basis: Basis) -> Option:
     """
     check_basis(wanted, basis)
     if wanted != "auto" or basis == "none":
-        return cheapest(found, wanted)
+        return cheapest(options, wanted)
     match basis:
         case "erasure":
-            subtracted = any(each.answer == "subtract" and each.possible for each in found)
-            return cheapest(found, "subtract" if subtracted else "retrain")
+            subtracted = any(each.answer == "subtract" and each.possible for each in options)
+            return cheapest(options, "subtract" if subtracted else "retrain")
         case "withdrawal":
             try:
-                return cheapest(found, wanted)
+                return cheapest(options, wanted)
             except RunError:
-                return cheapest(found, "stop")
+                return cheapest(options, "stop")
         case _:
-            return cheapest(found, "stop")
+            return cheapest(options, "stop")
 
 
 AFTERWARDS: Mapping[AnswerKind, str] = {
@@ -460,14 +460,14 @@ def choose_answers(
     participation: Participation, wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
 ) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once."""
-    found: list[ClientPlan] = []
+    plans: list[ClientPlan] = []
     for wanted_answer in wanted_answers:
         choice = _choose_alone(participation, wanted_answer, rules)
-        found.append(choice)
+        plans.append(choice)
         if choice.chosen is not None:
             left = dict.fromkeys((*participation.left, wanted_answer.handle))
             participation = replace(participation, left=tuple(left))
-    return _in_one_replay(found, wanted_answers, rules)
+    return _in_one_replay(plans, wanted_answers, rules)
 
 
 def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
@@ -476,28 +476,28 @@ def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
     The others' old choices were made in the presence of all who leave: as soon as one
     of these is owed a run that never met it, they choose anew.
     """
-    found: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
-    return "anew" if len(found) > 1 else found.pop()
+    kinds: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
+    return "anew" if len(kinds) > 1 else kinds.pop()
 
 
 def _choose_alone(
     participation: Participation, wanted_answer: WantedAnswer, rules: AnswerRules
 ) -> ClientPlan:
     handle = wanted_answer.handle
-    found = options(participation, handle, rules)
+    possible = options(participation, handle, rules)
     if handle in participation.stopped:
-        found = tuple(
+        possible = tuple(
             Option("stop", "No later round uses this client's data: that was answered before.")
             if each.answer == "stop"
             else each
-            for each in found
+            for each in possible
         )
     elif handle in participation.left:
         # neither deny or stop it a second time, nor subtract one that a replay left out
         weak = {"deny": "denial", "stop": "stop"}
         if handle in participation.lingering:
             weak["subtract"] = "subtraction"
-        found = tuple(
+        possible = tuple(
             Option(
                 each.answer,
                 f"Who left a run can get a stronger answer than the one it got, and a "
@@ -505,14 +505,14 @@ def _choose_alone(
             )
             if each.answer in weak
             else each
-            for each in found
+            for each in possible
         )
     chosen, reason, basis = None, "", wanted_answer.basis
     try:
-        chosen = answer_for(found, wanted_answer.wanted, basis)
+        chosen = answer_for(possible, wanted_answer.wanted, basis)
     except RunError as error:
         reason = str(error)
-    return ClientPlan(wanted_answer.client, found, chosen, reason, basis)
+    return ClientPlan(wanted_answer.client, possible, chosen, reason, basis)
 
 
 def _in_one_replay(

@@ -151,10 +151,10 @@ def check_key(record: KeyRecord, moment: datetime | None) -> Check:
 def instant(written: object) -> datetime | None:
     """Return a moment as ISO 8601 with its offset from UTC; None: it is none."""
     try:
-        found = datetime.fromisoformat(written) if isinstance(written, str) else None
+        moment = datetime.fromisoformat(written) if isinstance(written, str) else None
     except ValueError:
         return None
-    return found if found and found.tzinfo else None
+    return moment if moment and moment.tzinfo else None
 
 
 def fingerprint(public: PublicKey) -> str:
@@ -310,17 +310,17 @@ def key_records(path: Path) -> tuple[KeyRecord, ...]:
     Raises:
         ConfigError: it holds none, or something else.
     """
-    found: dict[bytes, KeyRecord] = {}
+    records_by_key: dict[bytes, KeyRecord] = {}
     with _explained(path):
         written, start = read_bounded(path, MEBIBYTE), 0
         for block in PUBLIC.finditer(written):
             name, key = _public_key(block[0])
             dates = _dates(written[start : block.start()])
             record = KeyRecord(key, dates.get("since"), None, dates.get("revoked"), name)
-            found[key.public_bytes_raw()], start = record, block.end()
-        if not found:
+            records_by_key[key.public_bytes_raw()], start = record, block.end()
+        if not records_by_key:
             raise ValueError("there is no public key in it")
-    records = [*found.values()]
+    records = [*records_by_key.values()]
     following = [each.since for each in records[1:]]
     return tuple(replace(k, until=t) for k, t in zip_longest(records, following))
 
@@ -372,10 +372,10 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
     known = {fingerprint(each.public): each for each in key_records(place)}
     record = known.get(mark)
     if record is None or record.revoked:
-        found = "it is revoked already" if record else f"there are {', '.join(known)}"
+        reason = "it is revoked already" if record else f"there are {', '.join(known)}"
         raise ConfigError(
             f"A key is revoked once, by its fingerprint in {place}, found {mark!r}: "
-            f"{found}. Copy the fingerprint from `covey ledger keys`."
+            f"{reason}. Copy the fingerprint from `covey ledger keys`."
         )
     pem, written = _pem(record.public), read_bounded(place, MEBIBYTE)
     line = f"revoked: {now.isoformat(timespec='milliseconds')}\n".encode()
@@ -384,8 +384,8 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
 
 
 def _dates(written: bytes) -> dict[str, datetime]:
-    found = {name.decode(): value.decode() for name, value in LINE.findall(written)}
-    moments = {name: datetime.fromisoformat(value) for name, value in found.items()}
+    written_dates = {name.decode(): value.decode() for name, value in LINE.findall(written)}
+    moments = {name: datetime.fromisoformat(value) for name, value in written_dates.items()}
     if any(each.tzinfo is None for each in moments.values()):
         raise ValueError("a date has no offset from UTC")
     return moments

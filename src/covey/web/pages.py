@@ -294,10 +294,10 @@ REGISTER = "requests"
 
 def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
     """Return every request: those that are open by their day, then those that are closed."""
-    found, problems = _requests(roots)
-    found.sort(key=lambda each: (each.state == "closed", each.due, each.request))
-    waiting = [each for each in found if each.state != "closed"]
-    return {"requests": found, "problems": problems, "waiting": waiting}
+    requests, problems = _requests(roots)
+    requests.sort(key=lambda each: (each.state == "closed", each.due, each.request))
+    waiting = [each for each in requests if each.state != "closed"]
+    return {"requests": requests, "problems": problems, "waiting": waiting}
 
 
 def request_page(roots: Iterable[Path], number: str) -> dict[str, Any]:
@@ -314,14 +314,14 @@ def request_page(roots: Iterable[Path], number: str) -> dict[str, Any]:
 
 def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
     """Return all requests, and why those of some register cannot be read."""
-    found: list[RequestView] = []
+    requests: list[RequestView] = []
     problems: list[str] = []
     for root in roots:
         if not (root / REGISTER / FILE).is_file():
             continue
         try:
             with read_register(root / REGISTER) as register:
-                found += register.views()
+                requests += register.views()
         except (CoveyError, OSError, ValueError) as error:
             problems.append(str(error))
-    return found, problems
+    return requests, problems

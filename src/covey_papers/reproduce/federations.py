@@ -88,16 +88,16 @@ class Seen:
     def by_non_members(self, which: int, kind: str, what: str) -> Value:
         """Return a group's `risk` or `blind` figure against one kind of non-members."""
         wanted = kind, self.group(which)
-        (found,) = (e for e in self.attacked if (e.non_members, e.group) == wanted)
-        return getattr(found, what)
+        (attack,) = (e for e in self.attacked if (e.non_members, e.group) == wanted)
+        return getattr(attack, what)
 
     def summarised(self, *keys: str) -> Value:
         """Return a figure of the summary; None where it, or what holds it, is unknown."""
-        found: Any = self.summary
+        value: Any = self.summary
         for key in keys:
-            found = found[key] if isinstance(found, Mapping) else getattr(found, key, None)
-        found = found.value if isinstance(found, Figure) else found
-        return None if found is None else float(found)
+            value = value[key] if isinstance(value, Mapping) else getattr(value, key, None)
+        value = value.value if isinstance(value, Figure) else value
+        return None if value is None else float(value)
 
     def violations(self, key: str) -> Value:
         """Count with the papers' attack, whatever others were run."""
@@ -319,16 +319,16 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
         plan = Leaving(column.name, settings, experiment.k, experiment.x, experiment.baselines)
         folder = shelf.folder / f"leaving-{digest(Config.of(settings))}"
         places = [folder / f"seed-{seed}" for seed in range(experiment.repeats)]
-        found, reason = list[Sequence[Outcome]](), ""
+        by_seed, reason = list[Sequence[Outcome]](), ""
         try:
             for seed, place in enumerate(places):
                 with shelf.timed(place, f"{plan.name}, seed {seed}"):
-                    found.append(outcomes(plan, seed, place))
+                    by_seed.append(outcomes(plan, seed, place))
         except DataError as error:
-            found, reason = [], f"not played: {error}"
+            by_seed, reason = [], f"not played: {error}"
             missing.append(reason)
         rows: dict[str, list[Outcome]] = {}
-        for each in chain.from_iterable(found):
+        for each in chain.from_iterable(by_seed):
             rows.setdefault(_row(each), []).append(each)
         whys = {
             measure: with_settings(text, Config.of(settings))
@@ -337,19 +337,19 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
         explained = experiment.model_copy(update={"why": whys})
         cells += _leaving_cells(explained, column, rows, table, reason)
         if experiment.figure == "lines":
-            lines += _leaving_lines(column, places, found)
+            lines += _leaving_lines(column, places, by_seed)
         folders += places
     return Findings(tuple(cells), tuple(lines), tuple(missing), **sources(folders))
 
 
 def _leaving_lines(
-    column: Column, places: Sequence[Path], found: Sequence[Sequence[Outcome]]
+    column: Column, places: Sequence[Path], by_seed: Sequence[Sequence[Outcome]]
 ) -> Iterator[Line]:
     """Average each setting's accuracy per round, as it stood at the end, over the seeds.
 
     Settings whose run is another's have its line.
     """
-    for same in zip(*found, strict=True):
+    for same in zip(*by_seed, strict=True):
         if not all(each.shared_with for each in same):
             name = _row(same[0]) + (f", x={same[0].x}" if same[0].x else "")
             runs = [

@@ -61,13 +61,13 @@ def _processor() -> str:
 
 
 def _git(where: Path, *words: str) -> str:
-    found = subprocess.run(  # noqa: S603 - fixed words
+    process = subprocess.run(  # noqa: S603 - fixed words
         ["git", "-C", str(where), *words],  # noqa: S607 - the user's own git
         capture_output=True,
         check=True,
         text=True,
     )
-    return found.stdout.strip()
+    return process.stdout.strip()
 
 
 Points = tuple[tuple[float, float], ...]
@@ -142,8 +142,8 @@ class Cell:
         if low <= self.printed.value <= high:
             return "within the interval"
         side = "above the interval." if self.printed.value > high else "below the interval."
-        found = side if self.interval else "one run has no interval."
-        return " ".join(filter(None, [found, self.why]))
+        sentence = side if self.interval else "one run has no interval."
+        return " ".join(filter(None, [sentence, self.why]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,13 +167,13 @@ def _shows(chosen: Experiment, *, quick: bool) -> str:
 
 def _samples(chosen: Experiment, *, quick: bool) -> dict[str, Tensor]:
     """Return a few unseen images of each group: never a client's own."""
-    found: dict[str, Tensor] = {}
+    samples: dict[str, Tensor] = {}
     for column in chosen.columns:
         settings = chosen.settings_of(column, NO_ROW, quick=quick)
         population = build_run(Config.of(settings)).population
         for group, test in zip(population.groups, population.test, strict=True):
-            found[f"{column.name}, {group.name}"] = test.inputs[:SAMPLES]
-    return found
+            samples[f"{column.name}, {group.name}"] = test.inputs[:SAMPLES]
+    return samples
 
 
 def _size(chosen: Experiment, column: Column, *, quick: bool) -> str:

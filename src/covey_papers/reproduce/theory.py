@@ -336,34 +336,35 @@ def _counted_risks(
 
 def contraction(shelf: Shelf, *, quick: bool) -> Findings:
     """Show by how much models near their optima, round by round, beside Theorem 4."""
-    found = [
+    contractions = [
         descent(setting, method, seed, shelf)
         for setting in ([Setting()] if quick else DESCENTS)
         for method in METHODS
         for seed in SEEDS[: 1 if quick else None]
     ]
     by_name: dict[str, list[Descent]] = {}
-    for each in found:
+    for each in contractions:
         by_name.setdefault(_named(each), []).append(each)
     return Findings(
         cells=tuple(cell for name, same in by_name.items() for cell in _bounded(name, same)),
         lines=tuple(line for name, same in by_name.items() for line in _ratios(name, same[0])),
         notes=LIMITS,
         **sources(
-            shelf.folder / digest(each.setting.config(each.method, each.seed)) for each in found
+            shelf.folder / digest(each.setting.config(each.method, each.seed))
+            for each in contractions
         ),
     )
 
 
 def margin(shelf: Shelf, *, quick: bool) -> Findings:
     """Show who leaves the own group as beta grows, and whether the rule says so."""
-    found = [
+    margins = [
         tilt(TILTED, beta, seed, shelf)
         for beta in (QUICK_RISK_WEIGHTS if quick else RISK_WEIGHTS)
         for seed in SEEDS[: 1 if quick else None]
     ]
     by_weight: dict[float, list[Tilt]] = {}
-    for each in found:
+    for each in margins:
         by_weight.setdefault(each.risk_weight, []).append(each)
     return Findings(
         cells=tuple(cell for beta, same in by_weight.items() for cell in _left(beta, same)),
@@ -371,7 +372,7 @@ def margin(shelf: Shelf, *, quick: bool) -> Findings:
         notes=LIMITS,
         **sources(
             shelf.folder / digest(each.setting.config("ifca-mir", each.seed, each.risk_weight))
-            for each in found
+            for each in margins
         ),
     )
 
@@ -471,12 +472,12 @@ def arithmetic(experiment: Experiment) -> Findings:
     return Findings(cells=(*claims, *cells), notes=(note,), commits=(commit(),))
 
 
-def _follows(claim: float, found: float) -> bool:
+def _follows(claim: float, value: float) -> bool:
     """Whether the printed seconds, rounded as they are, give this factor."""
-    return math.isclose(claim, found, rel_tol=0.01)
+    return math.isclose(claim, value, rel_tol=0.01)
 
 
-def _claim(where: str, claimed: float, found: float) -> Cell:
-    says = "" if _follows(claimed, found) else "not what the printed cells give"
+def _claim(where: str, claimed: float, value: float) -> Cell:
+    says = "" if _follows(claimed, value) else "not what the printed cells give"
     printed = Printed(claimed, None, where)
-    return Cell("claimed", where, TIMES, (found,), printed, says=says)
+    return Cell("claimed", where, TIMES, (value,), printed, says=says)
