@@ -603,7 +603,7 @@ def test_copies_are_counted_and_their_recipients_named_once_and_only_as_facts():
         ),
     )
     document = signed(facts)
-    assert "2 not deleted, and 1 recipient to be told" in sentences(facts)["summary"][2]
+    assert "2 not deleted, and 1 recipient to be notified" in sentences(facts)["summary"][2]
     assert says(facts, "on record: 4, of which deleted, in the run's folder: 1.")
     assert says(facts, "2 copies of earlier models and pages on record outside")
     assert says(facts, "1 copy of a superseded model went to")
