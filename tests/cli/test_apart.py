@@ -79,7 +79,7 @@ def test_a_replay_is_put_down_and_served_by_whoever_plays_on(never_met, answer, 
     assert same_models(run, met)
     (proof,) = (run / "proofs").glob("*.json")
     assert answer("verify", proof, "--ledger", run)["valid"]
-    refused(f"knows no client '{LEAVER}'", "forget", run, LEAVER, "--answer", "auto")
+    refused(f"has no client '{LEAVER}'", "forget", run, LEAVER, "--answer", "auto")
 
 
 def test_who_says_so_in_its_own_file_is_forgotten(never_met):
@@ -98,7 +98,7 @@ def test_while_somebody_plays_a_request_is_put_down(build, answer):
     run = federation.play(nodes=6).folder
     with Ledger.open(RunFolder(run).ledger, lambda: "now"):
         told = answer("forget", run, LEAVER, "--answer", "auto")["answers"]
-        refused("knows no client 'nobody'", "forget", run, "nobody", "--answer", "auto")
+        refused("has no client 'nobody'", "forget", run, "nobody", "--answer", "auto")
     assert told == [{"client": LEAVER, "answer": "pending"}]
     assert answered(run) == []
     federation.play(nodes=6)

@@ -44,7 +44,7 @@ def test_a_client_holds_out_a_share_that_is_drawn_or_its_own_test_examples():
     drawn = torch.cat([bob.train.inputs, bob.holdout.inputs]).tolist()
     assert drawn != x.tolist()  # 1 in 8! by chance
     assert sorted(drawn) == x.tolist()
-    assert "1 of 2 clients brought test examples of their own" in notes[0]
+    assert "1 of 2 clients have test examples of their own" in notes[0]
 
 
 def test_a_client_with_nothing_to_train_on_is_refused():

@@ -111,7 +111,7 @@ def test_an_unknown_fact_never_gives_a_number():
     unheard = Event()  # no kind that anybody knows
     found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER, unheard])
     assert found.epsilon is None
-    assert found.reason.endswith("tells about clients: Event")
+    assert found.reason.endswith("reveals about clients: Event")
 
 
 def test_rounds_that_were_rolled_back_are_paid_too():

@@ -106,7 +106,7 @@ def test_an_app_of_ones_own_trains_in_clusters(adopted):
     assert sum(each.clients for each in result.summary.clusters) == 4
     reasons = [e.estimate.reason for e in result.history.measured if not e.estimate.is_known]
     assert len(reasons) == len(result.history.measured) > 0
-    assert all("fewer than 5 clients told counts" in each for each in reasons)
+    assert all("fewer than 5 clients reported counts" in each for each in reasons)
     Net().load_state_dict(dict(result.params(0)))
 
 

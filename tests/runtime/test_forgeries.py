@@ -528,7 +528,11 @@ LEDGER: dict[str, tuple[str, Forge, str]] = {
         "others in another cluster": ("subtract", moved, "record: subtracted: in round 2"),
         "somebody else's answer": ("retrain", made_out_in_the_chain, "the ledger still names"),
         "of somebody without a name": ("retrain", made_out_without_a_name, "names: in round"),
-        "of another handle": ("retrain", of_another_handle, "record: subject: who asked is not"),
+        "of another handle": (
+            "retrain",
+            of_another_handle,
+            "record: subject: the requester is not",
+        ),
         "an answer without a mark": ("retrain", unmarked, "subject: the ledger's event"),
         "events as an older version wrote them": (
             "deny",
@@ -551,7 +555,11 @@ LEDGER: dict[str, tuple[str, Forge, str]] = {
 }
 LEDGER |= {
     "settings of another run": ("deny", other_settings, "record: config.toml: not the settings"),
-    "a ledger in which nobody asked": ("deny", nobody_asked, "record: request: nobody asked"),
+    "a ledger in which nobody asked": (
+        "deny",
+        nobody_asked,
+        "record: request: this ledger has no request",
+    ),
     "a chain that is broken": ("deny", broken, "ledger: The ledger is broken"),
 }
 

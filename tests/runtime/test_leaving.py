@@ -156,9 +156,9 @@ def test_the_name_is_nowhere_in_the_run_folder_afterwards(small, copied, tmp_pat
     assert LEAVER.encode() in (folder / "ledger.sqlite").read_bytes()
     left(folder, LEAVER, answer=answer)
     assert_nowhere(folder, LEAVER)
-    with pytest.raises(RunError, match="knows no client 'client-00003'") as again:
+    with pytest.raises(RunError, match="has no client 'client-00003'") as again:
         left(folder, LEAVER)
-    with pytest.raises(RunError, match="knows no client 'nobody'") as never:
+    with pytest.raises(RunError, match="has no client 'nobody'") as never:
         left(folder, "nobody")
     assert str(again.value) == str(never.value).replace("nobody", LEAVER)
 

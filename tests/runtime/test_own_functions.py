@@ -221,7 +221,7 @@ def test_a_function_may_return_tables_and_say_where_the_labels_are(mine: str, tm
     }
     result = run(config=settings, out=tmp_path / "run")
     assert sorted(result.names) == ["ada", "bob"]
-    assert any("1 of 2 clients brought test" in n for n in result.summary.notes)
+    assert any("1 of 2 clients have test" in n for n in result.summary.notes)
 
 
 def test_a_diverged_run_is_not_blamed_on_the_aggregation(mine: str, play: Callable[..., Run]):

@@ -90,7 +90,7 @@ def test_two_names_on_one_form_are_one_request(root: Path):
     assert f"{NAME}, site 7" in page
     assert "<b>x" not in page
     shown = send(client, "/requests/1/answer")
-    assert "No run knows site 7" in shown
+    assert "No run has site 7" in shown
     confirmed = re.search(r'name="confirmed" value="(\w+)"', shown)
     assert confirmed is not None
     send(client, "/requests/1/answer", confirmed=confirmed[1])
