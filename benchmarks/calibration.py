@@ -170,7 +170,7 @@ def looked(settings: Settings, rounds: Sequence[int]) -> tuple[list[Look], list[
         return replace(run, config=_with_source(settings, source))
 
     blind = parts("none").with_clients(run.population.clients)
-    algorithm, clients = blind.algorithm, blind.nobody.among(run.population.clients)
+    algorithm, clients = blind.algorithm, blind.no_clients.among(run.population.clients)
     state, found = algorithm.init(run.streams), list[Look]()
     teams = {source: risk_measurement(parts(source), state.clusters) for source in SOURCES}
     for t in range(max(rounds)):

@@ -28,7 +28,7 @@ import covey
 from benchmarks.playing import apart, note, peak_bytes
 from benchmarks.speed import MANY, MNIST, Shape, images_of, module_of, rounds_of
 from covey.aggregation.anonymity import AnonymitySets, Hiding, anonymity_aggregator, noise_scale
-from covey.aggregation.base import RecallableUpdates
+from covey.aggregation.base import RepeatableUpdates
 from covey.base.events import (
     AnonymitySetsFormed,
     ClientsAssigned,
@@ -162,7 +162,7 @@ def sets_cost(clients: int, parameters: int) -> tuple[float, int]:
     hide = anonymity_aggregator(
         Hiding(AnonymitySets(min_anonymity=ANONYMITY), noise_scale("none", "l2", 0.0), window=0.0)
     )
-    updates = RecallableUpdates(made([f"{i:09d}" for i in range(clients)]), made)
+    updates = RepeatableUpdates(made([f"{i:09d}" for i in range(clients)]), made)
     began = time.process_time()
     hide(({"weight": torch.zeros(parameters)},), updates, covey.Streams(0).at("merge"))
     return time.process_time() - began - making, peak_bytes()
@@ -296,7 +296,7 @@ def _started(rounds: int, handles: Sequence[str]) -> Iterator[Event]:
         group_names=("all",),
         groups=dict.fromkeys(handles, 0),
         risk_thresholds=dict.fromkeys(handles, 0.6),
-        risk_lives=1,
+        risk_lifetime=1,
         notes=(),
         deniability_threshold=THRESHOLD,
     )

@@ -29,7 +29,7 @@ def started(num_clusters: int = 2) -> RunStarted:
         group_names=("minority", "majority"),
         groups={"A": 0, "B": 1, "C": 1},
         risk_thresholds={"A": 0.6, "B": 0.7, "C": 0.8},
-        risk_lives=4,
+        risk_lifetime=4,
         notes=(),
     )
 

@@ -46,7 +46,7 @@ Model = Callable[[], nn.Module] | nn.Module
 Exist = Literal["error", "resume", "overwrite"]
 
 
-def run(  # noqa: PLR0913 - nobody gives all of them
+def run(  # noqa: PLR0913 - most have defaults
     model: Model | None = None,
     clients: Clients | None = None,
     config: Config | Mapping[str, Any] | None = None,
@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     """Start a run in a new folder and play it to its end.
 
     A model or clients that can be imported are recorded as `package.module:name`, so that
-    the command line finds them later; anything else lives in this program only.
+    the command line finds them later; anything else is in this program only.
 
     Args:
         model: builds a fresh module; its class scores come out of `forward`, as logits
@@ -80,7 +80,7 @@ def run(  # noqa: PLR0913 - nobody gives all of them
             data set that the settings name.
         config: the settings, or a dict of them, nested or by `section.key`.
         out: the new run's folder.
-        observe: called with the story so far: before the first round, after every one, and
+        observe: called with the run so far: before the first round, after every one, and
             at the end.
         thresholds: risk threshold by client, in [0, 1]; others as the settings say.
         risk_weights: weight on the risk by client, in [0, 1]; others as the settings say.
@@ -102,8 +102,8 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     if stop is not None:
         settings = settings.with_settings({"stopping": stop.model_dump()})
     named, overrides = _recorded_as(model, clients, settings)
-    stated = replace(overrides, thresholds=thresholds, risk_weights=risk_weights)
-    assembled = build_run(named, stated)
+    preferring = replace(overrides, thresholds=thresholds, risk_weights=risk_weights)
+    assembled = build_run(named, preferring)
     made = _run_in(Path(out), assembled, overrides, exist)
     return made.resume(_watched(observe, made.folder.name, progress), on_round=on_round)
 
@@ -162,7 +162,7 @@ def resume(
         clients: the same.
         observe: as of `covey.run`.
         config: the same: settings in which parts of the program's own stand.
-        on_round: as of `covey.run`; rounds that were recorded before are not told again,
+        on_round: as of `covey.run`; rounds that were recorded before are not passed again,
             but for those that are played anew as a client left (`PlayedRound.again`).
         progress: as of `covey.run`.
     """
@@ -196,7 +196,7 @@ def load(
 
 
 def _watched(observe: Observer, title: str, progress: bool | None) -> Observer:  # noqa: FBT001
-    """Return what is called with the story, and shows it if it is to be shown."""
+    """Return what is called with the run's history, and shows it if it is to be shown."""
     if not (in_notebook() if progress is None else progress):
         return observe
     show = live_line(title)

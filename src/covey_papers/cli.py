@@ -129,7 +129,7 @@ def reproduce(
     """
     from covey_papers.reproduce.figures import words, write_page
     from covey_papers.reproduce.record import Shelf
-    from covey_papers.reproduce.runner import Asked, records, reproduced
+    from covey_papers.reproduce.runner import Reproduction, records, reproduced
     from covey_papers.reproduce.specification import experiments
 
     if listed:
@@ -147,8 +147,10 @@ def reproduce(
     for each in chosen:
         if len(chosen) > 1:
             console.print(each, style="bold", highlight=False)
-        asked = Asked(each, quick, tuple(column or ()), repeats, tuple(overrides or ()))
-        record = reproduced(asked, out, shelf)
+        reproduction = Reproduction(
+            each, quick, tuple(column or ()), repeats, tuple(overrides or ())
+        )
+        record = reproduced(reproduction, out, shelf)
         rows = [RowInWords(*words(cell)) for cell in record.found.cells]
         measured.append(
             ExperimentMeasured(record.name, record.quick, rows, record.found.notes, record)

@@ -51,8 +51,8 @@ class Stream:
             self.recalled.append(handle)
             yield self.by_handle[handle]
 
-    def arriving(self) -> RecallableUpdates:
-        return RecallableUpdates(iter(self.by_handle.values()), self.again)
+    def arriving(self) -> RepeatableUpdates:
+        return RepeatableUpdates(iter(self.by_handle.values()), self.again)
 
 
 def merged(config: Hiding, updates: Sequence[ClientUpdate]):

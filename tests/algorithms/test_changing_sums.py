@@ -51,7 +51,7 @@ class Present:
 
     def asked(self) -> Asked:
         own = self.state.kept(OwnSums) if self.keeps else None
-        return Asked(self.run.nobody.federation, self.clients, own=own)
+        return SumSource(self.run.no_clients.federation, self.clients, own=own)
 
     def leave(self, who: Handle) -> None:
         leaver = self.clients.pop(who)

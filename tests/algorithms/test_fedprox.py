@@ -5,7 +5,7 @@ import torch
 import covey
 from covey import ClientUpdate
 from covey.algorithms.fedavg import FedProx
-from covey.algorithms.state import ClientMemory, initial_state, noting, with_memory
+from covey.algorithms.state import ClientMemory, initial_state, recording_kept, with_memory
 
 SMALL = {
     "rounds": 2,
@@ -35,7 +35,7 @@ def test_a_memory_follows_accepted_updates_alone_and_leaves_with_its_client():
     state = initial_state(({"w": torch.zeros(1)},)).keeping(ClientMemory(kept=old))
     noted = {}
     updates = [update("A", 2.0), update("B", 3.0), update("C", None)]
-    assert list(noting(updates, noted)) == updates
+    assert list(recording_kept(updates, noted)) == updates
     after = with_memory(state, noted, {"B", "C"}).kept(ClientMemory).kept
     found = {handle: float(each["h"]["w"]) for handle, each in after.items()}
     assert found == {"A": 1.0, "B": 3.0}  # A's update was refused

@@ -56,7 +56,7 @@ def test_a_round_that_spares_clusters_is_the_whole_round(steps, models, populati
     trained = []
 
     class Seen(Observer):
-        def asked(self, cohort):
+        def requested(self, cohort):
             trained.extend(client.handle for client in cohort)
 
     kept = {j: expected.state.clusters[j] for j in spared}

@@ -128,7 +128,7 @@ def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monke
     found = by_weights.estimate
     assert found.risk < all_records.estimate.risk + 3 * found.standard_error
     run.forget("client-00001", answer="subtract")
-    facts = [e for e in run.history.told if isinstance(e, HeadPerturbed)]
+    facts = [e for e in run.history.all_events if isinstance(e, HeadPerturbed)]
     assert [len(each.weights) for each in facts] == [12, 11]
     noise = HeadNoise(1.4, 0.594, 8.0, 10)
     after = {e.client: e.estimate.risk for e in told(run, "bound")[-12:]}

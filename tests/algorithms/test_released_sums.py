@@ -127,5 +127,5 @@ def test_nobody_is_subtracted_from_a_noisy_release(tmp_path, monkeypatch):
     with pytest.raises(covey.RunError, match="second release"):
         run.forget("client-00001", answer="subtract")
     run.forget("client-00001", answer="retrain")
-    again = [fact for fact in run.history.told if isinstance(fact, SumPerturbed)]
+    again = [fact for fact in run.history.all_events if isinstance(fact, SumPerturbed)]
     assert len(again) == 2  # and both are paid for

@@ -12,7 +12,7 @@ from covey import ConfigError, RunError, answer_requests, write_packs
 from covey.desk.answering import plan_answers
 from covey.desk.register import read_register, register_at
 from covey.desk.requests import add_request, close_request
-from covey.desk.runs import found_runs
+from covey.desk.runs import find_runs
 from covey.desk.search import delete_run, needed_runs
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
@@ -180,7 +180,7 @@ def test_a_run_that_comes_later_is_answered_too(register, runs, three):
     go(register, runs)
     write_packs(register, load=load)
     shutil.copytree(three / "program", runs / "program")
-    with pytest.raises(ConfigError, match="knows the name, and has no request"):
+    with pytest.raises(ConfigError, match="has the name, and has no request"):
         close_request(register, [runs], "1", load=load)
     assert answered(go(register, runs, load=package_load)) == {"program": ""}
     assert view(register).state == "answering"
@@ -215,7 +215,7 @@ def test_damaged_deleted_and_unknown_runs_are_said_to_be(register, runs):
 
 
 def test_what_an_open_request_needs_is_said_and_not_overwritten(runs):
-    entries, register = found_runs([runs]), runs / "requests"
+    entries, register = find_runs([runs]), runs / "requests"
     assert needed_runs(register, [runs], entries) == {}
     add(register, runs)
     needed = needed_runs(register, [runs], entries)

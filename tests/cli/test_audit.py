@@ -57,7 +57,7 @@ def test_the_participation_game_answers_a_program(answer):
     game = answer("audit", "run", "--game", "participation")
     assert game["participants"] == 6
     assert 0 <= game["low"] <= game["auc"] <= game["high"] <= 1
-    assert (game["left"], game["left_reason"]) == (None, "nobody has left this run")
+    assert (game["left"], game["left_reason"]) == (None, "no client has left this run")
     assert game["control"] is None
 
 

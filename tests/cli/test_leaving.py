@@ -146,7 +146,7 @@ def test_a_salt_is_shown_until_it_is_acknowledged_although_the_report_fails(cove
     (folder / "figures").write_text("in the way")
     _, out, err = covey("forget", folder, LEAVER, "--answer", "deny")
     (salt,) = re.findall("requester: ([0-9a-f]{32})", out)
-    assert f"{LEAVER}: asked, receipt" in err.replace("\n", "")
+    assert f"{LEAVER}: request recorded, receipt" in err.replace("\n", "")
     assert salt in err  # before anything was done
     (left,) = json.loads(covey("forget", folder, "--again", "--json")[1])["unacknowledged"]
     assert (left["salt"], left["answer"]) == (salt, "deny")

@@ -113,7 +113,7 @@ def test_settings_that_cannot_be(here, settings, said):
         (f"forget HIDDEN {LEAVER} --salt 0g --answer retrain", "A salt is hexadecimal"),
         (
             f"forget HIDDEN {LEAVER} --salt {'00' * 16} --answer retrain",
-            f"knows no client '{LEAVER}'",
+            f"has no client '{LEAVER}'",
         ),
         (f"forget HIDDEN {LEAVER} nobody --answer auto", "knows no client 'nobody'"),
         (f"forget HIDDEN {LEAVER} --answer roll_back", "too small, and none would"),

@@ -89,7 +89,7 @@ def test_the_requests_of_a_day(covey, ask, work):
     assert says["duplicate"].count("Your data are no longer in model") == 2
     assert "still holds what it learnt from your data" in says["withdrawal"]
     assert says["wrong date"].count('data-says="holds"') == 2
-    assert "No model of ours knows this name" in says["unknown"]
+    assert "None of our models has this name on record" in says["unknown"]
     assert "Unsere Antwort auf Ihren Antrag" in says["in German"]
     assert says["in German"].count("in den Runden 1 bis 2") == 2
     assert sum(1 for _ in work.glob("runs/*/proofs/*.json")) == 4, "nothing is answered twice"
@@ -121,7 +121,7 @@ def test_what_is_overdue_says_so_and_is_extended(covey, answer, tmp_path):
     assert code == 1
     assert json.loads(out)["requests"][0]["due"] == "2026-02-28"
     assert "OVERDUE" in covey("requests", "list", "--due")[1]
-    answer("requests", "close", "1", "--reason", "no run knows the name")
+    answer("requests", "close", "1", "--reason", "no run has the name")
     assert covey("requests", "list", "--due")[0] == 0
     reason = ("--reason", "many runs", "--extended", TODAY.isoformat())
     told = answer("requests", "correct", "2", *reason)

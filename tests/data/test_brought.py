@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from covey import ClientData, DataError, PopulationRequest, Streams
-from covey.data.clients import brought_population
+from covey.data.clients import population_of_clients
 from covey.data.examples import Preference
 from covey.data.population import PopulationSpec
 
@@ -32,19 +32,19 @@ def request(*, keeps_ids=False, holdout=0.5):
 
 def brought(**more):
     clients = {"a": pair(4), "b": pair(6), "c": pair(8)}
-    return brought_population(ClientData(clients=clients, **more), request())[0]
+    return population_of_clients(ClientData(clients=clients, **more), request())[0]
 
 
 def test_a_client_holds_out_a_share_that_is_drawn_or_its_own_test_examples():
     x, y = pair(8)
-    found, notes = brought_population({"bob": (x, y), "ada": ((x, y), pair(3))}, request())
+    found, notes = population_of_clients({"bob": (x, y), "ada": ((x, y), pair(3))}, request())
     ada, bob = found.clients
     assert (ada.name, len(ada.train), len(ada.holdout)) == ("ada", 8, 3)
     assert (bob.name, len(bob.train), len(bob.holdout)) == ("bob", 4, 4)
     drawn = torch.cat([bob.train.inputs, bob.holdout.inputs]).tolist()
     assert drawn != x.tolist()  # 1 in 8! by chance
     assert sorted(drawn) == x.tolist()
-    assert "1 of 2 clients brought test examples of their own" in notes[0]
+    assert "1 of 2 clients have test examples of their own" in notes[0]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,9 @@ def test_a_node_gets_what_is_its_own_and_nothing_of_the_server(federate):
         told = toml(node / "node.toml")
         assert told["name"] == name
         assert told["risk_threshold"] == 0.6
-        assert [told[key] for key in ("tell_violation", "tell_accuracy", "leave")] == [False] * 3
+        assert [told[key] for key in ("report_violation", "report_accuracy", "leave")] == [
+            False
+        ] * 3
         assert 0 <= told["seed"] < 2**63
         seeds.add(told["seed"])
         keys.add((node / "key").read_bytes())

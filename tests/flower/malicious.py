@@ -66,8 +66,8 @@ class MaliciousServer:
 
     def ask(self, question: Question, letter: bytes) -> bytes:
         outside_a_run()
-        asked = replace(question.asked, letters={question.name: letter})
-        sent = make_message(replace(question, asked=asked), 1, 60.0)
+        asked = replace(question.request, letters={question.name: letter})
+        sent = make_message(replace(question, request=asked), 1, 60.0)
         sent.metadata.__dict__["_message_id"] = "1"
         reply = answer_message(sent, lambda: self.node(question.name))
         if failed := json.loads(str(reply.content["covey"]["json"]))["failed"]:
@@ -114,12 +114,12 @@ class Summing:
     def ask(self, name: str, letter: bytes) -> bytes:
         """Ask one node for the step that is next."""
         played = self.group.round
-        context = ClientContext(given=0, session=played.terms.session.hex())
-        asked = self.question.asked
+        context = ClientContext(assigned=0, session=played.terms.session.hex())
+        asked = self.question.request
         assert asked.sums is not None
         step = replace(asked.sums, step=played.step)
         asked = replace(asked, contexts={name: context}, sums=step)
-        return self.server.ask(replace(self.question, name=name, asked=asked), letter)
+        return self.server.ask(replace(self.question, name=name, request=asked), letter)
 
     def until(self, step: str) -> "Summing":
         """Play up to a step, which nobody is asked for yet."""
@@ -139,7 +139,7 @@ class Summing:
 
     def sums(self) -> Sums:
         """Play to the end, and return the sums of ten classes."""
-        d = self.question.asked.width
+        d = self.question.request.width
         found = sums_of_numbers(self.opened(), (d, self.question.classes))
         return Sums(found.gram, found.targets[:, :10].clone())
 

@@ -80,7 +80,7 @@ def adopted(build, own_data):
         federation = build({**SETTINGS, "rounds": rounds}, clients=())
         for index in range(4):
             name = f"client-{index:05}"
-            federation.node(name, data="", tell_accuracy=True)
+            federation.node(name, data="", report_accuracy=True)
             (federation.path / name / "own.npz").symlink_to(own_data / f"{name}.npz")
         SEEN.clear()
         return federation

@@ -68,7 +68,7 @@ def asking(
 )  # fmt: skip
 def test_a_client_takes_what_the_rule_says(member, method, preference, slip, cluster):
     mine = member(method, preference)
-    for task in "choose", "settle":
+    for task in "choose", "reassign":
         assert mine.choose(asking(task), slip) == ClusterChoice(cluster, slip.risks)
 
 

@@ -103,7 +103,7 @@ def test_nodes_come_and_go_while_the_run_goes_on(build):
 
     def changing(question, reply):
         asked = question_in(question)
-        if asked.asked.path[:2] == ("round", 1) and asked.asked.task == "choose":
+        if asked.request.path[:2] == ("round", 1) and asked.request.task == "choose":
             federation.node("client-00004")
         if asked.asked.path[:2] == ("round", 2) and asked.asked.task == "choose":
             federation.files.pop(100, None)
@@ -127,7 +127,7 @@ def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(build):
 
     def cut(question, reply):
         asked = question_in(question)
-        if asked.asked.path[:2] == ("round", 3) and asked.name == "client-00003":
+        if asked.request.path[:2] == ("round", 3) and asked.name == "client-00003":
             raise PowerCut
         return [reply]
 

@@ -72,7 +72,7 @@ def test_the_same_records_at_another_node_are_in_the_same_sums(server):
 def test_a_run_s_name_reaches_nothing_that_is_kept_of_all_runs(server):
     first = server.summing(ALL)
     total = first.sums()
-    asked = ClientRequest("place", (head(first.question.asked.width),), (True,), ("round", 0))
+    asked = ClientRequest("place", (head(first.question.request.width),), (True,), ("round", 0))
     for name in FEWER:
         server.ask(Question(__version__, "sums", "t", name, asked, 10), b"")
     assert learnt(total, server.summing(FEWER, "second")) is None

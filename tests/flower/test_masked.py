@@ -54,7 +54,7 @@ def everybody(*without: str) -> list[str]:
 
 def step_of(question: Message) -> tuple[Question, str]:
     told = question_in(question)
-    return told, told.asked.sums.step if told.asked.sums else ""
+    return told, told.request.sums.step if told.request.sums else ""
 
 
 def bits(result: Run) -> list[tuple[str, ...]]:
@@ -179,7 +179,7 @@ def test_a_server_that_was_killed_begins_a_round_with_another_number(build, step
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, at = step_of(question)
-        if told.name == "client-00003" and told.asked.task == "masked":
+        if told.name == "client-00003" and told.request.task == "masked":
             sessions.append(told.context.session)
             if at == step and len(set(sessions)) == 1:
                 raise PowerCut

@@ -90,9 +90,9 @@ def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(build, m
 
     def joining(question, reply):
         found = question_in(question)
-        if found.asked.task == "train" and found.name == "client-00000":
-            asked.append((found.asked.path[1], found.context.memory_round))
-        if found.asked.path[:2] == ("round", 3):
+        if found.request.task == "train" and found.name == "client-00000":
+            asked.append((found.request.path[1], found.context.memory_round))
+        if found.request.path[:2] == ("round", 3):
             federation.node("client-00003", leave=True)
         return [reply]
 
@@ -107,7 +107,7 @@ def test_accuracy_is_of_the_clients_own_model(build):
     settings = settings_of("ditto", {"lam": 0.0}, rounds=2, train={"local_epochs": 4})
     federation = build(settings, clients=())
     for index in range(3):
-        federation.node(f"client-{index:05}", tell_accuracy=True, holdout=0.3)
+        federation.node(f"client-{index:05}", report_accuracy=True, holdout=0.3)
     own = federation.play("own", nodes=3)
     wanted = []
     for name, handle in own.names.items():

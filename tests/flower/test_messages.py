@@ -51,7 +51,7 @@ estimates = st.fixed_dictionaries(
 )
 slips = st.fixed_dictionaries(
     {
-        "given": st.none() | st.integers(0, 2),
+        "assigned": st.none() | st.integers(0, 2),
         "risks": st.lists(st.none() | estimates, max_size=3),
         "current": st.integers(-1, 2),
     }
@@ -66,7 +66,7 @@ recipes = st.fixed_dictionaries(
 )
 requests = st.fixed_dictionaries(
     {
-        "task": st.sampled_from(["choose", "train", "place", "settle", "count"]),
+        "task": st.sampled_from(["choose", "train", "place", "reassign", "count"]),
         "available": st.lists(st.booleans(), max_size=3),
         "path": st.lists(names | st.integers(), max_size=3),
         "recipe": recipes,
@@ -106,21 +106,21 @@ REQUEST_FIELDS = {field.name for field in dataclasses.fields(ClientRequest)}
 def test_a_question_survives_its_way(told, asked, slip, every, needed, broadcast):
     outside_a_run()
     asked = {**asked, "contexts": {told["name"]: slip}}
-    question = TypeAdapter(Question).validate_python({**told, "asked": asked})
-    places = range(len(question.asked.available))
+    question = TypeAdapter(Question).validate_python({**told, "request": asked})
+    places = range(len(question.request.available))
     sent = tuple(every[j] if j in needed else {} for j in places)
     roots = {j: torch.ones(2) * j for j in places if sent[j]}
     arrays = {"models": sent, "broadcast": {"x": broadcast}, "roots": roots}
     letters = {question.name: b"letter"}
-    question = replace(question, asked=replace(question.asked, **arrays, letters=letters))
+    question = replace(question, request=replace(question.request, **arrays, letters=letters))
     found = question_of(make_message(question, 7, 60.0).content)
     for name in REQUEST_FIELDS - {"models", "broadcast", "roots"}:
-        assert getattr(found.asked, name) == getattr(question.asked, name), name
-    assert replace(found, asked=question.asked) == question
-    for model, expected in zip(found.asked.models, sent, strict=True):
+        assert getattr(found.request, name) == getattr(question.request, name), name
+    assert replace(found, request=question.request) == question
+    for model, expected in zip(found.request.models, sent, strict=True):
         assert_same_bits(model, expected)
-    assert_same_bits(found.asked.broadcast["x"], broadcast)
-    assert {j: root.tolist() for j, root in found.asked.roots.items()} == {
+    assert_same_bits(found.request.broadcast["x"], broadcast)
+    assert {j: root.tolist() for j, root in found.request.roots.items()} == {
         j: root.tolist() for j, root in roots.items()
     }
 

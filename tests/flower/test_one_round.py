@@ -59,7 +59,7 @@ def test_nobody_weighs_more_than_the_examples_that_it_announced(
 
 
 def is_hello(question: Message) -> bool:
-    return question_of(question.content).asked.task == "hello"
+    return question_of(question.content).request.task == "hello"
 
 
 def test_who_answers_twice_counts_once_and_is_not_missing(ask: Ask):

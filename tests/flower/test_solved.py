@@ -49,8 +49,8 @@ def listened(federation: Built) -> list[tuple[str, int, str]]:
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told = question_in(question)
-        if told.asked.task != "hello":
-            asked.append((told.asked.task, int(told.asked.path[1]), told.name))
+        if told.request.task != "hello":
+            asked.append((told.request.task, int(told.request.path[1]), told.name))
         return [reply]
 
     federation.wire = wire
@@ -90,7 +90,7 @@ def test_who_sends_no_sums_in_order_comes_in_the_next_round(build, lost):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         asked = question_in(question)
-        if asked.name != liar or asked.asked.task != "sum" or asked.asked.path[1] != 0:
+        if asked.name != liar or asked.request.task != "sum" or asked.request.path[1] != 0:
             return [reply]
         record = reply.content["update"]
         assert isinstance(record, ArrayRecord)

@@ -99,7 +99,7 @@ def test_serving_answers_seals_and_erases_at_once(where: str):
 def test_a_serving_that_fails_leaves_nothing_behind(where: str):
     with begun(where) as ledger:
         asked, head = ask(ledger, "beef", "auto"), ledger.head()
-        with pytest.raises(LedgerError, match="nobody is behind the handle beef"):
+        with pytest.raises(LedgerError, match="no client is behind the handle beef"):
             ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
         assert ledger.requests() == [asked]
         assert ledger.head() == head

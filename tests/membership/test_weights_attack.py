@@ -1,4 +1,4 @@
-"""Whoever has a ridge head and candidates knows who was in it."""
+"""Whoever has a ridge head and candidates sees who was in it."""
 
 import pytest
 import torch

@@ -16,7 +16,7 @@ class Hospitals(covey.ClientSource):
     The regions are known, and the server has patients of its own.
     """
 
-    knows_groups: ClassVar[bool] = True
+    has_groups: ClassVar[bool] = True
     has_pool: ClassVar[bool] = True
 
     hospitals: int = Field(default=8, gt=1)

@@ -3,7 +3,7 @@
 import pytest
 
 from covey import run
-from covey.desk.runs import found_runs
+from covey.desk.runs import find_runs
 from covey.ledger.store import Ledger
 from covey.runtime.folder import now
 from registry.tiny import TINY
@@ -19,9 +19,9 @@ def url(postgres, tmp_path_factory):
 
 def test_by_its_folder_and_by_its_url(url, tmp_path):
     place, folder = url
-    (entry,) = found_runs([folder.parent])
+    (entry,) = find_runs([folder.parent])
     assert (entry.state, entry.rounds_played, entry.clients) == ("finished", 1, 4)
-    (bare,) = found_runs([place])
+    (bare,) = find_runs([place])
     assert (bare.state, bare.rounds_played, bare.clients) == ("finished", 1, 4)
     assert bare.ledger_head == entry.ledger_head
     assert bare.folder is None

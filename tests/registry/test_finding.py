@@ -32,7 +32,7 @@ def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
     held, before = load(folder), contents(roots)
     written = max(Ledger.read(folder / "ledger.sqlite").times().values())
     later = datetime.fromisoformat(written) + timedelta(days=2)
-    (entry,) = found_runs([roots], at=later)
+    (entry,) = find_runs([roots], at=later)
     assert (entry.name, entry.state) == ("deep/er/one", "finished")
     assert (entry.rounds_played, entry.rounds_planned) == (3, 3)
     assert held.history.started is not None
@@ -55,12 +55,12 @@ def test_a_run_that_was_stopped_or_has_not_begun_waits(put, roots):
         database.execute("DELETE FROM participation WHERE round >= 2")
         database.execute("DELETE FROM clock WHERE position > (SELECT max(position) FROM events)")
     database.close()
-    (entry,) = found_runs([roots])
+    (entry,) = find_runs([roots])
     assert (entry.state, entry.rounds_played) == ("waiting", 2)
     (folder / "ledger.sqlite").unlink()
     killed = RunFolder.create(roots / "x", Config())  # a start that was killed
     Ledger.create(killed.ledger, now).close()
-    entries = found_runs([roots])
+    entries = find_runs([roots])
     assert [(each.state, each.rounds_played) for each in entries] == [("waiting", 0)] * 2
 
 
@@ -108,7 +108,7 @@ def an_unknown_version(folder):
 def test_a_damaged_run_is_an_entry_with_its_fault(put, roots, damage):
     damage(put("bad"))
     put("good")
-    bad, good = found_runs([roots])
+    bad, good = find_runs([roots])
     assert bad.state == "damaged"
     assert bad.reason
     assert "\n" not in bad.reason
@@ -125,7 +125,7 @@ def test_what_is_no_run_is_no_entry(roots):
     (roots / "pipe").mkdir()
     os.mkfifo(roots / "pipe" / "ledger.sqlite")
     (roots / "folder" / "ledger.sqlite").mkdir(parents=True)
-    assert found_runs([roots]) == ()
+    assert find_runs([roots]) == ()
 
 
 def test_links_are_not_followed(put, roots, tmp_path):
@@ -135,7 +135,7 @@ def test_links_are_not_followed(put, roots, tmp_path):
     (roots / "loop").symlink_to(roots)
     (roots / "half").mkdir()
     (roots / "half" / "ledger.sqlite").symlink_to(outside / "ledger.sqlite")
-    (entry,) = found_runs([roots])
+    (entry,) = find_runs([roots])
     assert (entry.name, entry.state) == ("half", "unreadable")
     assert "link" in entry.reason
 
@@ -143,13 +143,13 @@ def test_links_are_not_followed(put, roots, tmp_path):
 def test_a_database_that_is_away_is_an_entry_without_its_password(put, roots):
     folder = put("one")
     url = "postgresql://me:hunter2@127.0.0.1:1/there?run=one"
-    (entry,) = found_runs([url])
+    (entry,) = find_runs([url])
     assert entry.state == "unreadable"
     assert "hunter2" not in repr(entry)
     settings = (folder / "config.toml").read_text()
     away = 'url = "postgresql://me@127.0.0.1:1/there?run=one"'
     (folder / "config.toml").write_text(settings.replace('url = ""', away))
-    assert found_runs([roots])[0].state == "unreadable"
+    assert find_runs([roots])[0].state == "unreadable"
 
 
 def test_no_code_of_a_run_is_imported(put, roots, tmp_path, monkeypatch):
@@ -160,5 +160,5 @@ def test_no_code_of_a_run_is_imported(put, roots, tmp_path, monkeypatch):
     changed = settings.replace('name = "linear"', 'name = "evil:model"')
     assert changed != settings
     (folder / "config.toml").write_text(changed)
-    found_runs([roots])
+    find_runs([roots])
     assert "evil" not in sys.modules

@@ -10,7 +10,7 @@ import pytest
 
 from covey import RunError, load
 from covey.desk.pruning import prune, retention
-from covey.desk.runs import PRUNED, found_runs
+from covey.desk.runs import PRUNED, find_runs
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import now
@@ -27,7 +27,7 @@ def test_states_go_but_for_the_newest_and_the_run_still_answers(put, roots):
     folder = put("one")
     (folder / "updates").mkdir()
     (folder / "updates" / "round-00000.safetensors").write_bytes(b"x" * 10)
-    (found,) = retention(found_runs([roots], at=LATER), OLD)
+    (found,) = retention(find_runs([roots], at=LATER), OLD)
     before = files(folder)
     assert found.size_bytes == sum(each.stat().st_size for each in found.paths)
     assert any("calibrate" in each for each in found.lost)
@@ -49,7 +49,7 @@ def test_states_go_but_for_the_newest_and_the_run_still_answers(put, roots):
 def test_a_whole_run_goes_with_the_run_inside_it(put, roots):
     put("one")
     put("one/baseline")
-    found = retention(found_runs([roots], at=LATER), OLD, "whole")
+    found = retention(find_runs([roots], at=LATER), OLD, "whole")
     assert found[0].size_bytes == 2 * found[1].size_bytes
     assert any("no request of its 4 clients" in each for each in found[0].lost)
     prune(found)
@@ -80,7 +80,7 @@ def test_what_somebody_waits_for_stays(put, roots, why, what):
     why(folder)
     before = files(folder)
     at = LATER + timedelta(days=1)
-    found = retention(found_runs([roots], at=at), timedelta(0), what, with_proofs=True)
+    found = retention(find_runs([roots], at=at), timedelta(0), what, with_proofs=True)
     assert all(each.kept or why is with_damage for each in found)
     assert prune(found) == ()
     assert files(folder) == before
@@ -90,7 +90,7 @@ def test_proofs_go_only_if_that_is_said(put, roots):
     folder = put("one")
     with_an_answer(folder)
     load(folder).acknowledge(next((folder / "proofs").glob("*.json")).stem)
-    entries = found_runs([roots], at=LATER)
+    entries = find_runs([roots], at=LATER)
     (kept,) = retention(entries, OLD, "whole")
     assert "1 proofs" in kept.kept
     (found,) = retention(entries, OLD, "whole", with_proofs=True)
@@ -101,7 +101,7 @@ def test_proofs_go_only_if_that_is_said(put, roots):
 
 def test_a_request_that_comes_between_looking_and_deleting_is_seen(put, roots):
     folder = put("one")
-    found = retention(found_runs([roots], at=LATER), OLD)
+    found = retention(find_runs([roots], at=LATER), OLD)
     with_a_request(folder)
     with pytest.raises(RunError, match="needed now"):
         prune(found)
@@ -116,12 +116,12 @@ def test_a_deletion_that_is_killed_leaves_no_half_of_a_run(put, roots):
         child = os.fork()
     if child == 0:
         shutil.rmtree = lambda _: os.kill(os.getpid(), signal.SIGKILL)
-        prune(retention(found_runs([roots], at=LATER), OLD, "whole"))
+        prune(retention(find_runs([roots], at=LATER), OLD, "whole"))
         os._exit(0)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     assert not folder.exists()
     assert len(list(roots.glob(f"{PRUNED}*"))) == 1
-    entries = found_runs([roots], at=LATER)
+    entries = find_runs([roots], at=LATER)
     assert [each.name for each in entries] == ["two"]
     prune(retention(entries, OLD, "whole"))
     assert list(roots.iterdir()) == []

@@ -85,7 +85,7 @@ def _first(plot: Plot, t: int) -> Sequence[Event]:
             group_names=("minority", "majority") if plot.groups else (),
             groups={h: int(i > 1) if plot.groups else None for i, h in _clients()},
             risk_thresholds=dict(zip(HANDLES, THRESHOLDS, strict=True)),
-            risk_lives=10,
+            risk_lifetime=10,
             secrets=plot.secrets,
             notes=("Clients saw the true risk: an oracle.",),
         ),

@@ -63,7 +63,7 @@ def ended(history: History, diverged: int, audits: Callable[..., ClusterAudited]
         ),
         RunFinished("abc", 0.5, {"small": 0.5, "large": 0.5}, 1.0),
     ]
-    rest = list(history.told)
+    rest = list(history.all_events)
     return history_of([(0, rest), (3, events)])
 
 

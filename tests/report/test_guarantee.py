@@ -39,7 +39,7 @@ def test_a_seeded_run_promises_nothing_and_says_why(
 
 def test_rounds_that_were_rolled_back_stay_spent(noisy: Reported):
     history = noisy.history
-    twice = replace(history, told=tuple(history.told) * 2)
+    twice = replace(history, all_events=tuple(history.all_events) * 2)
     again, once = (guarantee_status(each).guarantee for each in (twice, history))
     assert again is not None
     assert again.epsilon is not None

@@ -77,7 +77,7 @@ def started(present: Sequence[str]) -> RunStarted:
         group_names=("minority", "majority"),
         groups={h: int(h not in MINORITY) for h in present},
         risk_thresholds=dict.fromkeys(present, 0.55),
-        risk_lives=4,
+        risk_lifetime=4,
         notes=(),
     )
 

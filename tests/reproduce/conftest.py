@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from covey_papers.reproduce.federations import federations
-from covey_papers.reproduce.record import Found
+from covey_papers.reproduce.record import Findings
 from covey_papers.reproduce.specification import Experiment
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, shelf
 
@@ -23,7 +23,7 @@ class Played:
 
     experiment: Experiment
     folder: Path
-    found: Found
+    found: Findings
 
 
 @pytest.fixture(scope="session")

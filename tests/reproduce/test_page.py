@@ -11,7 +11,7 @@ from covey_papers.reproduce.figures import drawn, write_page
 from covey_papers.reproduce.record import Found, Printed
 from reproduce.tiny import cell, record
 
-FOUND = Found(
+FOUND = Findings(
     cells=(
         cell("accuracy", "FedAvg", 0.5, 0.6, 0.7),
         cell(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey_papers.reproduce.figures import words
-from covey_papers.reproduce.record import Cell, Found, Line, Printed, read_record, write_record
+from covey_papers.reproduce.record import Cell, Findings, Line, Printed, read_record, write_record
 from reproduce.tiny import cell, record
 
 
@@ -62,7 +62,7 @@ points = st.lists(st.tuples(finite, finite), max_size=3)
     finite,
 )
 def test_a_record_comes_back_as_it_was(cells, lines, sizes, seconds):
-    found = Found(
+    found = Findings(
         cells=tuple(
             cell("m", name, *v, printed=p and Printed(*p), why=name, reason=name)
             for v, p, name in cells

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.runtime.session import Observer
-from covey_papers.reproduce.record import Cell, Found, Record, Shelf
+from covey_papers.reproduce.record import Cell, Findings, Record, Shelf
 from covey_papers.reproduce.specification import Column, Experiment, Row
 
 TINY: dict[str, Any] = {
@@ -84,7 +84,7 @@ def record(**told: Any) -> Record:
             "machine": "an abacus, 2 cores",
             "date": "2026-01-02T03:04+00:00",
             "sizes": {"digits": "2 rounds, 8 clients with 30 examples, mlp"},
-            "found": Found(),
+            "found": Findings(),
             **told,
         }
     )

@@ -115,7 +115,7 @@ place, name = {
     "state": (changing, "keep_subtracted"),
     "change": (Ledger, "append_between"),
     "aside": (record_changes, "set_aside_from"),
-    "settle": (loop, "settle_change"),
+    "settle": (loop, "finish_change"),
 }[what]
 setattr(place, name, deadly(getattr(place, name)))
 """

@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_done(solved, some):
             solved.join(name, brought)
     with pytest.raises(CoveyError, match=r"in \[0, 1\]"):
         solved.join(NEW, (images, labels), threshold=2.0)
-    with pytest.raises(RunError, match="knows no client"):
+    with pytest.raises(RunError, match="has no client"):
         solved.update("nobody", (images, labels))
     assert load(solved.folder).ledger_head == head
 

@@ -42,7 +42,7 @@ def put(folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **
 
 
 def fates(folder: RunFolder, first: int | None) -> dict[str, tuple[str, bool]]:
-    found = settle_copies(folder, request(first), exported_hashes([NEW, OTHER]))
+    found = delete_obsolete_copies(folder, request(first), exported_hashes([NEW, OTHER]))
     return {Path(each.copy.path).name: (each.fate, each.notify) for each in found}
 
 
@@ -122,7 +122,7 @@ def test_who_leaves_is_in_no_record_afterwards_and_everybody_else_still_is(
 
 def test_a_proof_gets_no_path_and_no_clients_name(folder: RunFolder, tmp_path: Path):
     put(folder, tmp_path / "x", recipient="bob of the clinic")
-    (one,) = settle_copies(folder, request(0), exported_hashes([NEW]))
+    (one,) = delete_obsolete_copies(folder, request(0), exported_hashes([NEW]))
     proved = one.as_proof_fact(NAMES)
     assert proved.recipient == "[a client of the run] of the clinic"
     assert str(tmp_path) not in str(proved)

@@ -204,6 +204,6 @@ def test_a_damaged_ledger_is_nothing_to_repair_by(play):
     database.close()
     (found,) = examine(played.folder).damaged
     assert found.path == path
-    assert "position 3" in found.found
+    assert "position 3" in found.problem
     with pytest.raises(LedgerError):
         resume(played.folder)

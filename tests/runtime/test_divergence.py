@@ -47,7 +47,7 @@ def leaked_over_clients(told: Summary) -> Iterator[str]:
 def recorded(result: Run) -> Iterator[Event]:
     """Yield every fact of the run's end that states such a figure."""
     gone, end = result.history.diverged, result.summary.rounds
-    for fact in result.history.told:
+    for fact in result.history.all_events:
         match fact:
             case RiskMeasured(cluster, estimate):
                 figures = (estimate.figure.value,) if estimate.round_index == end else ()
@@ -134,7 +134,7 @@ def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path):
     assert told.diverged == []
     assert told.clusters[0].truth == other.clusters[0].truth
     assert told.clusters[0].truth.is_known
-    refused = [e for e in with_it.history.told if isinstance(e, AnswerRefused)]
+    refused = [e for e in with_it.history.all_events if isinstance(e, AnswerRefused)]
     assert {e.handle for e in refused} == {with_it.names["d"]}
     assert len(refused) == 3
     assert with_it.history.refused == {with_it.names["d"]}

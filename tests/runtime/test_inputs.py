@@ -149,7 +149,7 @@ def test_a_clients_test_examples_are_its_holdout(tmp_path: Path):
         x, y = clients[client.name]
         assert torch.equal(client.train.inputs, x[:7])
         assert torch.equal(client.holdout.labels, y[7:])
-    assert any("5 of 5 clients brought test examples" in n for n in assembled.notes)
+    assert any("5 of 5 clients have test examples" in n for n in assembled.notes)
     # a class that only test examples have counts
     x, y = clients["c0"]
     halves = {"c0": ((x, y), (x[:3], torch.tensor([0, 1, 2])))}

@@ -152,7 +152,7 @@ def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
     # what was sealed is destroyed, in every byte
     assert kept(folder) == [None, None]
     for salt in (first.answered.salt, done.answered.salt):
-        with pytest.raises(RunError, match="knows no client 'client-00002'"):
+        with pytest.raises(RunError, match="has no client 'client-00002'"):
             left(folder, Returning(ONE, salt), answer="retrain")
     assert ONE not in load(folder).names
     assert resume(folder).summary.model_hash == without(ONE)

@@ -88,7 +88,7 @@ def test_looking_often_and_in_small_pieces_tells_the_same_story(
         with Ledger.create(place, clock) as ledger:
             for seed, step in enumerate(steps):
                 if step == "look":
-                    assert looked(reader, place).history.told is not None
+                    assert looked(reader, place).history.all_events is not None
                 elif step == "round":
                     ledger.append(t, a_round(t, seed))
                     t += 1

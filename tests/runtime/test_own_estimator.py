@@ -68,5 +68,5 @@ def test_clients_may_measure_with_it_and_tell_nobody(tmp_path: Path):
     config = TINY | {"population.examples_per_client": 80, "risk.name": OnClients(fewest=5)}
     run = covey.run(config=config, out=tmp_path / "run")
     assert measured(run) == []
-    unknown = [isinstance(each, RiskUnknown) for each in run.history.told]
+    unknown = [isinstance(each, RiskUnknown) for each in run.history.all_events]
     assert sum(unknown) == 1  # before the first choice

@@ -50,7 +50,7 @@ def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     found = api.load(learnt).game(control=True, observe=lambda h: rounds.append(h))
     assert (found.participants, found.reserved) == (12, 86)
     assert found.low > 0.5
-    assert (found.left, found.left_reason) == (None, "nobody has left this run")
+    assert (found.left, found.left_reason) == (None, "no client has left this run")
     control = found.control
     assert control
     assert control.clients == control.audited.clients == 3

@@ -194,4 +194,4 @@ def test_copies_are_places_and_their_recipients_are_nobodys_business(world, tmp_
     (one,) = copies
     assert one.path == str(tmp_path / "for-[another client]")
     assert one.who_must_act == YOU
-    assert "given to a recipient on record" in one.what
+    assert "sent to a recipient on record" in one.what

@@ -60,7 +60,7 @@ def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, metho
     run = build_run(config)
     witness = Witness(run.engine)
     watched = replace(run, engine=witness).with_clients(run.population.clients)
-    algorithm, clients = watched.algorithm, watched.nobody
+    algorithm, clients = watched.algorithm, watched.no_clients
     state = algorithm.init(run.streams)
     for t in range(3):
         cohort = run.population.clients[t % 2 :]

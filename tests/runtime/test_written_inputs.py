@@ -23,7 +23,7 @@ TINY = {
     "risk.name": "none",
     "method": {"name": "fedavg"},
 }
-SAID = r"Your {} must not write into what it is given, .*found that it changed .*{}"
+SAID = r"Your {} must not write into its arguments, .*found that it changed .*{}"
 
 
 def played(tmp_path: Path, **settings: Any) -> covey.Run:

@@ -40,7 +40,7 @@ class Ed25519Identities:
         """Return the client's signature."""
         return self.own.sign(content)
 
-    def knows(self, name: str, signature: bytes, content: bytes) -> bool:
+    def has_signed(self, name: str, signature: bytes, content: bytes) -> bool:
         """Say whether the client of this name signed that content."""
         if name not in self.known:
             return False

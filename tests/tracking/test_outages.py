@@ -40,7 +40,7 @@ def test_several_that_hang_are_waited_for_together(monkeypatch):
     threads = [Background[int](act, lambda: None, failures.append) for _ in range(50)]
     began = monotonic()
     for each in threads:
-        each.tell(1)
+        each.submit(1)
     for each in threads:
         each.stop()
     for each in threads:

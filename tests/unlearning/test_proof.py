@@ -13,10 +13,10 @@ from covey import LedgerError
 from covey.runtime.verification import verify
 from covey.unlearning.facts import (
     AttackFigure,
+    CopyFact,
     Facts,
     HeldRound,
     Measurement,
-    SettledCopy,
     ValueOrReason,
 )
 from covey.unlearning.guarantee import Guaranteed, NoGuarantee, Term
@@ -152,7 +152,7 @@ touches = st.builds(
     st.none() | counts | figures,
 )
 copies = st.builds(
-    SettledCopy,
+    CopyFact,
     what=st.sampled_from(["model", "report"]),
     sha256=st.none() | hashes,
     path_sha256=hashes,

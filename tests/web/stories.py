@@ -90,7 +90,7 @@ class Writer:
             group_names=story.groups,
             groups={h: int(i % 5 > 0) for i, h in enumerate(self.handles)},
             risk_thresholds={h: float(tau) for h, tau in zip(self.handles, accepts, strict=True)},
-            risk_lives=10,
+            risk_lifetime=10,
             notes=(INERT,) if story.hostile else (),
             secrets="os",
             deniability_threshold=2 if story.sets else None,

@@ -24,7 +24,7 @@ from covey.aggregation.base import (
     AnonymityTerms,
     ClientUpdate,
     FederationInfo,
-    RecallableUpdates,
+    RepeatableUpdates,
     mean_per_cluster,
 )
 from covey.aggregation.mean import noisy, projected
@@ -71,7 +71,7 @@ def sets_event(
         handles: of all these clients.
         sets: as indices of them.
         widths: the sets' diameters.
-        close: per set and member, who is near; empty where nobody asks.
+        close: per set and member, who is near; empty where none is needed.
     """
     rows: list[tuple[tuple[Handle, ...], float | None, tuple[tuple[Handle, ...], ...]]] = []
     for c, members in enumerate(sets):
@@ -103,14 +103,14 @@ WINDOW = 2.0**30
 
 @dataclass(frozen=True, slots=True)
 class Hiding:
-    """How a run hides its updates: by these sets, with what only a run knows.
+    """How a run hides its updates: by these sets, with what only a run has.
 
     Attributes:
         sets: the settings.
         noise: the standard deviation of what is added to a representative.
         noise_multiplier: z, where representatives are differentially private for each
             client (`dp_hiding`): the noise has standard deviation 2 z Delta.
-        organisations: of clients, as far as they are attested; None: nobody asks.
+        organisations: of clients, as far as they are attested; None: they do not count.
         window: bytes of a round's updates. Where they take more, and can be had once more,
             sets are made over sketches, and representatives are had again.
     """
@@ -138,7 +138,7 @@ def dp_hiding(sets: "AnonymitySets", z: float) -> Hiding:
 
     Sets look at no data, so that replacing a client replaces one update of one set: it
     moves its representative by at most 2 Delta, if it is drawn at all. Nothing else that
-    depends on the updates is told, diameters neither.
+    depends on the updates is recorded, diameters neither.
     """
     return Hiding(sets, lambda _, __: 2 * z * sets.radius, z)
 
@@ -152,7 +152,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
     weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
     than k clients waits, and so does one whose clients are of too few organisations.
 
-    `RecallableUpdates` that take more than `hiding.window` bytes are not held: the sets
+    `RepeatableUpdates` that take more than `hiding.window` bytes are not held: the sets
     compare their sketches, and the update of each r_c is had again. The same sets then
     give the same models, to the bit.
 
@@ -164,7 +164,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
         arriving = (_bounded(hiding, each) for each in updates)
-        if not isinstance(updates, RecallableUpdates):
+        if not isinstance(updates, RepeatableUpdates):
             return _hidden(hiding, clusters, arriving, streams)
         held, passing = _window(arriving, hiding.window)
         if passing is None:
@@ -173,7 +173,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
         def again(handles: Sequence[Handle]) -> Iterator[ClientUpdate]:
             return (_bounded(hiding, each) for each in updates.again(handles))
 
-        passing = RecallableUpdates(passing, again)
+        passing = RepeatableUpdates(passing, again)
         return _hidden_by_sketches(hiding, clusters, passing, streams)
 
     return aggregate
@@ -221,7 +221,7 @@ def _hidden(
         sets = _partition(hiding, models, handles, streams.at("partition", j))
         points = _points([each.update for each in of_cluster])
         near = _near(hiding, points, sets, hiding.sets.max_distance)
-        formed = sets_event(j, handles, sets, _told(hiding, points, sets), near)
+        formed = sets_event(j, handles, sets, _diameters_to_record(hiding, points, sets), near)
         facts += (formed, *_events_beside(hiding, formed))
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
@@ -234,9 +234,9 @@ def _hidden(
 
 
 def _hidden_by_sketches(
-    hiding: Hiding, clusters: tuple[Params, ...], updates: RecallableUpdates, streams: Streams
+    hiding: Hiding, clusters: tuple[Params, ...], updates: RepeatableUpdates, streams: Streams
 ) -> AggregationResult:
-    """Hide updates that pass by one by one: who speaks for a set is asked again."""
+    """Hide updates that pass by one by one: who speaks for a set trains again."""
     speakers: list[Handle] = []
     how: list[tuple[float, float, Streams]] = []
     facts: list[Event] = []
@@ -250,9 +250,9 @@ def _hidden_by_sketches(
         sets = _partition(hiding, models, own.handles, partition)
         most = own.sketch.surely_within(hiding.sets.max_distance)
         near = _near(hiding, points, sets, most)
-        formed = sets_event(j, own.handles, sets, _told(hiding, points, sets), near)
+        formed = sets_event(j, own.handles, sets, _diameters_to_record(hiding, points, sets), near)
         numbers, estimates = own.sketch.numbers, tuple(formed.diameters)
-        facts += (  # nobody has measured the diameters
+        facts += (  # the diameters were not measured
             replace(formed, diameters=(None,) * len(sets)),
             DistancesSketched(j, numbers, sketch_error(numbers), estimates),
             *_events_beside(hiding, formed),
@@ -262,8 +262,8 @@ def _hidden_by_sketches(
             weight = sum(own.weights[i] for i in each)
             speakers.append(own.handles[_speaker(each, at)])
             how.append((weight, hiding.noise((), each), at))
-    recalled = zip(updates.again(speakers), how, strict=True)
-    representatives = (_perturbed(update, *each) for update, each in recalled)
+    repeated = zip(updates.again(speakers), how, strict=True)
+    representatives = (_perturbed(update, *each) for update, each in repeated)
     merged = mean_per_cluster(clusters, representatives, streams)
     return AggregationResult(merged.clusters, tuple(facts))
 
@@ -274,7 +274,7 @@ def noise_scale(
     """Return the noise of this name.
 
     none: no noise. released: what the paper's published code adds, the largest distance
-    between two members of the set. paper: sigma * Delta, as printed, given as `std`.
+    between two members of the set. paper: sigma * Delta, as printed, passed as `std`.
     None of them by itself makes a model differentially private.
     """
     if noise == "none":
@@ -321,12 +321,12 @@ def _points(models: Sequence[Params]) -> Points:
 
 
 def _near(hiding: Hiding, points: Points, sets: Sets, most: float) -> Near:
-    """Return who is near whom in each set, where that is asked."""
+    """Return who is near whom in each set, where that is needed."""
     return neighbours(points, sets, most) if hiding.sets.max_distance else ()
 
 
-def _told(hiding: Hiding, points: Points, sets: Sets) -> Sequence[float | None]:
-    """Return the sets' diameters, where they are finite and may be told."""
+def _diameters_to_record(hiding: Hiding, points: Points, sets: Sets) -> Sequence[float | None]:
+    """Return the sets' diameters, where they are finite and may be recorded."""
     if hiding.noise_multiplier is not None:
         return [None] * len(sets)
     return [d if math.isfinite(d) else None for d in diameters(points, sets)]
@@ -405,7 +405,7 @@ class AnonymitySets(Aggregation):
         delta: delta of what `noise = "sound"` keeps to.
         max_relative_norm: above 0: before sets are formed, an update is shortened to so
             many times the median norm in its cluster. Everybody stays in a set: a rule that
-            leaves out whoever is far from the others would make sets smaller than k, show
+            leaves out clients that are far from the others would make sets smaller than k, show
             in the ledger who was left out, and deny nothing to those.
 
     References:

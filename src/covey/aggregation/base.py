@@ -147,7 +147,7 @@ class FederationInfo:
         noise_multiplier: from epsilon, delta, and how large the sets are of which one
             member speaks: the least noise that keeps all rounds within them, as a
             multiple of what replacing the speaker can change.
-        organisations: of its clients, as far as they are attested; None: nobody asks, as
+        organisations: of its clients, as far as they are attested; None: they do not count, as
             the clients are those of a rehearsal.
     """
 
@@ -209,7 +209,7 @@ class Aggregation(Component):
     Attributes:
         sees_updates: whether the server must see single updates: then there are no masks,
             and no noise on sums.
-        keeps_clusters_apart: whether a cluster's next model hangs on its own clients'
+        keeps_clusters_apart: whether a cluster's next model depends on its own clients'
             updates alone, to the last bit. Unless a class says so itself, or is a
             `ClusterwiseAggregation`, everybody's exposure counts in every cluster.
         needs_equal_weights: whether clients must count alike, however many examples they
@@ -241,7 +241,7 @@ class Aggregation(Component):
         """Return the next cluster models.
 
         Args:
-            models: of the clusters, before the round. Nobody may write into them.
+            models: of the clusters, before the round. They are read-only.
             updates: one by one, in client-name order, all of them finite. A cluster may
                 have none: it does not move.
             streams: from which whatever is random is drawn.
@@ -309,12 +309,12 @@ class ClusterwiseAggregation(Aggregation):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RecallableUpdates:
+class RepeatableUpdates:
     """A round's updates, one by one, and a way to those of some clients afterwards.
 
     A simulation trains these clients once more: every draw of a client has a name, so that
     the same comes of it. Where clients are remote nothing of the kind is passed: who is
-    asked again would know that it speaks for others.
+    trained again would learn that it speaks for others.
 
     Attributes:
         arriving: the updates, in client-name order; they can be taken once.
@@ -378,7 +378,7 @@ def finite_updates(
 
 
 def refusal_events(refused: Iterable[RefusedUpdate]) -> tuple[AnswerRefused, ...]:
-    """Return the facts, one per client, in the words that a remote node's are told in."""
+    """Return the facts, one per client, worded as a remote node's."""
     first: dict[Handle, RefusedUpdate] = {}
     for each in refused:
         first.setdefault(each.handle, each)

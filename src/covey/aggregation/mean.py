@@ -44,7 +44,7 @@ class Clipping:
 
     Attributes:
         clip: C, the largest L2 norm of an update.
-        noise_multiplier: z, of all that a round tells of the updates together; above 0.
+        noise_multiplier: z, of all that a round releases of the updates together; above 0.
         sampling: q, the chance of each client to take part, by a secret coin of its own.
         clients: N, with which a secret cohort has q N clients on average.
     """
@@ -73,7 +73,7 @@ def noised_mean(clipping: Clipping) -> Aggregator:
     Each u_i has passed `clipped`, by the same C.
 
     n_j = |S_j|, and a cluster without clients does not move. A secret cohort's size would
-    tell who was in it: then n_j = q N, and there is noise even where nobody came.
+    show who was in it: then n_j = q N, and there is noise even where no client came.
     """
 
     def aggregate(

@@ -175,31 +175,31 @@ def set_sizes(n: int, k: int) -> tuple[int, ...]:
 def joined_sets(sets: Sets, owners: Sequence[Hashable | None], least: int) -> Sets:
     """Join sets until points of at least so many different owners are in each.
 
-    The first set with too few joins the one that brings most of those it lacks; of
+    The first set with too few joins the one that adds most of those it lacks; of
     several the smallest, then the first. It looks at owners alone, and at no data, and
     changes nothing where nothing is lacking.
 
     Args:
         sets: a partition.
-        owners: by point; None: nobody knows whose it is, and it counts for none.
+        owners: by point; None: it is unknown whose it is, and it counts for none.
         least: different owners of each set.
 
     Raises:
         ValueError: there are not so many.
     """
-    found = [(each, _owners(each, owners)) for each in sets]
-    while lacking := [each for each in found if len(each[1]) < least]:
+    parts = [(each, _owners(each, owners)) for each in sets]
+    while lacking := [each for each in parts if len(each[1]) < least]:
         points, own = lacking[0]
-        found.remove(lacking[0])
-        if not found:
+        parts.remove(lacking[0])
+        if not parts:
             raise ValueError(
                 f"expected points of at least {least} owners, found {len(own)}: "
                 "ask for fewer, or wait for more points"
             )
-        gains = [(min(len(o | own), least), -len(p)) for p, o in found]
+        gains = [(min(len(o | own), least), -len(p)) for p, o in parts]
         at = gains.index(max(gains))
-        found[at] = (found[at][0] + points, found[at][1] | own)
-    return _in_order([each for each, _ in found])
+        parts[at] = (parts[at][0] + points, parts[at][1] | own)
+    return _in_order([each for each, _ in parts])
 
 
 def unit_rows(points: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -222,7 +222,7 @@ def neighbours(points: Float[Tensor, "n d"], sets: Sets, max_distance: float) ->
     """Return for each set, for each of its members, who else is near it.
 
     Near is an L2 distance of at most `max_distance`. The lists follow the order of
-    `sets`; a point that is not finite is near nobody.
+    `sets`; a point that is not finite is near no other.
     """
     return tuple(
         tuple(
@@ -352,7 +352,7 @@ def _spread_seeds(
 def _to_means(
     gram: Float[ndarray, "n n"], means: Float[ndarray, "sets n"]
 ) -> Float[ndarray, "n sets"]:
-    """Return squared distances to means, given as each point's weight in them."""
+    """Return squared distances to means, as each point's weight in them."""
     towards = gram @ means.T
     return gram.diagonal()[:, None] - 2 * towards + (means.T * towards).sum(axis=0)
 
@@ -397,7 +397,7 @@ class Sketcher:
     for every u: with Chebyshev, |S u|^2 is off by more than a share e of |u|^2 with a
     probability of 2 / (m e^2) at most. Where no few coordinates make up a vector, it is
     distributed nearly as |u|^2 chi^2_m / m, and far deviations are rarer by far. As S is
-    linear, S u - S v tells of the distance of u and v.
+    linear, S u - S v shows the distance of u and v.
 
     Attributes:
         signs: of each coordinate, s_i.
@@ -487,27 +487,27 @@ class SketchedCluster:
 
     def points(self) -> Float[Tensor, "clients numbers"]:
         """Hand the sketches over, a client in each row; none are left."""
-        found = torch.empty(len(self.handles), self.sketch.numbers)
-        for own in reversed(found.split(SKETCHED_ROWS)):
+        rows = torch.empty(len(self.handles), self.sketch.numbers)
+        for own in reversed(rows.split(SKETCHED_ROWS)):
             own.copy_(self.sketches.pop()[: len(own)])
-        return found
+        return rows
 
 
 def sketched_clusters(
     clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
 ) -> dict[int, SketchedCluster]:
     """Return every cluster's sketches, with never more than one update at hand."""
-    found: dict[int, SketchedCluster] = {}
+    sketched: dict[int, SketchedCluster] = {}
     for each in updates:
         j = each.cluster
-        if j not in found:
+        if j not in sketched:
             start = flatten(trained(clusters[j]))
             # who knew it before could send what its sketch hides
             draws = streams.hidden().at("sketch", j).generator()
             sketch = sketcher(len(start), draws)
-            found[j] = SketchedCluster(sketch, sketch(start))
-        found[j].take(each)
-    return found
+            sketched[j] = SketchedCluster(sketch, sketch(start))
+        sketched[j].take(each)
+    return sketched
 
 
 def update_bytes(update: Params) -> int:

@@ -65,15 +65,15 @@ def trimmed(updates: Sequence[Params], cut: int) -> Params:
     BatchNorm's statistics are coordinates here. Counters take their maximum instead.
     """
     kept = slice(cut, len(updates) - cut)
-    found: dict[str, torch.Tensor] = {}
+    result: dict[str, torch.Tensor] = {}
     for name, first in updates[0].items():
         values = torch.stack([each[name] for each in updates])
-        found[name] = (
+        result[name] = (
             values.sort(dim=0).values[kept].mean(dim=0)
             if first.is_floating_point()
             else values.amax(dim=0)
         )
-    return found
+    return result
 
 
 class Median(ClusterwiseAggregation):
@@ -163,13 +163,13 @@ COLUMNS = 2**18
 
 def _dots(updates: Sequence[Params]) -> Float[Tensor, "clients clients"]:
     """Return the products u_i u_k of all pairs of updates, in float64."""
-    found = torch.zeros(len(updates), len(updates), dtype=torch.float64)
+    dots = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     for name in updates[0]:
         columns = (each[name].reshape(-1).split(COLUMNS) for each in updates)
         for part in zip(*columns, strict=True):
             block = torch.stack(part).double()
-            found += block @ block.T
-    return found
+            dots += block @ block.T
+    return dots
 
 
 class GeometricMedian(ClusterwiseAggregation):
@@ -269,9 +269,9 @@ def bounded(update: Params, most: float) -> Params:
         for name, value in update.items()
         if value.is_floating_point() and name not in moved
     }
-    found = dict(update)
+    result = dict(update)
     for part in filter(None, (moved, others)):
         length = float(flatten(part).double().norm())
         if length > most:
-            found |= {name: value * (most / length) for name, value in part.items()}
-    return found
+            result |= {name: value * (most / length) for name, value in part.items()}
+    return result

@@ -99,7 +99,7 @@ class NoServerOptimizer(ServerOptimizer):
 def moves(model: Params, aggregated: Params) -> bool:
     """Say whether a round moved this cluster's model; else no momentum moves it either.
 
-    A cluster that nobody trained, or that waited, has the same bits as before. It stays,
+    A cluster that no client trained, or that waited, has the same bits as before. It stays,
     and so does what is kept of it: a frozen model must not drift.
     """
     return model is not aggregated and any(

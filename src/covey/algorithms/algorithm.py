@@ -36,7 +36,7 @@ class Opening:
 
     @property
     def split_round(self) -> int | None:
-        """The round in which clients are told apart; None: none is."""
+        """The round in which clients are split into groups; None: there is none."""
         return self.shared_rounds if self.how == "warm" else None
 
 
@@ -190,7 +190,7 @@ class Clustered(Algorithm):
 
     @property
     def note(self) -> str:
-        """What a reader must know: who told the groups."""
+        """What a reader must know: who decided the groups."""
         known = self.initialisation == "groups" and self.num_clusters > 1
         return "Clusters started from the true groups: an oracle." if known else ""
 
@@ -198,13 +198,13 @@ class Clustered(Algorithm):
 class Subtractable(Clustered):
     """An algorithm whose models depend on clients' data through sums alone.
 
-    Whoever leaves is subtracted from them. Every round tells `HeadsSolved` and
+    A client that leaves is subtracted from them. Every round records `HeadsSolved` and
     `ModelsMerged`. Who joins, or changes its records, chooses by `finalize` among models
     that never met it.
 
     Attributes:
-        keep_sums: whether the server keeps each client's own sums in its states: nobody is
-            asked for them again, and who leaves is subtracted without its records.
+        keep_sums: whether the server keeps each client's own sums in its states. No
+            client then sends them again, and a leaver is subtracted without its records.
     """
 
     subtracts: ClassVar[bool] = True
@@ -213,7 +213,7 @@ class Subtractable(Clustered):
 
     @property
     def reads_population(self) -> bool:
-        """Sums are over whoever chose so far, whether it is there or not."""
+        """Sums are over all clients that chose so far, present or not."""
         return True
 
     def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
@@ -231,15 +231,15 @@ class Subtractable(Clustered):
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
         """Return the state in which the sums lack what these clients added.
 
-        Of who is not given nothing can be subtracted: the sums are then made anew, of all
-        others'.
+        Nothing can be subtracted of a client that is not among them: the sums are then made
+        anew, of all others'.
         """
         raise NotImplementedError
 
     def solve(
         self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
     ) -> RoundResult:
-        """Return a round's models, from the sums and these choices; nobody is asked.
+        """Return a round's models, from the sums and these choices, without a request.
 
         A model that no sums determine stays as it is. Clients that the choices have and the
         sums do not are counted.

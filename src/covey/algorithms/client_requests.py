@@ -23,26 +23,27 @@ from covey.models.ridge_sums import Sums
 from covey.secure_sums.messages import Step
 
 RequestType = Literal[
-    "hello", "choose", "train", "place", "settle", "count", "compare", "mean", "sum", "masked"
+    "hello", "choose", "train", "place", "reassign", "count", "compare", "mean", "sum", "masked"
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """What one client is told of itself.
+    """What one client receives about itself.
 
     Attributes:
-        given: the cluster that it trains, or is a member of; None: it is free to choose.
+        assigned: the cluster that it trains, or is a member of; None: it is free to choose.
         risks: the valid risk figure of each cluster that is sent to it, if there is one.
         current: the cluster that it chose last, or `UNASSIGNED`.
         memory_round: the round after which it kept what its objective goes on from; None:
             it begins anew.
-        weight, shares: its stake in the heads that it compares (`ClusterSums.stake`).
+        weight, shares: of its records in the heads that it compares
+            (`ClusterSums.weight_and_shares`).
         digest: of the sums that it sent before, which it is to send again; "": of none.
         session: of the round of secure sums that it is in, in hexadecimal digits.
     """
 
-    given: int | None = None
+    assigned: int | None = None
     risks: tuple[RiskEstimate | None, ...] = ()
     current: int = UNASSIGNED
     memory_round: int | None = None
@@ -77,26 +78,26 @@ class ClientRequest:
 
     Attributes:
         task: "hello": say who you are; "choose" a cluster and train its model; "train" the
-            model of the given one; "place": name the model with the lowest loss; "settle":
-            choose, and train nothing; "count" own losses under the model of the given
+            model of the assigned one; "place": name the model with the lowest loss; "reassign":
+            choose, and train nothing; "count" own losses under the model of the assigned
             cluster; "compare": choose during a round, and train nothing; "mean" and "sum":
             of its features; "masked": take the next step of a round of secure sums.
-        models: by cluster; {}: one that is not sent. Whoever is given a cluster needs only
+        models: by cluster; {}: one that is not sent. A client with an assigned cluster needs only
             that one.
         available: the clusters that may be chosen.
         path: of the streams under which clients draw, each from a seed of its own.
-        contexts: one per client that is asked.
+        contexts: one per client that gets the request.
         recipe: the numbers of how to train; a client has the rest from its settings.
         round_index: of the round, where clients measure risks of their own, or keep
             something for their objective; negative: they are to keep nothing.
         broadcast: what is sent along for their objective, by name.
         roots: of heads that are compared, where somebody is in them (`Head.root`).
-        width: how many features a head has, and its bias, where they are asked about.
+        width: how many features a head has, and its bias, where the request is about them.
         features: fingerprint of the feature map; "": no features are fixed.
         frozen: hash of the model's parameters that do not train; "": all do.
-        sums: which step of secure sums is asked for; None: none.
+        sums: which step of secure sums comes next; None: none.
         letters: what the protocol sends each client for it.
-        paths: `path` of each cluster, where it hangs on the one that a client is given.
+        paths: `path` of each cluster, where it depends on a client's assigned one.
     """
 
     __pydantic_config__: ClassVar[Any] = {"arbitrary_types_allowed": True}  # tensors
@@ -122,13 +123,13 @@ class ClientRequest:
     def for_client(self, handle: Handle, name: ClientName) -> "ClientRequest":
         """Return what of it one client is sent, which it reads under its name."""
         context = self.contexts[handle]
-        given, stakes = context.given, context.shares if context.weight else ()
+        assigned, shares = context.assigned, context.shares if context.weight else ()
         return replace(
             self,
-            models=tuple(m if given in (None, j) else {} for j, m in enumerate(self.models)),
-            path=self.paths[given or 0] if self.paths else self.path,
+            models=tuple(m if assigned in (None, j) else {} for j, m in enumerate(self.models)),
+            path=self.paths[assigned or 0] if self.paths else self.path,
             contexts={name: context},
-            roots={j: root for j, root in self.roots.items() if any(stakes[j : j + 1])},
+            roots={j: root for j, root in self.roots.items() if any(shares[j : j + 1])},
             letters={name: self.letters.get(handle, b"")},
             paths=(),
         )
@@ -139,7 +140,7 @@ class ClientResponse:
     """What one client sent back, found to be in order.
 
     Attributes:
-        cluster: the one that it chose, or was given.
+        cluster: the one that it chose, or was assigned.
         update: local model minus the one that was sent; None where nothing was trained.
         weight: share in a weighted mean, any positive unit.
         members: counts of its losses on the examples it trains on (`loss_counts`).

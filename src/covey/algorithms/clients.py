@@ -1,4 +1,4 @@
-"""The clients of a round: who they are, and how they are asked, trained and aggregated.
+"""The clients of a round: who they are, and how they choose, train and are aggregated.
 
 One loop consumes updates, in client-name order: finite or refused, transformed, aggregated.
 """
@@ -14,8 +14,8 @@ from covey.aggregation.base import (
     AggregationResult,
     Aggregator,
     ClientUpdate,
-    RecallableUpdates,
     RefusedUpdate,
+    RepeatableUpdates,
     Transform,
     finite_updates,
     refusal_events,
@@ -30,7 +30,7 @@ from covey.algorithms.state import (
     RoundResult,
     ServerState,
     abandonment_events,
-    noting,
+    recording_kept,
     with_memory,
     with_waiting_counts,
 )
@@ -62,7 +62,7 @@ class Setup:
         population: all clients that are known from the start, in name order.
         rounds: how many the run has.
         layers: the names of a model's parameters by layer, from input to output.
-        chance_loss: of whoever knows nothing, in nats.
+        chance_loss: of the best constant answer, in nats.
         min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
             they are.
     """
@@ -76,10 +76,10 @@ class Setup:
 
 
 class Observer:
-    """Sees whom an algorithm asks and who trains; this one does nothing about it."""
+    """Sees which clients get requests and which train; this one does nothing about it."""
 
-    def asked(self, cohort: Cohort) -> None:
-        """See who is asked, before anything is."""
+    def requested(self, cohort: Cohort) -> None:
+        """See which clients get a request, before it is sent."""
 
     def trained(self, update: ClientUpdate) -> None:
         """See what a client's training added."""
@@ -121,7 +121,7 @@ class Clients:
         frozen: the models after this round of clusters whose clients need not train, as the
             aggregation looks at each cluster by itself. Events are those of the whole round.
         records_noise: whether the noise of the training is to be recorded with the round.
-        losses: whether clients are asked for the loss of their training.
+        losses: whether clients send the loss of their training.
         observers: see whom an algorithm asks, and who trains.
     """
 
@@ -149,14 +149,14 @@ class Clients:
         return len(self.cohort)
 
     def among(self, cohort: Cohort) -> "Clients":
-        """Return these clients instead, asked in the same way."""
+        """Return these clients instead, reached in the same way."""
         return replace(self, cohort=cohort)
 
     def observed_by(self, observer: Observer) -> "Clients":
-        """Return the same clients, and show whom an algorithm asks, and who trains."""
+        """Return the same clients, and show which of them get requests, and which train."""
         return replace(self, observers=(*self.observers, observer))
 
-    def noting_losses(self, into: dict[Handle, float]) -> "Clients":
+    def recording_losses(self, into: dict[Handle, float]) -> "Clients":
         """Return the same clients, the known losses of whose training are kept in `into`."""
         return replace(self.observed_by(_Losses(into)), losses=True)
 
@@ -182,21 +182,21 @@ class Clients:
         self, models: tuple[Params, ...], streams: Streams
     ) -> Float[Tensor, "clients clusters"]:
         """Return every model's loss on every client's selection batch, in nats."""
-        return self._asked().evaluate(models, self.cohort, streams)
+        return self._observed().evaluate(models, self.cohort, streams)
 
     def choose(self, state: ServerState, streams: Streams) -> SelectionResult:
         """Let every client take its cluster, to train its model in this round."""
-        given = self.recorded.get(state.round_index, {})
-        training = TrainAtOnce(given, self._inputs(state))
-        return self._asked().choose(self.selection, state, self.cohort, streams, training)
+        recorded = self.recorded.get(state.round_index, {})
+        training = TrainAtOnce(recorded, self._inputs(state))
+        return self._observed().choose(self.selection, state, self.cohort, streams, training)
 
-    def settle(self, state: ServerState, streams: Streams) -> SelectionResult:
+    def reassign(self, state: ServerState, streams: Streams) -> SelectionResult:
         """Let every client take its cluster once more, without training."""
-        return self._asked().choose(self.selection, state, self.cohort, streams)
+        return self._observed().choose(self.selection, state, self.cohort, streams)
 
     def nearest(self, state: ServerState, streams: Streams) -> Mapping[Handle, int]:
         """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
-        return self._asked().nearest(state, self.cohort, streams)
+        return self._observed().nearest(state, self.cohort, streams)
 
     def train(
         self,
@@ -210,10 +210,10 @@ class Clients:
         `state` is that before the round, where clients go on from what they kept; None:
         they begin anew, and remote ones keep nothing of it.
         """
-        beginning = ObjectiveInputs(broadcast=self.broadcast)
-        inputs = beginning if state is None else self._inputs(state)
+        first_inputs = ObjectiveInputs(broadcast=self.broadcast)
+        inputs = first_inputs if state is None else self._inputs(state)
         inputs = replace(inputs, wants_losses=self.losses)
-        for each in self._asked().train(models, self.cohort, assignment, streams, inputs):
+        for each in self._observed().train(models, self.cohort, assignment, streams, inputs):
             for observer in self.observers:
                 observer.trained(each)
             yield each
@@ -240,7 +240,7 @@ class Clients:
         chosen = self.as_recorded(state, chosen)
         cohort = tuple(client for client in self.cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
-        asked = tuple(c for c in cohort if chosen.clusters[c.handle] not in self.frozen)
+        training = tuple(c for c in cohort if chosen.clusters[c.handle] not in self.frozen)
         assignment = after.assignment
 
         def made(by: Cohort) -> Iterator[ClientUpdate]:
@@ -250,9 +250,9 @@ class Clients:
             mine = (each for each in updates if each.handle in handles)
             return (replace(each, cluster=assignment[each.handle]) for each in mine)
 
-        noted: dict[Handle, Mapping[str, Params] | None] = {}
+        kept: dict[Handle, Mapping[str, Params] | None] = {}
         refused: list[RefusedUpdate] = []
-        arriving = self._recallable(noting(made(asked), noted), refused, asked, made)
+        arriving = self._repeatable(recording_kept(made(training), kept), refused, training, made)
         stored = arriving = tuple(arriving) if self.stores_updates else arriving
         for transform in self.transforms:
             arriving = transform(arriving)
@@ -261,7 +261,7 @@ class Clients:
             pass
         models = (self.frozen.get(j, model) for j, model in enumerate(aggregated.clusters))
         aggregated = replace(aggregated, clusters=tuple(models))
-        if missing := {client.handle for client in asked} - noted.keys():
+        if missing := {client.handle for client in training} - kept.keys():
             cohort = tuple(c for c in cohort if c.handle not in missing)
             chosen = _restricted_to(chosen, {client.handle for client in cohort})
             after = state.with_choices(chosen.clusters)
@@ -283,7 +283,7 @@ class Clients:
             replace(after, states=states), aggregated.events, counts, self.patience
         )
         stalled = _stalled(state, _per_cluster(accepted, state), refused)
-        after = with_memory(after, noted, {handle for handle, _ in accepted}).keeping(
+        after = with_memory(after, kept, {handle for handle, _ in accepted}).keeping(
             Stalled(clusters=stalled)
         )
         facts = (*noise, *aggregated.events, *abandonment_events(state, after), fact)
@@ -299,9 +299,9 @@ class Clients:
         kept = {handle: then.get(handle, j) for handle, j in chosen.clusters.items()}
         return replace(chosen, clusters=kept)
 
-    def _asked(self) -> Federation:
+    def _observed(self) -> Federation:
         for observer in self.observers:
-            observer.asked(self.cohort)
+            observer.requested(self.cohort)
         return self.federation
 
     def _inputs(self, state: ServerState) -> ObjectiveInputs:
@@ -324,11 +324,11 @@ class Clients:
         kept = (before[j] if j in overflown else m for j, m in enumerate(models))
         return tuple(kept), after.states, overflown
 
-    def _recallable(
+    def _repeatable(
         self,
         updates: Iterator[ClientUpdate],
         refused: list[RefusedUpdate],
-        asked: Cohort,
+        training: Cohort,
         made: Callable[[Cohort], Iterator[ClientUpdate]],
     ) -> Iterable[ClientUpdate]:
         """Return all updates but those that are not finite, which are added to `refused`.
@@ -341,11 +341,11 @@ class Clients:
             return finite
 
         def again(handles: Sequence[Handle]) -> Iterator[ClientUpdate]:
-            clients = {client.handle: client for client in asked}
+            clients = {client.handle: client for client in training}
             once_more = made(tuple(clients[handle] for handle in handles))
             return finite_updates(once_more, as_zero=self.dp_accounted)
 
-        return RecallableUpdates(finite, again)
+        return RepeatableUpdates(finite, again)
 
 
 def _restricted_to(chosen: ClientsAssigned, handles: Collection[Handle]) -> ClientsAssigned:
@@ -376,8 +376,8 @@ def divergences(state: ServerState) -> Mapping[int, str]:
     stays what it was, and what it shows says nothing of the clients who train it.
     """
     stalled = state.kept(Stalled).clusters
-    found = {
+    reasons = {
         j: has_non_finite_values(model) or (STALLED if j in stalled else "")
         for j, model in enumerate(state.clusters)
     }
-    return {j: reason for j, reason in found.items() if reason}
+    return {j: reason for j, reason in reasons.items() if reason}

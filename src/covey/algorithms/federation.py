@@ -78,7 +78,7 @@ class Federation(Protocol):
             state: before the round.
             cohort: who chooses.
             streams: of the round.
-            training: what remote clients train with; None: nobody is to train.
+            training: what remote clients train with; None: no client trains.
         """
         ...
 
@@ -105,7 +105,7 @@ class Federation(Protocol):
 
     @property
     def lacking(self) -> frozenset[Handle]:
-        """Who was asked for its sums, and gave none that are in order."""
+        """The clients whose answer to a request for sums is missing or refused."""
         return frozenset()
 
     @property
@@ -115,7 +115,7 @@ class Federation(Protocol):
 
     @property
     def summed(self) -> Summed | None:
-        """Whose sums came under masks; None: masks are not asked of these clients."""
+        """Whose sums came under masks; None: these clients use no masks."""
         return None
 
     def means(
@@ -155,8 +155,8 @@ class Federation(Protocol):
         """Return the sums over these clients, each at its weight; all were made `ready`."""
         ...
 
-    def noted(self, sums: ClusterSums) -> ClusterSums:
-        """Return the sums with what has to be known of whoever is counted in them."""
+    def with_digests(self, sums: ClusterSums) -> ClusterSums:
+        """Return the sums with what has to be known of each client in them."""
         return sums
 
     def comparing(self, known: ClusterSums | None, *, last: bool) -> "Federation":

@@ -22,9 +22,9 @@ class GroupSum:
     """One group of clients in a round of its own, between two messages.
 
     Attributes:
-        cohort: who was asked first.
+        cohort: who got the first request.
         letters: what is sent next, by name; empty once the round is over.
-        shown: who was asked to open a sum.
+        shown: who got a request to open a sum.
         values: the sum over these, once it came.
         given_up: why none came.
     """
@@ -38,12 +38,12 @@ class GroupSum:
 
     @classmethod
     def begin(cls, cohort: Cohort, terms: Terms) -> "GroupSum":
-        """Return a group of which nobody has been asked yet."""
+        """Return a group of which no client has got a request yet."""
         names = tuple(sorted(client.name for client in cohort))
         return cls(cohort, ServerRound(terms, names), dict.fromkeys(names, b""))
 
     @property
-    def asked(self) -> dict[Handle, bytes]:
+    def letters_by_handle(self) -> dict[Handle, bytes]:
         """What is sent next, by handle."""
         letters = self.letters
         return {c.handle: letters[c.name] for c in self.cohort if c.name in letters}
@@ -78,7 +78,7 @@ class GroupSum:
         return replace(self, letters={}, given_up=reason.value)
 
     def facts(self) -> Iterable[Event]:
-        """Return what is to be told: each refusal once, and a sum that did not come."""
+        """Return what is to be recorded: each refusal once, and a sum that did not come."""
         handles = {client.name: client.handle for client in self.cohort}
         refused = ((r.sender, r.reason.value) for r in self.round.refused)
         for sender, reason in dict.fromkeys(refused):
@@ -100,7 +100,7 @@ def play_sums(
     what clients sent in the first ones opens nothing.
 
     Args:
-        send: how clients are asked.
+        send: sends clients a request.
         request: what is sent to all of them in a step, beside the protocol's own; its
             `sums` say what is added up.
         groups: whose sums are needed, each group's together.
@@ -110,7 +110,7 @@ def play_sums(
     running = [GroupSum.begin(cohort, terms()) for cohort in groups]
     while waited_for := [each for each in running if each.letters]:
         step = waited_for[0].round.step
-        answers = _asked(send, request(step), waited_for)
+        answers = _send_step(send, request(step), waited_for)
         running = [each.taking(answers) if each.letters else each for each in running]
         if step == "masked":  # groups of which too few are left, or would be left behind
             may = sound(frozenset[Handle]().union(*(g.sent for g in running if g.letters)))
@@ -120,26 +120,28 @@ def play_sums(
     return tuple(running)
 
 
-def _asked(
+def _send_step(
     send: Send, request: ClientRequest, groups: Sequence[GroupSum]
 ) -> Mapping[Handle, bytes]:
-    """Ask all groups at once; return what came."""
-    letters = {handle: x for each in groups for handle, x in each.asked.items()}
+    """Send all groups their next step at once; return what came."""
+    letters = {handle: x for each in groups for handle, x in each.letters_by_handle.items()}
     sessions = {
         client.handle: each.round.terms.session.hex() for each in groups for client in each.cohort
     }
-    told = request.contexts
+    contexts = request.contexts
     cohort = tuple(c for each in groups for c in each.cohort if c.handle in letters)
     terms = groups[0].round.terms
     of = request.sums.of if request.sums else "sums"
-    asked = replace(
+    step = replace(
         request,
         task="masked",
-        contexts={h: replace(told.get(h, ClientContext()), session=sessions[h]) for h in letters},
+        contexts={
+            h: replace(contexts.get(h, ClientContext()), session=sessions[h]) for h in letters
+        },
         sums=SumStep(groups[0].round.step, terms.length, of),
         letters=letters,
     )
-    return {each.handle: each.letter for each in send(asked, cohort)}
+    return {each.handle: each.letter for each in send(step, cohort)}
 
 
 def _closed(played: ServerRound) -> tuple[ServerRound, Mapping[str, bytes] | SecureSum]:

@@ -51,7 +51,7 @@ def bounded_newcomers(
     takes part has no bound.
 
     Founders are who a cluster had when clients first chose for themselves (after a warm
-    start), or else who chose it then. Time makes nobody a founder: who waits long enough
+    start), or else who chose it then. Time makes no client a founder: one that waits long enough
     would be in.
 
     Args:
@@ -134,7 +134,7 @@ class Ifca(Clustered):
         return Opening(how, min(3, rounds // 4), max(1, min(4, rounds // 4)))
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
-        """Draw a model for each cluster (line 2), or one that something tells apart."""
+        """Draw a model for each cluster (line 2), or one that can be distinguished."""
         if self.initialisation != "random":
             return super().init(setup, streams)
         drawn = (streams.at("initial model", j) for j in range(self.num_clusters))
@@ -166,10 +166,10 @@ class Ifca(Clustered):
 
     def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let clients choose once more."""
-        choice = clients.settle(state, streams)
+        choice = clients.reassign(state, streams)
         final = ClientsAssigned(choice.clusters, "final")
-        told = (each for each in choice.events if not isinstance(each, PricesSet))
-        return RoundResult(choice.state.with_choices(final.clusters), (*told, final))
+        events = (each for each in choice.events if not isinstance(each, PricesSet))
+        return RoundResult(choice.state.with_choices(final.clusters), (*events, final))
 
 
 class IfcaMir(Ifca):

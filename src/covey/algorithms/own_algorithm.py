@@ -36,23 +36,23 @@ def checked_result(
     algorithm: str,
     where: str,
     before: ServerState,
-    found: Any,  # noqa: ANN401 - a user's
+    result: Any,  # noqa: ANN401 - a user's
 ) -> RoundResult:
     """Return what a user's function returned, if covey can go on with it.
 
     Args:
         algorithm: as messages call it.
         where: the function of it, for messages.
-        before: the state that it was given.
-        found: what it returned.
+        before: the state that it received.
+        result: what it returned.
 
     Raises:
         ConfigError: naming the part that does not fit.
     """
-    if not isinstance(found, RoundResult):
+    if not isinstance(result, RoundResult):
         rule = f"`{where}` must return a covey.RoundResult"
-        raise mistaken(algorithm, rule, found)
-    state: Any = found.state
+        raise mistaken(algorithm, rule, result)
+    state: Any = result.state
     if not isinstance(state, ServerState):
         rule = f"`{where}` must return the next covey.ServerState in its RoundResult"
         raise mistaken(algorithm, rule, state)
@@ -65,7 +65,7 @@ def checked_result(
             f"{expected}, found the one before round {state.round_index}. Return "
             f"`state.with_models(models)`, once a round."
         )
-    facts = _events(algorithm, where, found.events)
+    facts = _events(algorithm, where, result.events)
     for choice in (state.assignment, *(each.clusters for each in choices_in(facts))):
         placed: Mapping[Handle, Any] = choice
         for handle, j in placed.items():
@@ -76,7 +76,7 @@ def checked_result(
                     f"Correct it."
                 )
     state = replace(state, clusters=tuple(state.clusters))
-    return found._replace(state=state, events=facts)
+    return result._replace(state=state, events=facts)
 
 
 def choices_in(facts: Collection[Event]) -> Iterator[ClientsAssigned]:
@@ -84,17 +84,17 @@ def choices_in(facts: Collection[Event]) -> Iterator[ClientsAssigned]:
     return (fact for fact in facts if isinstance(fact, ClientsAssigned))
 
 
-def mistaken(part: str, rule: str, found: object) -> ConfigError:
+def mistaken(part: str, rule: str, returned: object) -> ConfigError:
     """Return an error about a value of a wrong type."""
-    what = "None" if found is None else f"a {type(found).__name__}"
+    what = "None" if returned is None else f"a {type(returned).__name__}"
     return ConfigError(f"Your {part}: {rule}, found {what}. Correct it.")
 
 
-def _events(algorithm: str, where: str, found: object) -> tuple[Event, ...]:
-    if not isinstance(found, (tuple, list)):
+def _events(algorithm: str, where: str, returned: object) -> tuple[Event, ...]:
+    if not isinstance(returned, (tuple, list)):
         rule = f"`{where}` must return a tuple of events"
-        raise mistaken(algorithm, rule, found)
-    facts = tuple(cast("Collection[Any]", found))
+        raise mistaken(algorithm, rule, returned)
+    facts = tuple(cast("Collection[Any]", returned))
     for fact in facts:
         if not isinstance(fact, Event):
             rule = f"`{where}` must return covey.base.events alone as its events"
@@ -121,22 +121,22 @@ class _Watch(Observer):
 
     @classmethod
     def on(cls, owner: "OwnAlgorithm", clients: Clients) -> tuple["_Watch", Clients]:
-        """Return a watch, and the clients that are asked under it."""
+        """Return a watch, and the clients that are under it."""
         setup = owner.visible(clients.setup)
         seen = setup.population if setup is clients.setup else ()
         watch = cls(owner, {*_handles(seen), *_handles(clients.cohort)})
         return watch, replace(clients.observed_by(watch), setup=setup)
 
-    def asked(self, cohort: Cohort) -> None:
-        """Note who is asked; refuse clients that are not in the run (any more)."""
-        asked = _handles(cohort)
-        if strangers := asked - self.owner.known - self.handed_out:
+    def requested(self, cohort: Cohort) -> None:
+        """Note which clients get requests; refuse clients that are not in the run (any more)."""
+        handles = _handles(cohort)
+        if strangers := handles - self.owner.known - self.handed_out:
             raise ConfigError(
-                f"Your {self.owner.part} must ask the clients that a round is given, but "
+                f"Your {self.owner.part} must ask the clients of its round, but "
                 f"it asked {_some(strangers)}, which this run does not have (any more). "
                 f"Keep no clients from one round to the next."
             )
-        self.handed_out |= asked
+        self.handed_out |= handles
 
     def trained(self, update: ClientUpdate) -> None:
         """Note who trained which model."""
@@ -193,14 +193,14 @@ class OwnAlgorithm:
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Return its start, whose models are those of the run."""
         nothing = replace(setup, population=tuple(map(_without_data, setup.population)))
-        found: Any = user_function(self.part, self.algorithm.init)(nothing, streams)
-        if not isinstance(found, ServerState):
-            raise mistaken(self.part, "`init` must return a covey.ServerState", found)
+        state: Any = user_function(self.part, self.algorithm.init)(nothing, streams)
+        if not isinstance(state, ServerState):
+            raise mistaken(self.part, "`init` must return a covey.ServerState", state)
         fresh = setup.draw_model(streams.at("initial model", 0))
-        before = (fresh,) * len(found.clusters)
-        if problem := models_problem(before, found.clusters, strict=False):
+        before = (fresh,) * len(state.clusters)
+        if problem := models_problem(before, state.clusters, strict=False):
             raise ConfigError(f"Your {self.part} in `init` {problem}")
-        return found
+        return state
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Return a round of it, with everybody who was handed out on record."""
@@ -245,8 +245,8 @@ class OwnAlgorithm:
         self, where: str, state: ServerState, function: Callable[[], RoundResult]
     ) -> RoundResult:
         with read_only(self.part, {"state": state}):
-            found = user_function(self.part, function)()
-        return checked_result(self.part, where, state, found)
+            result = user_function(self.part, function)()
+        return checked_result(self.part, where, state, result)
 
     def _recorded(
         self, before: ServerState, clients: Clients, watch: _Watch, result: RoundResult

@@ -42,18 +42,18 @@ def user_selection(name: str, selection: Selection) -> Selection:
         offered = inputs.available.nonzero().flatten()
         fits = picked.shape == (len(inputs.losses),)
         if not fits or not torch.isin(picked, offered).all():
-            found = f"shape {tuple(picked.shape)} with values {picked.unique().tolist()}"
-            raise _unfit(name, inputs, found)
+            actual = f"shape {tuple(picked.shape)} with values {picked.unique().tolist()}"
+            raise _unfit(name, inputs, actual)
         return picked.long()
 
     return select
 
 
-def _unfit(name: str, inputs: SelectionInputs, found: str) -> ConfigError:
+def _unfit(name: str, inputs: SelectionInputs, actual: str) -> ConfigError:
     return ConfigError(
         f"Your selection {name} must return one offered cluster index per client: "
         f"{len(inputs.losses)} integers out of "
-        f"{inputs.available.nonzero().flatten().tolist()}, found {found}. Choose among "
+        f"{inputs.available.nonzero().flatten().tolist()}, found {actual}. Choose among "
         f"`inputs.available` only."
     )
 
@@ -62,7 +62,7 @@ def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
     """Return a user's aggregation, which gives every cluster a model of its kind.
 
     Its errors, and what else it returns, become ConfigErrors that name it. Values that are
-    not finite are its own only where all that it was given is.
+    not finite are its own only where all that it received is finite.
     """
     run = user_function(f"aggregation {name}", aggregate)
 
@@ -126,7 +126,7 @@ def models_problem(
     for j, (old, new) in enumerate(zip(before, after, strict=True)):
         if unlike := misfit(old, new):
             return (
-                f"must return every model with the parameters it was given: in cluster "
+                f"must return every model with the parameters it received: in cluster "
                 f"{j} {unlike}. Keep their names and shapes."
             )
         for key, value in new.items():
@@ -161,8 +161,8 @@ def user_assessment(name: str, assess: Assess) -> Assess:
     measure = user_function(f"risk estimator {name}", assess)
 
     def assessed(target: Target, context: RiskContext, streams: Streams) -> Assessment:
-        found = measure(target, context, streams)
-        return found._replace(estimate=_checked(name, found.estimate))
+        assessment = measure(target, context, streams)
+        return assessment._replace(estimate=_checked(name, assessment.estimate))
 
     return assessed
 
@@ -174,10 +174,10 @@ def user_self_assessment(name: str, judge: Judge) -> Judge:
     def checked(
         models: tuple[Params, ...], cohort: Sequence[Client], context: RiskContext, streams: Streams
     ) -> Judged:
-        found: Mapping[Handle, list[RiskEstimate | None]] = measure(
+        estimates: Mapping[Handle, list[RiskEstimate | None]] = measure(
             models, cohort, context, streams
         )
-        return {handle: [fit(each) for each in row] for handle, row in found.items()}
+        return {handle: [fit(each) for each in row] for handle, row in estimates.items()}
 
     def fit(each: RiskEstimate | None) -> RiskEstimate | None:
         fits = None if each is None else _checked(name, each)
@@ -186,21 +186,22 @@ def user_self_assessment(name: str, judge: Judge) -> Judge:
     return checked
 
 
-def _checked(name: str, found: object) -> RiskEstimate:
-    """Return what was found, in plain numbers; refuse what nobody can act on."""
-    if not isinstance(found, RiskEstimate):
+def _checked(name: str, estimate: object) -> RiskEstimate:
+    """Return the estimates in plain numbers; refuse those that no rule can act on."""
+    if not isinstance(estimate, RiskEstimate):
         raise ConfigError(
             f"Your risk estimator {name} must return a covey.RiskEstimate of a covey.Figure, or "
-            f"covey.RiskEstimate.unknown with a reason, found a {type(found).__name__}. Correct it."
+            f"covey.RiskEstimate.unknown with a reason, found a {type(estimate).__name__}. "
+            f"Correct it."
         )
-    if not found.is_known:
-        return RiskEstimate.unknown(found.figure.reason)
-    risk, error = found.risk, found.standard_error
+    if not estimate.is_known:
+        return RiskEstimate.unknown(estimate.figure.reason)
+    risk, error = estimate.risk, estimate.standard_error
     if not (0 <= risk <= 1 and 0 <= error < math.inf):
         raise ConfigError(
             f"Your risk estimator {name} must return a risk from 0 to 1 with a standard "
             f"error of 0 or more, found {risk:g} with {error:g}. Return "
             f"covey.RiskEstimate.unknown where there is no estimate."
         )
-    auc = None if found.auc is None else float(found.auc)
-    return replace(found, figure=Figure(float(risk), float(error)), auc=auc)
+    auc = None if estimate.auc is None else float(estimate.auc)
+    return replace(estimate, figure=Figure(float(risk), float(error)), auc=auc)

@@ -8,7 +8,7 @@ a part is shared. After every round, layer by layer:
     theta_all = sum_j w_j theta_j / sum_j w_j,    w_j = n_j (1 - lambda_j)
 
 n_j is the number of examples that cluster j trains on. A cluster gives to the shared model
-as much as it keeps of its own: what is given up because it remembers too much must not
+as much as it keeps of its own: what it loses because it remembers too much must not
 come back through the mean. Where every cluster gives a layer up, w_j = n_j.
 
 References:
@@ -61,7 +61,7 @@ MAX_EXAMPLE_SHARE = 0.9
 def pooled(played: RoundResult, shares: tuple[float, ...], clients: Clients) -> RoundResult:
     """Pull every cluster model towards the shared one after a round.
 
-    A cluster that nobody chooses neither moves nor gives. Rounds in which no client has a
+    A cluster that no client chooses neither moves nor gives. Rounds in which no client has a
     cluster yet have one model, and nothing to pull; in a round without clients nothing
     moves.
 
@@ -185,8 +185,8 @@ def _pulled(
     """Return the models after the pull; integer buffers stay each cluster's own."""
     if not sizes.any():
         return clusters
-    given = sizes[:, None] * (1 - pulls)
-    weights = np.where(given.sum(axis=0) > 0, given, sizes[:, None])
+    shared = sizes[:, None] * (1 - pulls)
+    weights = np.where(shared.sum(axis=0) > 0, shared, sizes[:, None])
     weights = torch.from_numpy(weights / weights.sum(axis=0))
     depth = {name: layer for layer, names in enumerate(layers) for name in names}
     shared = {

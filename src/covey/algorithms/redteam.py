@@ -48,7 +48,7 @@ class RedTeamed:
     """Measure every cluster's risk each `every` rounds, before the clients choose.
 
     Lines 4-7 of Algorithm 1. Nothing is measured before somebody has chosen a cluster;
-    a figure lives for 2 * every rounds, and one that is withheld is no figure. Of a model
+    a figure is valid for 2 * every rounds, and one that is withheld is no figure. Of a model
     that diverged the older ones are void too.
 
     Attributes:
@@ -73,18 +73,18 @@ class RedTeamed:
         """Attack every cluster's model where that is due."""
         del cohort
         due = state.round_index > 0 and state.round_index % self.every == 0 and state.assignment
-        found = self._attacked(state, streams) if due or last else RoundResult(state, ())
-        valid = _valid(found.state.risk_estimates(), found.state, self.every)
-        return found._replace(state=found.state.keeping(RiskEstimates(estimates=valid)))
+        attacked = self._attacked(state, streams) if due or last else RoundResult(state, ())
+        valid = _valid(attacked.state.risk_estimates(), attacked.state, self.every)
+        return attacked._replace(state=attacked.state.keeping(RiskEstimates(estimates=valid)))
 
     def look(self, target: Target, streams: Streams) -> Assessment:
         """Attack one model, unless it is none."""
         why = self.divergence(target)
         void = Assessment(RiskEstimate.of_diverged(why))
-        found = void if why else self.attack(target, streams)
-        source = self.source or found.estimate.source
-        estimate = replace(found.estimate, source=source, round_index=target.round_index)
-        return found._replace(estimate=estimate)
+        assessed = void if why else self.attack(target, streams)
+        source = self.source or assessed.estimate.source
+        estimate = replace(assessed.estimate, source=source, round_index=target.round_index)
+        return assessed._replace(estimate=estimate)
 
     def _attacked(self, state: ServerState, streams: Streams) -> RoundResult:
         states, events = state.states, list[Event]()
@@ -99,14 +99,14 @@ class RedTeamed:
             attacked = [replace(t, counts=c) for t, c in zip(attacked, counts, strict=True)]
         for target in attacked:
             j = target.cluster
-            found, kept = self.look(replace(target, states=states), at(j))
+            estimate, kept = self.look(replace(target, states=states), at(j))
             states = states if kept is None else keep(states, kept)
-            if found.diverged:
-                events.append(ModelDiverged(j, found.round_index, found.diverged))
+            if estimate.diverged:
+                events.append(ModelDiverged(j, estimate.round_index, estimate.diverged))
                 estimates[j] = None
-            events.append(RiskMeasured(j, found))
-            if found.counts:  # else the older one, while it lives
-                estimates[j] = found
+            events.append(RiskMeasured(j, estimate))
+            if estimate.counts:  # else the older one, while it is valid
+                estimates[j] = estimate
         known = RiskEstimates(estimates=tuple(estimates))
         return RoundResult(replace(state, states=states).keeping(known), tuple(events))
 
@@ -115,9 +115,9 @@ class RedTeamed:
 class SelfAssessed:
     """Let each client measure, each `every` rounds, the models that it receives.
 
-    What a client measures of a model that it does not train says what this model knows
+    What a client measures of a model that it does not train shows what this model remembers
     of it now, and not what it would know of a member. So an estimate from inside a cluster
-    is not replaced by one from outside as long as it lives.
+    is not replaced by one from outside as long as it is valid.
 
     Attributes:
         assess: how a client measures.
@@ -132,8 +132,8 @@ class SelfAssessed:
     ) -> RoundResult:
         """Let those measure for whom that is due."""
         due = cohort if last else due_to_measure(state, cohort, self.every)
-        found = self.assess(state.clusters, due if state.assignment else (), streams)
-        return RoundResult(with_own_estimates(state, found, self.every), ())
+        estimates = self.assess(state.clusters, due if state.assignment else (), streams)
+        return RoundResult(with_own_estimates(state, estimates, self.every), ())
 
 
 def due_to_measure(state: ServerState, cohort: Cohort, every: int) -> Cohort:
@@ -144,13 +144,13 @@ def due_to_measure(state: ServerState, cohort: Cohort, every: int) -> Cohort:
 
 
 def with_own_estimates(
-    state: ServerState, found: Mapping[Handle, Sequence[RiskEstimate | None]], every: int
+    state: ServerState, estimates: Mapping[Handle, Sequence[RiskEstimate | None]], every: int
 ) -> ServerState:
     """Return the state in which clients remember what they just found out."""
     void = divergences(state)
     rows = {handle: _valid(row, state, every) for handle, row in state.kept(OwnRisks).risks.items()}
     nothing = (None,) * len(state.clusters)
-    for handle, figures in found.items():
+    for handle, figures in estimates.items():
         trained = state.assignment.get(handle)
         rows[handle] = tuple(
             _newer(
@@ -173,11 +173,11 @@ def _last_measurement(state: ServerState, handle: Handle) -> int:
 
 
 def _newer(
-    found: RiskEstimate | None, old: RiskEstimate | None, round_index: int, *, inside: bool
+    new: RiskEstimate | None, old: RiskEstimate | None, round_index: int, *, inside: bool
 ) -> RiskEstimate | None:
-    if found is None or not found.counts or (old and old.inside and not inside):
+    if new is None or not new.counts or (old and old.inside and not inside):
         return old
-    return replace(found, round_index=round_index, inside=inside)
+    return replace(new, round_index=round_index, inside=inside)
 
 
 def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Target, ...]:

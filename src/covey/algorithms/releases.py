@@ -1,4 +1,4 @@
-"""What is released of sums and of heads under noise, when, and what is told of it."""
+"""What is released of sums and of heads under noise, when, and what is recorded of it."""
 
 import hashlib
 import math
@@ -62,8 +62,8 @@ def release_of(
 
     Noise is drawn for a cluster whose sums or clients have changed, and for no other: the
     same under other noise would be a second release, and other sums under the same noise
-    would tell exactly what changed. That clients changed is enough: if noise stayed for
-    one whose sums are zero, and was drawn for all others, it would tell of that one.
+    would reveal exactly what changed. That clients changed is enough: if noise stayed for
+    one whose sums are zero, and was drawn for all others, it would reveal that one.
 
     Args:
         state: before the round.
@@ -100,11 +100,11 @@ def release_of(
 
 def digest_of(sums: ClusterSums, cluster: int) -> str:
     """Return the SHA-256 of a cluster's sums, and of who is in them at what weight."""
-    found = hashlib.sha256(sums.sums[cluster].digest().encode())
+    hashed = hashlib.sha256(sums.sums[cluster].digest().encode())
     for handle, (j, weight) in sorted(sums.counted.items()):
         if j == cluster and weight:  # a weight of 0 is no membership
-            found.update(f" {handle} {weight}".encode())
-    return found.hexdigest()
+            hashed.update(f" {handle} {weight}".encode())
+    return hashed.hexdigest()
 
 
 def _hidden(streams: Streams, cluster: int, digest: str) -> Draws:
@@ -212,8 +212,8 @@ def theta_alone(sums: Sums, noise: HeadNoise, streams: Streams, digest: str) -> 
 
 def _check_residuals(sums: Sums, noise: HeadNoise, inside: Mapping[Handle, Rows]) -> None:
     there = [each for each in inside.values() if each.weight]
-    found = noise.hidden(sums, there)
-    largest = max((each.largest_residual for each in found), default=0.0)
+    hidden = noise.hidden(sums, there)
+    largest = max((each.largest_residual for each in hidden), default=0.0)
     if largest > noise.clip:
         raise RunError(
             f"No record's residual in a head without it may be above privacy.record_clip "

@@ -59,17 +59,17 @@ class Remote:
     """Clients on machines of their own.
 
     Attributes:
-        send: how they are asked.
+        send: sends them a request.
         recipe: how they train.
         min_cohort: the fewest clients that a mean of updates under masks is over; 0: every
             client sends its own update.
         classes: how many outputs a head has.
         fingerprint: of the features, which clients compare with their own.
         held: the sums that were sent for this round, of records of weight 1.
-        lacking: who was asked for that, and sent nothing that is in order.
+        lacking: whose answer to such a request is missing or refused.
         facts: what is to be recorded of it.
         groups: sums over several clients that came under masks.
-        summed: whose these are; None: masks are not asked of them.
+        summed: whose these are; None: these clients use no masks.
         chooses_heads: how clients choose among heads, of which they train none; None: among
             models, which they train at once.
         known: the sums from which they compare heads that never met them; None: they
@@ -86,7 +86,7 @@ class Remote:
     facts: tuple[Event, ...] = ()
     groups: Mapping[frozenset[Handle], Sums] = field(default_factory=dict[frozenset[Handle], Sums])
     summed: Summed | None = None
-    chooses_heads: Literal["compare", "settle"] | None = None
+    chooses_heads: Literal["compare", "reassign"] | None = None
     known: ClusterSums | None = None
 
     @property
@@ -109,7 +109,7 @@ class Remote:
         return ()
 
     def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Never:
-        """Refuse: nobody but a client knows what it measures.
+        """Refuse: only the client itself has what it measures.
 
         Raises:
             ConfigError: always.
@@ -139,10 +139,10 @@ class Remote:
     ) -> SelectionResult:
         """Let clients choose; they train at once, in the same message, if they are to."""
         trains = training is not None and self.chooses_heads is None
-        given, inputs = training if training and trains else TrainAtOnce({}, NO_INPUTS)
+        assigned, inputs = training if training and trains else TrainAtOnce({}, NO_INPUTS)
         contexts = {
             c.handle: ClientContext(
-                given=given.get(c.handle),
+                assigned=assigned.get(c.handle),
                 risks=state.known_risks(c.handle),
                 current=state.assignment.get(c.handle, UNASSIGNED),
                 memory_round=state.kept(ClientMemory).rounds.get(c.handle),
@@ -150,7 +150,7 @@ class Remote:
             for c in cohort
         }
         request = ClientRequest(
-            "choose" if trains else self.chooses_heads or "settle",
+            "choose" if trains else self.chooses_heads or "reassign",
             state.clusters,
             state.available(),
             streams.path,
@@ -183,7 +183,7 @@ class Remote:
         """
         contexts = {
             c.handle: ClientContext(
-                given=assignment[c.handle], memory_round=inputs.memory.rounds.get(c.handle)
+                assigned=assignment[c.handle], memory_round=inputs.memory.rounds.get(c.handle)
             )
             for c in cohort
         }
@@ -253,8 +253,8 @@ class Remote:
     ) -> Mapping[Handle, Float64[Tensor, " d"]]:
         """Ask clients for the mean of their features."""
         contexts = {client.handle: ClientContext() for client in cohort}
-        found = self.send(self._request("mean", contexts, d, round_index), cohort)
-        return {each.handle: each.mean for each in found if each.mean is not None}
+        responses = self.send(self._request("mean", contexts, d, round_index), cohort)
+        return {each.handle: each.mean for each in responses if each.mean is not None}
 
     def ready(self, known: ClusterSums, cohort: Cohort, d: int, round_index: int) -> "Remote":
         """Ask clients for their sums, all of them at once.
@@ -267,10 +267,10 @@ class Remote:
             for client in cohort
         }
         request = self._request("sum", contexts, d, round_index)
-        found = self.send(request, cohort) if cohort else ()
+        responses = self.send(request, cohort) if cohort else ()
         largest = _largest(known.sums)
         held, facts = dict[Handle, Sums](), list[Event]()
-        for each in found:
+        for each in responses:
             if each.sums is None:
                 continue
             new = each.handle not in known.counted  # others are in the total already
@@ -289,19 +289,19 @@ class Remote:
         """Let clients add up their sums under masks, all groups at the same time.
 
         A sum that cannot be one over records, or would make the one over all clients too
-        large to be exact, is thrown away: which of its clients lied, nobody sees.
+        large to be exact, is thrown away: the server cannot see which of its clients lied.
         """
         request = self._request("masked", {}, d, round_index)
         length = d * (d + 1) // 2 + d * self.classes
         by_handle = {client.handle: client for client in cohort}
-        asked = [
+        cohorts = [
             tuple(by_handle[h] for h in sorted(group, key=lambda h: by_handle[h].name))
             for group in moves.groups()
         ]
         played = play_sums(
             self.send,
             lambda _: request,
-            asked,
+            cohorts,
             lambda: Terms.new(length, moves.minimum),
             moves.groups,
         )
@@ -312,31 +312,31 @@ class Remote:
             if each.values is None:
                 shown += [each.shown] if each.shown else []
                 continue
-            found = sums_of_numbers(each.values, (d, self.classes))
+            total = sums_of_numbers(each.values, (d, self.classes))
             new = not each.shown <= known.counted.keys()
-            grown = largest + _largest([found]) * WEIGHT_STEPS * new
-            if fault := fault_of_total(found) or TOO_LARGE * (grown >= EXACT):
+            grown = largest + _largest([total]) * WEIGHT_STEPS * new
+            if fault := fault_of_total(total) or TOO_LARGE * (grown >= EXACT):
                 facts.append(SumGivenUp(tuple(sorted(each.shown)), fault))
                 shown.append(each.shown)
             else:
-                groups[each.shown], largest = found, grown
+                groups[each.shown], largest = total, grown
         summed = Summed(tuple(sorted(groups, key=min)), tuple(shown))
-        lacking = frozenset(c.handle for each in asked for c in each) - summed.clients
+        lacking = frozenset(c.handle for each in cohorts for c in each) - summed.clients
         return replace(self, groups=groups, summed=summed, lacking=lacking, facts=tuple(facts))
 
     def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
         """Return the sums over these clients, who sent theirs, each at its weight."""
         weights = {client.handle: weight for client, weight in clients if weight}
-        found = Sums.nothing(d, self.classes)
+        result = Sums.nothing(d, self.classes)
         for group, total in self.groups.items():
             if group <= weights.keys():
                 (weight,) = {weights.pop(handle) for handle in group}
-                found += total.times(weight)
+                result += total.times(weight)
         for handle, weight in weights.items():
-            found += self.held[handle].times(weight)
-        return found
+            result += self.held[handle].times(weight)
+        return result
 
-    def noted(self, sums: ClusterSums) -> ClusterSums:
+    def with_digests(self, sums: ClusterSums) -> ClusterSums:
         """Return the sums with the digest of what each client in them sent."""
         sent = {handle: each.digest() for handle, each in self.held.items()}
         known = {**sums.digests, **sent}
@@ -345,7 +345,7 @@ class Remote:
 
     def comparing(self, known: ClusterSums | None, *, last: bool) -> "Remote":
         """Return the same clients, who choose by the heads that they are sent, and train none."""
-        return replace(self, chooses_heads="settle" if last else "compare", known=known)
+        return replace(self, chooses_heads="reassign" if last else "compare", known=known)
 
     def _request(
         self, task: RequestType, contexts: Mapping[Handle, ClientContext], d: int, t: int
@@ -363,14 +363,17 @@ def _largest(sums: Iterable[Sums]) -> float:
 
 
 def _with_heads(request: ClientRequest, known: ClusterSums) -> ClientRequest:
-    """Return a request with heads, and with what tells a client what they are without it."""
-    stakes = {handle: known.stake(handle) for handle in request.contexts}
+    """Return a request with heads, and with what a client needs to compute them without itself."""
+    weighted = {handle: known.weight_and_shares(handle) for handle in request.contexts}
     met = {
-        j for weight, shares in stakes.values() for j, share in enumerate(shares) if weight * share
+        j
+        for weight, shares in weighted.values()
+        for j, share in enumerate(shares)
+        if weight * share
     }
     heads = [known.head(j) for j in range(len(known.gram))]
     contexts = {
-        handle: replace(each, weight=stakes[handle][0], shares=stakes[handle][1])
+        handle: replace(each, weight=weighted[handle][0], shares=weighted[handle][1])
         for handle, each in request.contexts.items()
     }
     return replace(
@@ -384,8 +387,8 @@ def _with_heads(request: ClientRequest, known: ClusterSums) -> ClientRequest:
 def loss_counter(send: Send) -> CountAll:
     """Return how remote members count their losses for a red team.
 
-    All are asked at once, each about the model of its own cluster. A model whose numbers
-    are not finite is sent to nobody.
+    All get the request at once, each about the model of its own cluster. A model whose numbers
+    are not finite is sent to no client.
     """
 
     def count(
@@ -402,27 +405,27 @@ def loss_counter(send: Send) -> CountAll:
             tuple(target.params for target in targets),
             (True,) * len(targets),
             (),
-            {handle: ClientContext(given=place) for handle, place in of.items()},
+            {handle: ClientContext(assigned=place) for handle, place in of.items()},
             paths=tuple(streams(target.cluster).path for target in targets),
         )
-        asked = tuple(m for t in targets for m in t.members if m.handle in of)
-        found: list[list[ClientResponse]] = [[] for _ in targets]
-        for each in send(request, asked) if asked else ():
-            found[of[each.handle]].append(each)
-        return [_combined(each) for each in found]
+        members = tuple(m for t in targets for m in t.members if m.handle in of)
+        responses: list[list[ClientResponse]] = [[] for _ in targets]
+        for each in send(request, members) if members else ():
+            responses[of[each.handle]].append(each)
+        return [_combined(each) for each in responses]
 
     return count
 
 
 def _combined(responses: Sequence[ClientResponse]) -> tuple[ndarray, ndarray]:
-    given = [
+    counts = [
         (each.members, each.held_out)
         for each in responses
         if each.members is not None and each.held_out is not None
     ]
-    if len(given) < FEWEST_REPORTING:
-        given = []
-    return combined_counts([m for m, _ in given], [h for _, h in given])
+    if len(counts) < FEWEST_REPORTING:
+        counts = []
+    return combined_counts([m for m, _ in counts], [h for _, h in counts])
 
 
 SHAPE = 2, FOLDS, len(EDGES) + 1
@@ -433,7 +436,7 @@ def masked_counts(send: Send, min_cohort: int) -> Count:
     """Return how remote members count together; fewer than so many count nothing.
 
     Args:
-        send: how clients are asked.
+        send: sends clients a request.
         min_cohort: the fewest clients that a sum may be over.
     """
 

@@ -41,17 +41,17 @@ class SelectionInputs:
 
     Attributes:
         losses: mean loss in nats of each cluster's model on each client's own examples.
-        risks: MIA accuracy of each cluster as each client knows it, unclamped; NaN where
+        risks: MIA accuracy of each cluster as each client has it, unclamped; NaN where
             there is no valid figure. Rows are equal unless clients judge for themselves.
         risk_errors: standard error of each risk.
         risk_weights: beta in [0, 1] of each client.
         risk_thresholds: tau of each client, the highest risk it accepts.
-        available: clusters that may be chosen; one that nobody trains is not.
+        available: clusters that may be chosen; one that no client trains is not.
         current: the cluster that each client chose last, or `UNASSIGNED`.
         absent_counts: per cluster, the clients outside this cohort that chose it last.
         prices: the subsidy of each cluster, in the units of the priced cost; 0 or more.
         streams: the round's named randomness, for selections that draw.
-        client_streams: each client's own in the order of the rows, so that nobody's draw
+        client_streams: each client's own in the order of the rows, so that no client's draw
             depends on who else is there.
     """
 
@@ -90,7 +90,7 @@ def select_weighted(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
     Loss alone decides while an offered cluster has no figure: an unknown risk can be
     compared with nothing. Risks that differ from the safest by less than 2 SE count as
     equal to it, and only here are they clamped to [0.5, 1]. Equal costs (beta = 1 and
-    equal risks) are told apart by the loss.
+    equal risks) are ordered by the loss.
 
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
@@ -231,13 +231,13 @@ def select_priced(inputs: SelectionInputs, target_share: float) -> Int[Tensor, "
         such that  |{i: j_i = j}| >= m = ceil(target_share n)  for every cluster j
 
     in which price_j >= 0 is the multiplier of cluster j's constraint (`dual_ascent`). At
-    prices that are not there yet the wishes break the constraint, so of the moves that
+    prices that are not there yet the choices break the constraint, so of the moves that
     clients want those with the largest total gain are made for which
 
-    - no cluster falls below m: whoever gains least by leaving stays, until another comes;
+    - no cluster falls below m: the client that gains least by leaving stays, until another comes;
     - no cluster with a price grows beyond m: a subsidy buys the target and no more.
 
-    Nobody is sent where it does not want to go. The clients that come first are those
+    No client is sent where it does not want to go. The clients that come first are those
     that accept the cluster anyway (a high tau), at a price that makes up for their
     loss; then those that accept no cluster, whose violation is the same everywhere, but
     not their exposure; a client that accepts only the other one comes at a price
@@ -282,7 +282,7 @@ def dual_ascent(
 
     share_j is the share of the clients that want cluster j at the posted price. What
     they want is the gradient, and not where they are: those that are kept back would
-    hide from the price that nobody wants to stay.
+    hide from the price that no client wants to stay.
     """
     return tuple(
         max(0.0, price + STEP * (target_share - share))
@@ -297,7 +297,7 @@ def rebalanced(select: Selection, target_share: float) -> Selection:
     drawn uniformly from the clusters with more than m moves to j, whether it accepts
     j's risk or not.
 
-    It hides no choice: who is moved hangs on what everybody chose. Under noise on sums a
+    It hides no choice: who is moved depends on what everybody chose. Under noise on sums a
     cluster's noise is divided by m or more, and its mean is bent by those who were moved.
 
     References:
@@ -469,7 +469,7 @@ class Rebalanced(Keeping):
 Losses = Float[Tensor, "clients clusters"]
 Evaluate = Callable[[tuple[Params, ...], Cohort, Streams], Losses]
 PriceUpdate = Callable[[ServerState, SelectionInputs], RoundResult]
-"""What the server does with a round's wishes: the next state, and the facts."""
+"""What the server does with a round's choices: the next state, and the events."""
 
 
 class LatestLosses(ComponentState):
@@ -527,8 +527,8 @@ class SelectionConfig:
     """How clients come to choose.
 
     Attributes:
-        select: how clients choose, given their inputs.
-        update_prices: what the server makes of their wishes.
+        select: how clients choose, from their inputs.
+        update_prices: what the server makes of their choices.
         epsilon: of one choice, where it is differentially private.
     """
 
@@ -545,11 +545,11 @@ class TrainAtOnce(NamedTuple):
     """What remote clients need to train, in the same message, what they choose.
 
     Attributes:
-        given: clusters that clients take without a choice.
+        assigned: clusters that clients take without a choice.
         inputs: what their objectives look at.
     """
 
-    given: Mapping[Handle, int]
+    assigned: Mapping[Handle, int]
     inputs: ObjectiveInputs
 
 
@@ -568,7 +568,7 @@ class SelectionResult(NamedTuple):
 
 
 def choice_events(epsilon: float | None, cohort: Cohort) -> tuple[ChoicesPerturbed, ...]:
-    """Return what is told of the noise in these clients' choices, if there is any."""
+    """Return what is recorded of the noise in these clients' choices, if there is any."""
     if epsilon is None or not cohort:
         return ()
     return (ChoicesPerturbed(epsilon, tuple(client.handle for client in cohort)),)

@@ -137,11 +137,11 @@ class Simulated(Federation):
 
     def _losses_without_oneself(self, known: ClusterSums, cohort: Cohort) -> Losses:
         heads = [known.head(j) for j in range(len(known.gram))]
-        found = torch.empty(len(cohort), len(heads))
+        losses = torch.empty(len(cohort), len(heads))
         for i, client in enumerate(cohort):
-            stake = known.stake(client.handle)
-            found[i] = losses_without_oneself(self.features, client.train, heads, stake)
-        return found
+            weighted = known.weight_and_shares(client.handle)
+            losses[i] = losses_without_oneself(self.features, client.train, heads, weighted)
+        return losses
 
     def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
         """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
@@ -202,19 +202,19 @@ class Simulated(Federation):
         own_memory = getattr(engine, "hands_over", False) and not keeps
         less = subtracted_in_place if own_memory else subtract
         own = personal_training(engine, recipe, jobs)
-        for client, each, found, personal in zip(cohort, jobs, local, own, strict=True):
+        for client, each, made, personal in zip(cohort, jobs, local, own, strict=True):
             weight = 1.0 if self.weights == "equal" else float(len(client.train))
             batches = losses.pop(client.handle, ())
             j = assignment[client.handle]
             model = models[j]
             if keeps:
-                kept = memory_after(each, found[0], personal)
+                kept = memory_after(each, made[0], personal)
                 if recipe.keep_losses:
                     kept = after_training(kept, each, batches)
                 if recipe.own_layers:
-                    kept = with_layers(kept, each.memory, found[0], model)
-                    found[0] = {name: found[0][name] for name in model}
-            update = [less(found.pop(), model)]
+                    kept = with_layers(kept, each.memory, made[0], model)
+                    made[0] = {name: made[0][name] for name in model}
+            update = [less(made.pop(), model)]
             if (old := (self.stored or {}).get(client.handle)) is not None:
                 update = [as_long_as(update.pop(), old)]
             mean = None
@@ -279,7 +279,7 @@ def losses_without_oneself(
     records: LocalRecords,
     examples: Examples,
     heads: Sequence[Head | SentHead],
-    stake: tuple[int, Sequence[float]],
+    weighted: tuple[int, Sequence[float]],
 ) -> Float[Tensor, " heads"]:
     """Return a client's mean loss under every head, as it would be without the client.
 
@@ -287,9 +287,9 @@ def losses_without_oneself(
         records: turns its examples into features.
         examples: the client's.
         heads: solved from everybody's sums, the client's among them.
-        stake: as `ClusterSums.stake` returns it.
+        weighted: as `ClusterSums.weight_and_shares` returns it.
     """
-    weight, shares = stake
+    weight, shares = weighted
     rows = records.rows(examples, weight)
     scores = (
         scores_without_client(head, rows, share) for head, share in zip(heads, shares, strict=True)

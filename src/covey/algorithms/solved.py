@@ -22,7 +22,7 @@ from covey.algorithms.selection import ClusterSelection, Prices, Weighted
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import RoundResult, ServerState
-from covey.algorithms.sums import Asked, OwnSums, counted_sums, without_leavers
+from covey.algorithms.sums import OwnSums, SumSource, counted_sums, without_leavers
 from covey.base.component_state import ComponentState
 from covey.base.components import AboveZero, Part, Positive, Share
 from covey.base.errors import ConfigError
@@ -62,43 +62,43 @@ def first_clusters(
     if len(cohort) <= num_clusters:
         return clients.all_in(0, "shared"), ()
     d = width_of(state.clusters[0])
-    told = clients.federation.means(cohort, d, state.round_index)
-    if len(told) <= num_clusters:
-        return ClientsAssigned(dict.fromkeys(told, 0), "shared"), ()
-    means = np.stack([mean.numpy() for mean in told.values()])
-    found = gap_split(means, num_clusters, streams.at("split").generator())
-    parts = {h: int(j) for h, j in zip(told, found.labels, strict=True)}
-    sought = GroupsSought({MEANS: found.gap}, MEANS, "the mean of its features")
+    by_handle = clients.federation.means(cohort, d, state.round_index)
+    if len(by_handle) <= num_clusters:
+        return ClientsAssigned(dict.fromkeys(by_handle, 0), "shared"), ()
+    means = np.stack([mean.numpy() for mean in by_handle.values()])
+    split = gap_split(means, num_clusters, streams.at("split").generator())
+    parts = {h: int(j) for h, j in zip(by_handle, split.labels, strict=True)}
+    sought = GroupsSought({MEANS: split.gap}, MEANS, "the mean of its features")
     return ClientsAssigned(parts, "split"), (sought,)
 
 
-class Settled(ComponentState):
-    """Nobody moved since heads were last solved from other sums.
+class Converged(ComponentState):
+    """No client moved since heads were last solved from other sums.
 
     Attributes:
-        asked: who chose among the heads as they are, and stayed.
+        stayed: who chose among the heads as they are, and stayed.
         risks: what was known of the clusters then; empty where somebody moved.
     """
 
-    key = "settled"
-    asked: frozenset[Handle] = frozenset()
+    key = "converged"
+    stayed: frozenset[Handle] = frozenset()
     risks: tuple[float | None, ...] = ()
 
 
-def settled_after(state: ServerState, chosen: ClientsAssigned) -> Settled:
+def convergence_after(state: ServerState, chosen: ClientsAssigned) -> Converged:
     """Return who stayed where it was in this round too, and what it knew then."""
-    before, known, risks = state.assignment, state.kept(Settled), _risks(state)
+    before, known, risks = state.assignment, state.kept(Converged), _risks(state)
     if any(before.get(handle) != j for handle, j in chosen.clusters.items()):
-        return Settled()
-    earlier = known.asked if known.risks == risks else frozenset[Handle]()
-    return Settled(asked=earlier | chosen.clusters.keys(), risks=risks)
+        return Converged()
+    earlier = known.stayed if known.risks == risks else frozenset[Handle]()
+    return Converged(stayed=earlier | chosen.clusters.keys(), risks=risks)
 
 
-def is_settled(state: ServerState, clients: Clients) -> bool:
-    """Say whether a choice would be the last one again: then nobody is asked."""
-    known = state.kept(Settled)
-    asked = all(client.handle in known.asked for client in clients.cohort)
-    return asked and not state.kept(Prices).prices and known.risks == _risks(state)
+def has_converged(state: ServerState, clients: Clients) -> bool:
+    """Say whether a choice would be the last one again: then no client gets a request."""
+    known = state.kept(Converged)
+    stayed = all(client.handle in known.stayed for client in clients.cohort)
+    return stayed and not state.kept(Prices).prices and known.risks == _risks(state)
 
 
 def _risks(state: ServerState) -> tuple[float | None, ...]:
@@ -167,13 +167,13 @@ class Solved(Subtractable):
 
     @property
     def note(self) -> str:
-        """What a reader must know: who told the groups, and what is kept of clients."""
+        """What a reader must know: who decided the groups, and what is kept of clients."""
         kept = "The server keeps every client's own sums." if self.keep_sums else ""
         return " ".join(filter(None, (super().note, kept)))
 
     @property
     def sends_sums_alone(self) -> bool:
-        """Whether no client is told apart by what it sends."""
+        """Whether no client is put into a group by what it sends."""
         return super().sends_sums_alone and not (self.starts_warm or self.keep_sums)
 
     def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
@@ -200,7 +200,7 @@ class Solved(Subtractable):
         return HeadNoise(clip, multiplier, self.regularisation, classes)
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
-        """Return heads that nobody is in, all alike.
+        """Return heads without any client, all alike.
 
         Raises:
             ConfigError: the model is no head on fixed features.
@@ -218,49 +218,49 @@ class Solved(Subtractable):
         """Let clients choose, count their sums, and solve every cluster's head."""
         if not len(clients):
             merged = ModelsMerged(model_hash(state.clusters), (0,) * len(state.clusters))
-            nobody = clients.all_in(0, "clients")
-            return RoundResult(state.with_models(state.clusters), (nobody, merged))
-        asked = self._asking(state, clients)
+            none = clients.all_in(0, "clients")
+            return RoundResult(state.with_models(state.clusters), (none, merged))
+        source = self._source(state, clients)
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.as_recorded(state, chosen)
-        asked, chosen = self._ready(state, chosen, asked)
-        settled = settled_after(state, chosen)
-        played = self._solved(state, chosen, asked, streams)
-        after = played.state.keeping(settled)
+        source, chosen = self._ready(state, chosen, source)
+        converged = convergence_after(state, chosen)
+        played = self._solved(state, chosen, source, streams)
+        after = played.state.keeping(converged)
         return RoundResult(after, (*events, *played.events))
 
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
         """Return the state in which the sums lack what these clients added."""
-        return without_leavers(state, leavers.cohort, self._asking(state, leavers))
+        return without_leavers(state, leavers.cohort, self._source(state, leavers))
 
     def solve(
         self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
     ) -> RoundResult:
-        """Solve every cluster's head for these choices; nobody is asked for others."""
-        asked, chosen = self._ready(state, chosen, self._asking(state, clients))
-        return self._solved(state, chosen, asked, streams)
+        """Solve every cluster's head for these choices; no client chooses again."""
+        source, chosen = self._ready(state, chosen, self._source(state, clients))
+        return self._solved(state, chosen, source, streams)
 
-    def _asking(self, state: ServerState, clients: Clients) -> Asked:
-        """Return the way to sums; whoever's are not kept is asked for them again."""
+    def _source(self, state: ServerState, clients: Clients) -> SumSource:
+        """Return the way to sums; clients whose sums are not kept send them again."""
         everybody = {client.handle: client for client in clients.setup.population}
         own = state.kept(OwnSums) if self.keep_sums else None
-        return Asked(clients.federation, everybody, clients.setup.min_cohort, own)
+        return SumSource(clients.federation, everybody, clients.setup.min_cohort, own)
 
     def _ready(
-        self, state: ServerState, chosen: ClientsAssigned, asked: Asked
-    ) -> tuple[Asked, ClientsAssigned]:
-        """Ask who comes or moves for its sums; who gives none has not chosen."""
-        weights = self._weights(state, chosen.clusters, asked)
-        asked = asked.ready(state, chosen.clusters, weights)
-        lacking = asked.federation.lacking
+        self, state: ServerState, chosen: ClientsAssigned, source: SumSource
+    ) -> tuple[SumSource, ClientsAssigned]:
+        """Ask clients that come or move for their sums; one that sends none has not chosen."""
+        weights = self._weights(state, chosen.clusters, source)
+        source = source.ready(state, chosen.clusters, weights)
+        lacking = source.federation.lacking
         there = {h: j for h, j in chosen.clusters.items() if h not in lacking}
-        return asked, replace(chosen, clusters=there)
+        return source, replace(chosen, clusters=there)
 
     def _weights(
-        self, state: ServerState, clusters: Mapping[Handle, int], asked: Asked
+        self, state: ServerState, clusters: Mapping[Handle, int], source: SumSource
     ) -> dict[Handle, int]:
         """Return with what weight each client's records enter, in steps of its grid."""
-        noise = asked.federation.noise
+        noise = source.federation.noise
         if not isinstance(noise, HeadNoise):
             return dict.fromkeys(clusters, WEIGHT_STEPS)
         if self._is_spent(state):
@@ -269,7 +269,7 @@ class Solved(Subtractable):
 
         def accepted(handle: Handle) -> float:
             if self.exposure == "accepted":
-                return asked.everybody[handle].preference.risk_threshold
+                return source.everybody[handle].preference.risk_threshold
             return self.exposure
 
         if self.exposure == 1:
@@ -278,48 +278,51 @@ class Solved(Subtractable):
 
     def _is_spent(self, state: ServerState) -> bool:
         """Say whether no further head may be released but for who leaves."""
-        dialled = self.exposure != 1
-        return dialled and state.kept(ReleasedHeads).rounds >= self.releases
+        limited = self.exposure != 1
+        return limited and state.kept(ReleasedHeads).rounds >= self.releases
 
     def _solved(
-        self, state: ServerState, chosen: ClientsAssigned, asked: Asked, streams: Streams
+        self, state: ServerState, chosen: ClientsAssigned, source: SumSource, streams: Streams
     ) -> RoundResult:
         """Count the sums of clients that chose, and solve every cluster's head."""
-        state, clusters, waited = asked.parted(state, chosen.clusters)
+        state, clusters, waited = source.parted(state, chosen.clusters)
         there = {h: j for h, j in clusters.items() if h in chosen.clusters}
         chosen = replace(chosen, clusters=there)
-        weights = self._weights(state, clusters, asked)
-        counted = counted_sums(state, clusters, weights, asked)
+        weights = self._weights(state, clusters, source)
+        counted = counted_sums(state, clusters, weights, source)
         k = len(state.clusters)
-        dials = {"pooling": (self.pooling,) * k, "regularisation": (self.regularisation,) * k}
-        sums = counted.model_copy(update=dials)
+        coefficients = {
+            "pooling": (self.pooling,) * k,
+            "regularisation": (self.regularisation,) * k,
+        }
+        sums = counted.model_copy(update=coefficients)
         in_each = sums.clients_per_cluster()
-        release = self._release(state, sums, asked, streams)
+        release = self._release(state, sums, source, streams)
         models = tuple(
             params_of(release.theta(j)) if in_each[j] else model
             for j, model in enumerate(state.clusters)
         )
         counts = Counter(chosen.clusters.values())
-        own = asked.kept(sums, width_of(models[0]))
-        kept = (sums, *own, *release.kept, Settled())
+        own = source.kept(sums, width_of(models[0]))
+        kept = (sums, *own, *release.kept, Converged())
         after = state.with_choices(chosen.clusters).keeping(*kept)
         solved = HeadsSolved(release.digests, in_each, sums.pooling, sums.regularisation)
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
-        told = (*asked.federation.facts, chosen, *waited, *release.facts)
-        return RoundResult(after.with_models(models), (*told, solved, merged))
+        events = (*source.federation.facts, chosen, *waited, *release.facts)
+        return RoundResult(after.with_models(models), (*events, solved, merged))
 
     def _release(
-        self, state: ServerState, sums: ClusterSums, asked: Asked, streams: Streams
+        self, state: ServerState, sums: ClusterSums, source: SumSource, streams: Streams
     ) -> Release:
         """Return every cluster's head, under whatever noise there is."""
-        there, noise = asked.federation, asked.federation.noise
+        there, noise = source.federation, source.federation.noise
         if not isinstance(noise, HeadNoise):
             return release_of(state, sums, noise, streams)
-        assert isinstance(there, Simulated)  # nobody else's have noise  # noqa: S101
+        assert isinstance(there, Simulated)  # no others have noise  # noqa: S101
 
         def rows(handle: Handle, weight: int) -> Rows:
-            return there.features.rows(asked.everybody[handle].train, weight)
+            return there.features.rows(source.everybody[handle].train, weight)
 
         return heads_of_release(state, sums, noise, rows, streams)
 
@@ -340,7 +343,7 @@ class Solved(Subtractable):
         if not state.assignment:
             return state, *first_clusters(self, state, clients, streams)
         hidden = isinstance(clients.federation.noise, HeadNoise)
-        if is_settled(state, clients) or (hidden and self._is_spent(state)):
+        if has_converged(state, clients) or (hidden and self._is_spent(state)):
             stay = {c.handle: state.assignment.get(c.handle, 0) for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
         exact = self.select_on == "train" and clients.federation.noise is None

@@ -56,7 +56,7 @@ def gap_split(
         set via the gap statistic, 2001; here the reference is Gaussian, and relative.
     """
     if not np.isfinite(points).all() or not np.ptp(points, axis=0).any():
-        return Split(np.zeros(len(points), dtype=np.int64), 0.0)  # nothing to tell apart
+        return Split(np.zeros(len(points), dtype=np.int64), 0.0)  # nothing to separate
     # the same cloud, centred and along its principal axes
     left, singular, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
     cloud = left * singular
@@ -99,10 +99,10 @@ def _k_means(
     from sklearn.cluster import KMeans
 
     seed = int(generator.integers(2**31))
-    found = KMeans(k, n_init=10, random_state=seed)  # pyright: ignore[reportArgumentType]
-    labels = found.fit_predict(points)
+    fitted = KMeans(k, n_init=10, random_state=seed)  # pyright: ignore[reportArgumentType]
+    labels = fitted.fit_predict(points)
     total = ((points - points.mean(axis=0)) ** 2).sum()
-    return labels.astype(np.int64), (found.inertia_ or 0.0) / max(float(total), 1e-300)
+    return labels.astype(np.int64), (fitted.inertia_ or 0.0) / max(float(total), 1e-300)
 
 
 def opening_round(
@@ -192,10 +192,10 @@ def _kept_round(state: ServerState, clients: Clients, streams: Streams) -> Round
 
 
 CLEAR_GAP = 2.0
-"""Gap of a split by updates from which on nothing else is asked of the clients."""
+"""Gap of a split by updates from which on clients send nothing else."""
 
 GAP_PENALTY = {"updates": 0.0, "input statistics": 2.0}
-"""Statistics tell of the data and have few dimensions, where clouds look like groups."""
+"""Statistics are about the data and have few dimensions, where clouds look like groups."""
 
 
 def _candidates(

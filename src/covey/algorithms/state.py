@@ -8,7 +8,7 @@ it keeps (`client_memory`): of remote clients no server sees them.
 What clients keep for themselves from round to round, where their objective needs it.
 
 It stays on the client's side; a simulation plays both, and keeps it with the state. Of
-remote clients the server knows the round after which each keeps it: the latest of which it
+remote clients the server has the round after which each keeps it: the latest of which it
 took the client's update. A model of the client's own is kept as "personal".
 """
 
@@ -39,7 +39,7 @@ Cohort = tuple[Client, ...]
 
 
 class RiskEstimates(ComponentState):
-    """What the red team knows: per cluster a valid estimate, if there is one."""
+    """The red team's figures: per cluster a valid estimate, if there is one."""
 
     key = "risk-estimates"
     estimates: tuple[RiskEstimate | None, ...] = ()
@@ -106,7 +106,7 @@ class ServerState:
     def available(self) -> tuple[bool, ...]:
         """Say which models may be chosen: the populated ones, unless they are closed.
 
-        Any other is trained by nobody, and its low risk protects nobody.
+        No client trains any other, and its low risk protects no client.
         """
         closed = self.kept(Waiting).closed
         return tuple(somebody and j not in closed for j, somebody in enumerate(self.populated()))
@@ -116,7 +116,7 @@ class ServerState:
         return self.kept(RiskEstimates).estimates or (None,) * len(self.clusters)
 
     def known_risks(self, handle: Handle) -> tuple[RiskEstimate | None, ...]:
-        """Return what a client knows of each cluster: its own finding, or the estimate."""
+        """Return a client's figure of each cluster: its own, or the estimate."""
         measured = self.kept(OwnRisks).risks.get(handle)
         if measured is not None:
             return measured
@@ -149,7 +149,7 @@ class RoundResult(NamedTuple):
 
     Attributes:
         stored: the raw updates of the round, where they are to be kept.
-        losses: of each client's training, as far as a simulation knows them. They are told
+        losses: of each client's training, as far as a simulation has them. They are recorded
             while a run is played, and recorded nowhere.
     """
 
@@ -168,7 +168,7 @@ def with_waiting_counts(
 ) -> ServerState:
     """Count the rounds that each cluster has waited in a row, and close the impatient.
 
-    A round in which nobody trained it counts neither way. A closed cluster is not
+    A round in which no client trained it counts neither way. A closed cluster is not
     offered, so that its clients take their next best. The last one that is left is never
     closed.
     """
@@ -183,7 +183,7 @@ def with_waiting_counts(
 
 
 def abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, ...]:
-    """Return what became of the clusters that nobody chooses any more."""
+    """Return what became of the clusters that no client chooses any more."""
     was, now = before.populated(), after.populated()
     gone = [j for j in range(len(now)) if was[j] and not now[j]]
     events: list[Event] = [ClusterAbandoned(j) for j in gone]
@@ -194,7 +194,7 @@ def abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, 
 
 
 OWN_RECORDS = "records"
-"""Under this name a client keeps what it knows of its records: no objective looks at it."""
+"""Under this name a client keeps its records' losses: no objective looks at them."""
 
 TRACE, FINAL = "losses", "final"
 
@@ -238,10 +238,10 @@ def first_losses(job: TrainingJob, batches: Sequence[Tensor]) -> Float[Tensor, "
         job: what was trained.
         batches: as `on_losses` got them; none where the engine sees none.
     """
-    found = torch.full((len(job.examples),), torch.nan)
+    first = torch.full((len(job.examples),), torch.nan)
     for chosen, losses in zip(job_indices(job), batches, strict=bool(batches)):
-        found[chosen] = torch.where(found[chosen].isnan(), losses.float(), found[chosen])
-    return found
+        first[chosen] = torch.where(first[chosen].isnan(), losses.float(), first[chosen])
+    return first
 
 
 PERSONAL = "personal"
@@ -268,7 +268,7 @@ class ClientMemory(ComponentState):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectiveInputs:
-    """What clients' training is given beside the weights: above all, to its objective.
+    """What clients' training takes beside the weights: above all, to its objective.
 
     Attributes:
         memory: what each client kept.
@@ -292,11 +292,11 @@ NO_INPUTS = ObjectiveInputs()
 
 def with_memory(
     state: ServerState,
-    noted: Mapping[Handle, Mapping[str, Params] | None],
+    kept: Mapping[Handle, Mapping[str, Params] | None],
     accepted: Collection[Handle],
 ) -> ServerState:
     """Return the state after a round; a refused update leaves a memory as it was."""
-    new = {h: each for h, each in noted.items() if h in accepted and each is not None}
+    new = {h: each for h, each in kept.items() if h in accepted and each is not None}
     if not new:
         return state
     before, now = state.kept(ClientMemory), state.round_index
@@ -307,12 +307,12 @@ def with_memory(
     )
 
 
-def noting(
-    updates: Iterable[ClientUpdate], noted: dict[Handle, Mapping[str, Params] | None]
+def recording_kept(
+    updates: Iterable[ClientUpdate], kept: dict[Handle, Mapping[str, Params] | None]
 ) -> Iterator[ClientUpdate]:
     """Yield the updates, and put down what each client keeps."""
     for each in updates:
-        noted[each.handle] = each.kept
+        kept[each.handle] = each.kept
         yield each
         del each  # before the next one comes
 
@@ -332,7 +332,7 @@ def personal_models(state: ServerState) -> Mapping[Handle, Params]:
 def without_personal(job: TrainingJob) -> TrainingJob:
     """Return the job of a shared model: it never sees the client's own one.
 
-    Nor what the client knows of its records, which is no objective's.
+    Nor what the client keeps of its records, which is no objective's.
     """
     apart = {PERSONAL, LAYERS, OWN_RECORDS}
     if apart.isdisjoint(job.memory):

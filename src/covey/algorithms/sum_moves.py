@@ -34,7 +34,7 @@ class Summed:
 
     Attributes:
         groups: whose sums came, those of each group together.
-        shown: groups that were asked to open a sum which then did not come. To these
+        shown: groups that got a request to open a sum which then did not come. To these
             clients it is released, so they move together from then on.
     """
 
@@ -52,17 +52,17 @@ class Moves:
     """Who is to be counted elsewhere than it is.
 
     Attributes:
-        wishes: where, by handle.
+        desired: where, by handle.
         parts: of everybody who is in some sum.
         minimum: the fewest clients that a sum may be over.
     """
 
-    wishes: Mapping[Handle, int]
+    desired: Mapping[Handle, int]
     parts: Mapping[Handle, int]
     minimum: int
 
     @classmethod
-    def after(cls, state: ServerState, wishes: Mapping[Handle, int], minimum: int) -> "Moves":
+    def after(cls, state: ServerState, desired: Mapping[Handle, int], minimum: int) -> "Moves":
         """Return what remote clients' choices come to.
 
         Where somebody left, all are summed anew, and still in parts: to those who stay,
@@ -71,22 +71,22 @@ class Moves:
         known = state.kept(ClusterSums)
         at = {handle: j for handle, (j, _) in known.counted.items()}
         if not known.is_whole:
-            wishes, at = {**at, **wishes}, {}
-        moves = {handle: j for handle, j in wishes.items() if at.get(handle) != j}
+            desired, at = {**at, **desired}, {}
+        moves = {handle: j for handle, j in desired.items() if at.get(handle) != j}
         return cls(moves, state.kept(SumParts).parts, minimum)
 
     def groups(self, among: Collection[Handle] | None = None) -> tuple[frozenset[Handle], ...]:
         """Return who may move, those together whose sums are one; or who of these may."""
-        asking = self.wishes.keys() if among is None else among
-        wishes = {handle: self.wishes[handle] for handle in asking}
-        found: dict[tuple[int | None, int], set[Handle]] = defaultdict(set)
-        for handle in movable(wishes, self.parts, self.minimum):
-            found[self.parts.get(handle), wishes[handle]].add(handle)
-        return tuple(sorted(map(frozenset, found.values()), key=min))
+        asking = self.desired.keys() if among is None else among
+        desired = {handle: self.desired[handle] for handle in asking}
+        groups_by_target: dict[tuple[int | None, int], set[Handle]] = defaultdict(set)
+        for handle in movable(desired, self.parts, self.minimum):
+            groups_by_target[self.parts.get(handle), desired[handle]].add(handle)
+        return tuple(sorted(map(frozenset, groups_by_target.values()), key=min))
 
 
 def with_waiting_moves(
-    state: ServerState, wishes: Mapping[Handle, int], minimum: int, summed: Summed | None = None
+    state: ServerState, desired: Mapping[Handle, int], minimum: int, summed: Summed | None = None
 ) -> tuple[ServerState, dict[Handle, int], tuple[MovesWaited, ...]]:
     """Return whose sums are counted where, so that no part of them is of too few clients.
 
@@ -96,17 +96,17 @@ def with_waiting_moves(
     Args:
         state: before the round. Where somebody left and its sums are in them still, they
             are all made anew.
-        wishes: what clients of the cohort chose.
+        desired: what clients of the cohort chose.
         minimum: the fewest clients that a sum may be over.
         summed: whose sums came, and so who moves, where clients are remote.
     """
     known, parts = state.kept(ClusterSums), dict(state.kept(SumParts).parts)
     at = {handle: j for handle, (j, _) in known.counted.items()}
     if not known.is_whole:
-        wishes, at = {**at, **wishes}, {}
+        desired, at = {**at, **desired}, {}
         parts = parts if summed else {}
         state = state.keeping(known.of((), {}))
-    moves = {handle: j for handle, j in wishes.items() if at.get(handle) != j}
+    moves = {handle: j for handle, j in desired.items() if at.get(handle) != j}
     groups = Moves(moves, parts, minimum).groups() if summed is None else summed.groups
     moving = frozenset[Handle]().union(*groups)
     fresh = max(parts.values(), default=-1) + 1
@@ -115,7 +115,7 @@ def with_waiting_moves(
     waiting = sorted(moves.keys() - moving)
     counted = {
         handle: j if handle in moving else at[handle]
-        for handle, j in wishes.items()
+        for handle, j in desired.items()
         if handle in moving or handle in at
     }
     facts = (MovesWaited(tuple(waiting), minimum),) if waiting else ()

@@ -45,22 +45,22 @@ class OwnSums(ComponentState):
         Args:
             clients: whose, each with its weight.
             compute: those of one client that are not kept.
-            nothing: the sums over nobody.
+            nothing: the sums over no clients.
         """
-        found = nothing
+        result = nothing
         for handle, weight in clients:
             if weight:
-                found += self._of(handle, compute).times(weight)
-        return found
+                result += self._of(handle, compute).times(weight)
+        return result
 
     def over(
         self, counted: Mapping[Handle, tuple[int, int]], compute: Callable[[Handle], Sums]
     ) -> "OwnSums":
-        """Return the sums of all who are counted at some weight, and of nobody else."""
-        found = {h: self._of(h, compute) for h, (_, weight) in counted.items() if weight}
+        """Return the sums of all who are counted at some weight, and of no others."""
+        own = {h: self._of(h, compute) for h, (_, weight) in counted.items() if weight}
         return OwnSums(
-            gram={handle: each.gram for handle, each in found.items()},
-            targets={handle: each.targets for handle, each in found.items()},
+            gram={handle: each.gram for handle, each in own.items()},
+            targets={handle: each.targets for handle, each in own.items()},
         )
 
     def _of(self, handle: Handle, compute: Callable[[Handle], Sums]) -> Sums:
@@ -101,13 +101,13 @@ def masked_sums(
         return numbers_of(sums)
 
     sending = {handle: partial(numbers, own) for handle, own in clients.items()}
-    found = secure_sum(sending, length, minimum).values
-    return nothing + sums_of_numbers(found, shape)
+    numbers_sum = secure_sum(sending, length, minimum).values
+    return nothing + sums_of_numbers(numbers_sum, shape)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Whoever is asked for what a head is solved from.
+class SumSource:
+    """Where the sums come from that a head is solved from.
 
     Attributes:
         federation: the way to them.
@@ -135,7 +135,7 @@ class Asked:
 
     @property
     def at_hand(self) -> Collection[Handle]:
-        """Whose sums nobody needs to be asked for."""
+        """Whose sums the server has already."""
         return () if self.own is None else self.own.gram.keys()
 
     def kept(self, sums: ClusterSums, d: int) -> tuple[OwnSums, ...]:
@@ -149,13 +149,13 @@ class Asked:
 
     def ready(
         self, state: ServerState, clusters: Mapping[Handle, int], weights: Mapping[Handle, int]
-    ) -> "Asked":
+    ) -> "SumSource":
         """Return the same, with the sums at hand of everybody who comes or moves."""
         known, counted = _before_and_after(state, clusters, weights)
         d = width_of(state.clusters[0])
         if self.min_cohort and self.federation.is_apart:
             moves = Moves.after(state, clusters, self.min_cohort)
-            moving = tuple(self.everybody[h] for h in sorted(moves.wishes))
+            moving = tuple(self.everybody[h] for h in sorted(moves.desired))
             where = d, state.round_index
             return replace(
                 self, federation=self.federation.under_masks(known, moving, moves, *where)
@@ -181,30 +181,33 @@ class Asked:
 
 
 def counted_sums(
-    state: ServerState, clusters: Mapping[Handle, int], weights: Mapping[Handle, int], asked: Asked
+    state: ServerState,
+    clusters: Mapping[Handle, int],
+    weights: Mapping[Handle, int],
+    source: SumSource,
 ) -> ClusterSums:
     """Return the sums after these choices: who moved is taken off, and added anew."""
     known, counted = _before_and_after(state, clusters, weights)
-    for handle in asked.federation.lacking & counted.keys():
+    for handle in source.federation.lacking & counted.keys():
         if handle in known.counted:
             counted[handle] = known.counted[handle]
         else:
             del counted[handle]
-    d, classes = width_of(state.clusters[0]), asked.federation.classes
+    d, classes = width_of(state.clusters[0]), source.federation.classes
     sums = list(known.sums) or [Sums.nothing(d, classes) for _ in state.clusters]
     for j in range(len(sums)):
         if came := _differing(counted, known.counted, j):
-            sums[j] += asked.sums(came, d)
+            sums[j] += source.sums(came, d)
         if went := _differing(known.counted, counted, j):
-            sums[j] -= asked.sums(went, d)
-    return asked.federation.noted(known.of(tuple(sums), counted))
+            sums[j] -= source.sums(went, d)
+    return source.federation.with_digests(known.of(tuple(sums), counted))
 
 
-def without_leavers(state: ServerState, leavers: Cohort, asked: Asked) -> ServerState:
+def without_leavers(state: ServerState, leavers: Cohort, source: SumSource) -> ServerState:
     """Return the state after the sums of clients that leave were subtracted.
 
     Where somebody's cannot be, those of all others are counted anew: of remote clients
-    now, as nobody is asked once the answer is recorded.
+    now, as no client gets a request once the answer is recorded.
     """
     known = state.kept(ClusterSums)
     stay = state.without({client.handle for client in leavers})
@@ -212,28 +215,29 @@ def without_leavers(state: ServerState, leavers: Cohort, asked: Asked) -> Server
         return stay
     d = width_of(state.clusters[0])
     weigh = (c for c in leavers if known.counted.get(c.handle, (0, 0))[1])
-    weighs = tuple(c for c in weigh if c.handle not in asked.at_hand)
-    asked_for = weighs if known.is_whole else ()
-    federation = asked.federation.ready(known, asked_for, d, state.round_index)
-    if not (known.is_whole or asked.federation.is_apart):
+    weighs = tuple(c for c in weigh if c.handle not in source.at_hand)
+    sending = weighs if known.is_whole else ()
+    federation = source.federation.ready(known, sending, d, state.round_index)
+    if not (known.is_whole or source.federation.is_apart):
         return stay
     if not known.is_whole or federation.lacking:
-        anew = asked.ready(stay, {}, {})
+        anew = source.ready(stay, {}, {})
         gone = anew.federation.lacking
         stay, clusters, _ = anew.parted(stay, {})
-        if asked.min_cohort:
+        if source.min_cohort:
             if not clusters:
                 raise RunError(
                     "Sums under masks are made anew without a client that gives none of its own "
-                    "only by nodes that know that it left. Set leave = true in its node.toml and "
-                    "start it, or name it in `left` in the node.toml of those who stay."
+                    "only by nodes whose node.toml says that it left. Set leave = true in "
+                    "its node.toml and start it, or name it in `left` in the node.toml of those "
+                    "who stay."
                 )
             gone = stay.assignment.keys() - clusters.keys()
         weights = {h: w for h, (_, w) in known.counted.items()}
         counted = counted_sums(stay, clusters, weights, anew)
         return stay.without(gone).keeping(counted)
     sums, them = list(known.sums), {client.handle: client for client in leavers}
-    asked = replace(asked, federation=federation, everybody=them, min_cohort=0)
+    source = replace(source, federation=federation, everybody=them, min_cohort=0)
     for j, each in enumerate(sums):
         gone = [
             (client.handle, known.counted[client.handle][1])
@@ -241,7 +245,7 @@ def without_leavers(state: ServerState, leavers: Cohort, asked: Asked) -> Server
             if known.counted.get(client.handle, (None, 0))[0] == j
         ]
         if gone:
-            sums[j] = each - asked.sums(gone, d)
+            sums[j] = each - source.sums(gone, d)
     left = stay.kept(ClusterSums)
     return stay.keeping(left.of(tuple(sums), left.counted))
 

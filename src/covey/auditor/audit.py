@@ -41,7 +41,7 @@ Model = nn.Module | Callable[[Tensor], Tensor]
 """Gives a row of class scores per input: logits, log-probabilities or probabilities."""
 
 _BATCH = 256
-"""Inputs that a model is asked at once."""
+"""Inputs that a model gets at once."""
 
 _LOG_PROBS = "answers"
 
@@ -65,7 +65,7 @@ def answers_of(model: Model, examples: Examples) -> Params:
     """Return log-probabilities of the classes of every example, as an engine's params.
 
     In evaluation mode, of a copy, on the device where the model lies. Members and others
-    are asked in one mixed order, so that a model that mixes a batch tells nothing by it.
+    are passed in one mixed order, so that a model that mixes a batch reveals nothing by it.
 
     Raises:
         ModelError: the model raised, or gives no scores for these classes.
@@ -179,7 +179,7 @@ def _exposures(
         return None
     chosen = candidates.member
     numbers = candidates.examples.inputs.numpy()[chosen]
-    exposures = np.full(records.brought, np.nan)
+    exposures = np.full(records.offered, np.nan)
     exposures[records.places[numbers]] = record_exposures(signals)[chosen]
     return exposures
 
@@ -290,7 +290,7 @@ def _withheld(attack: Scorer, references: _References) -> str:
     return "" if enough else _TOO_FEW[needs]
 
 
-def audit_model(  # noqa: PLR0913 - nobody gives all of them
+def audit_model(  # noqa: PLR0913 - most have defaults
     model: Model,
     members: Any,  # noqa: ANN401 - whatever `covey.run` takes of one client
     non_members: Any,  # noqa: ANN401
@@ -302,7 +302,7 @@ def audit_model(  # noqa: PLR0913 - nobody gives all of them
     seed: int = 0,
     observe: Callable[[int], None] = lambda _: None,
 ) -> ModelAudit:
-    """Attack a classifier: can the records that it learnt be told from others?
+    """Attack a classifier: can the records that it learnt be distinguished from others?
 
     Args:
         model: a module or a function that gives a row of class scores per input: logits,

@@ -30,14 +30,14 @@ class Records:
         examples: as they were converted, images as uint8.
         member: which records are members.
         places: where each stood, counted through the members and then the non-members.
-        brought: how many members came, judged or not.
+        offered: how many members came, judged or not.
         shared: how many records were left out because both sides hold them.
     """
 
     examples: Examples
     member: Bool[ndarray, " records"]
     places: Int[ndarray, " records"]
-    brought: int
+    offered: int
     shared: int
 
     @property
@@ -112,7 +112,7 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
         examples=everything,
         member=places < len(inside),
         places=places,
-        brought=len(inside),
+        offered=len(inside),
         shared=len(inputs) - len(kept),
     )
 
@@ -174,19 +174,19 @@ def _state(path: Path) -> dict[str, Tensor]:
     try:
         check_regular(path)
         if path.suffix in PICKLED:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(path, map_location="cpu", weights_only=True)
         else:
-            found = safetensors.torch.load_file(path)
+            state = safetensors.torch.load_file(path)
     except Exception as error:  # a malformed file can raise anything
         raise DataError(
             f"{path} must be a state dict: safetensors, or one that torch.save wrote to a file "
             f"{', '.join(PICKLED)}, with tensors alone: {error}. Save model.state_dict()."
         ) from error
-    if not isinstance(found, Mapping) or not all(
-        isinstance(each, Tensor) for each in found.values()
+    if not isinstance(state, Mapping) or not all(
+        isinstance(each, Tensor) for each in state.values()
     ):
         raise DataError(
             f"{path} must hold a state dict, tensors by name, found a "
-            f"{type(found).__name__}. Save model.state_dict()."
+            f"{type(state).__name__}. Save model.state_dict()."
         )
-    return dict(found)
+    return dict(state)

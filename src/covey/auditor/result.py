@@ -21,7 +21,7 @@ from covey.report.page import rendered, write
 RATES = ("auc", "balanced_accuracy", "advantage", "tpr_at_1_percent", "tpr_at_01_percent")
 _PLAIN = ("reason", "members", "non_members", "background", "shared", "references")
 VIEW = (
-    "The auditor's view: it knows the members, asks the model for its class scores, and compares "
+    "The auditor's view: it has the members, gets the model's class scores, and compares "
     "them with references where there are any. Intervals (95%) are over records: another training "
     "of the same model would be one more draw. What these attacks do not find, a stronger one may."
 )
@@ -52,12 +52,12 @@ class ModelAudit:
         references: how many reference models there were.
         reason: why there are no figures at all; "" where there are.
         withheld: per attack without figures, why.
-        controls: "blind": a classifier that never sees the model tells the sides apart;
+        controls: "blind": a classifier that never sees the model distinguishes the sides;
             "unseen": the loss attack on two halves of the non-members.
         accuracies: of the model on members and non-members; of the references on what
             they trained on, and on the rest.
         attacks: the figures of each.
-        exposures: per member, as they came: the chance that an attack which knows its
+        exposures: per member, as they came: the chance that an attack which has its
             references says rightly whether it was learnt; NaN where it was not judged.
             None with fewer than 4 references, or without some on both sides of every
             record. Neither JSON nor page names a record.
@@ -101,7 +101,7 @@ class ModelAudit:
         area = self.figure(name, "auc")
         if area.value is None:
             return f"Nothing is known ({name}: AUC unknown: {area.reason})"
-        told = f"{name}: AUC {area}"
+        strongest = f"{name}: AUC {area}"
         reach = float(ndtri(1 - 0.025 / len(self.attacks)))
         if self._area(name) - 0.5 > reach * (area.error or 0.0):
             return f"Members can be distinguished from non-members ({told})"
@@ -173,10 +173,10 @@ class ModelAudit:
         return 0.0 if value is None else value
 
     def _attack_dict(self, attack: str) -> dict[str, Any]:
-        told: dict[str, Any] = asdict(self.attacks[attack])
-        del told["by_group"]
-        told["overall"]["advantage"] = asdict(self.figure(attack, "advantage"))
-        return json.loads(json.dumps(told))
+        content: dict[str, Any] = asdict(self.attacks[attack])
+        del content["by_group"]
+        content["overall"]["advantage"] = asdict(self.figure(attack, "advantage"))
+        return json.loads(json.dumps(content))
 
 
 _MOST_CLASSES = 20

@@ -1,6 +1,6 @@
 """The table of built-in components: one line for each, by kind and name.
 
-Nothing but this table and a component's own file knows its name. A new component is its
+Only this table and a component's own file have its name. A new component is its
 file and a line here; what it is, the first sentence of its docstring says.
 """
 

@@ -15,7 +15,7 @@ from covey.base.component_names import find, known_names
 @cache
 def described_in(cls: type) -> Mapping[str, str]:
     """Return what docstrings say of attributes by name, those of the classes above too."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         text = inspect.cleandoc(each.__doc__ or "")
         _, _, listed = text.partition("\nAttributes:\n")
@@ -23,20 +23,22 @@ def described_in(cls: type) -> Mapping[str, str]:
         for entry in re.split(r"\n(?=    \w)", f"\n{listed}"):
             name, colon, meaning = entry.strip().partition(": ")
             if colon:
-                found[name] = re.sub(r"\s+", " ", meaning).removesuffix(".")
-    return found
+                meanings[name] = re.sub(r"\s+", " ", meaning).removesuffix(".")
+    return meanings
 
 
 @cache
 def described(kind: str) -> str:
     """Return what can be chosen of a kind, in Markdown: of each its docstring's first sentence."""
-    told: list[str] = []
+    lines: list[str] = []
     for name in BUILT_INS[kind]:
         paragraph = inspect.cleandoc(find(kind, name, kind).__doc__ or "").partition("\n\n")[0]
         said = " ".join(paragraph.split()).partition(". ")[0].removesuffix(".")
         rest = said.partition(" ")[0][1:]
-        told.append(f"`{name}`: {said[:1].lower() if rest == rest.lower() else said[:1]}{said[1:]}")
-    return "; ".join([*told, "or `package.module:name`"])
+        lines.append(
+            f"`{name}`: {said[:1].lower() if rest == rest.lower() else said[:1]}{said[1:]}"
+        )
+    return "; ".join([*lines, "or `package.module:name`"])
 
 
 @cache
@@ -60,9 +62,9 @@ def spec_of_kind(kind: str) -> dict[str, Any]:
 @cache
 def settings_of_kind(kind: str) -> Mapping[str, Mapping[str, dict[str, Any]]]:
     """Return the JSON schema of every setting of every built-in component of a kind."""
-    found: dict[str, Mapping[str, dict[str, Any]]] = {}
+    by_name: dict[str, Mapping[str, dict[str, Any]]] = {}
     for name in BUILT_INS[kind]:
         cls = find(kind, name, kind)
         if inspect.isclass(cls) and issubclass(cls, BaseModel):
-            found[name] = cls.model_json_schema().get("properties", {})
-    return found
+            by_name[name] = cls.model_json_schema().get("properties", {})
+    return by_name

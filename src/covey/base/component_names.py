@@ -77,21 +77,21 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
             f"package.module:name, found {name!r}. {meant}Change the value."
         )
     try:
-        found: Any = importlib.import_module(module)
+        component: Any = importlib.import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            component = getattr(component, part)
     except Exception as error:  # a module of somebody's may raise anything
         raise ConfigError(
             f"{key} = {name!r} must name a component as package.module:name, but "
             f"importing it failed: {error}. Check the spelling and PYTHONPATH, or pass "
             f"it from the program that has it."
         ) from error
-    if not callable(found):
+    if not callable(component):
         raise ConfigError(
             f"{key} = {name!r} must name a class or a function, found a "
-            f"{type(found).__name__}. Name one of those."
+            f"{type(component).__name__}. Name one of those."
         )
-    return found
+    return component
 
 
 def is_missing(name: str) -> bool:
@@ -112,10 +112,10 @@ def pass_again(recorded: str, name: str) -> None:
 
 def imported(module: str, qualname: str) -> object:
     """Return what an import finds under this name, of what is loaded; None: nothing."""
-    found: object = sys.modules.get(module)
+    value: object = sys.modules.get(module)
     for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 @cache

@@ -30,7 +30,7 @@ class ComponentState(BaseModel):
 
     Fields are tensors, numbers, words, other frozen records, and tuples, sets and mappings
     of them. What is kept on a client stands under the client's handle, in a mapping or a
-    set: whoever leaves is taken out of all of them. Once it is kept, every mapping in it is
+    set: a client that leaves is taken out of all of them. Once it is kept, every mapping in it is
     in the order of its keys as text, in whatever order it was filled; a set is in none.
     """
 
@@ -43,7 +43,7 @@ class ComponentState(BaseModel):
 LEAVES = (int, float, str, Tensor)
 
 NUMBERS = frozenset({int, float, bool})
-"""Rows of these alone hold nobody, and are nearly all that there is of many clients."""
+"""Rows of these alone hold no client, and are nearly all that there is of many clients."""
 
 FINITE = frozenset({int, str, bool})
 """Rows of these alone are in JSON what they are."""
@@ -66,11 +66,11 @@ def kept(states: States, kind: type[S]) -> S:
     Raises:
         ConfigError: what is kept under its key is another component's.
     """
-    found = states.get(_key(kind))
-    if found is None:
+    state = states.get(_key(kind))
+    if state is None:
         return kind()
-    _check_alone(found, kind)
-    return found if isinstance(found, kind) else kind.model_validate(found)
+    _check_alone(state, kind)
+    return state if isinstance(state, kind) else kind.model_validate(state)
 
 
 def keep(states: States, state: ComponentState) -> States:
@@ -84,11 +84,11 @@ def keep(states: States, state: ComponentState) -> States:
     return {**states, key: _cut(state, frozenset())}
 
 
-def _check_alone(found: object, kind: type[ComponentState]) -> None:
+def _check_alone(state: object, kind: type[ComponentState]) -> None:
     """Refuse two classes under one key; one that was loaded anew is still the same."""
-    if isinstance(found, kind) or not isinstance(found, ComponentState):
+    if isinstance(state, kind) or not isinstance(state, ComponentState):
         return
-    first, second = _own_name(type(found)), _own_name(kind)
+    first, second = _own_name(type(state)), _own_name(kind)
     if first != second:
         raise ConfigError(
             f"States that a run keeps must each have a key of their own, found "
@@ -121,8 +121,8 @@ def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401 - a tree
         changed = _changed(dict(value), gone)
         return value.model_copy(update=changed) if changed else value
     if is_dataclass(value) and not isinstance(value, type):
-        given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        changed = _changed(given, gone)
+        content = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        changed = _changed(content, gone)
         return replace(value, **changed) if changed else value
     if isinstance(value, Mapping):
         whole = in_order(cast("Mapping[Any, Any]", value))
@@ -158,11 +158,11 @@ def encoded(states: States) -> tuple[dict[str, Any], dict[str, Tensor]]:
         ConfigError: a state holds what no checkpoint can.
     """
     tensors: dict[str, Tensor] = {}
-    found: dict[str, Any] = {}
+    trees: dict[str, Any] = {}
     for key, state in states.items():
         tree = state.model_dump() if isinstance(state, ComponentState) else state
-        found[key] = _plain(tree, key, tensors)
-    return found, tensors
+        trees[key] = _plain(tree, key, tensors)
+    return trees, tensors
 
 
 def _plain(
@@ -206,7 +206,7 @@ def _word(value: object, key: str) -> str:
     )
 
 
-def decoded(found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
+def decoded(trees: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
     """Undo `encoded`, up to the classes: `kept` finds these."""
 
     def whole(value: Any) -> Any:  # noqa: ANN401 - a tree
@@ -223,4 +223,4 @@ def decoded(found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
             return float(tree[NUMBER])
         return {key: whole(each) for key, each in tree.items()}
 
-    return {key: whole(state) for key, state in found.items()}
+    return {key: whole(state) for key, state in trees.items()}

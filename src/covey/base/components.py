@@ -53,7 +53,7 @@ C = TypeVar("C", bound="Component")
 
 
 class Section(BaseModel):
-    """Frozen, and knows no other names."""
+    """Frozen, and takes no other names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -190,7 +190,7 @@ class Unread(Component):
 
     @property
     def is_own(self) -> bool:
-        """It is: what covey brings can be read."""
+        """It is: covey's own code can be read."""
         return True
 
     def vouches_for(self, attribute: str) -> bool:
@@ -200,8 +200,8 @@ class Unread(Component):
 
     def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401
         """Refuse what only its code would know."""
-        found = (self.__pydantic_extra__ or {}).get(attribute)
-        if found is not None or attribute.startswith("_"):
+        value = (self.__pydantic_extra__ or {}).get(attribute)
+        if value is not None or attribute.startswith("_"):
             return super().__getattr__(attribute)  # type: ignore[misc]
         return self.refuse()
 
@@ -209,7 +209,7 @@ class Unread(Component):
         """Refuse what only its code can do."""
         check_import(self.key, self.recorded_name)
         raise ConfigError(
-            f"{self.key} = {self.recorded_name!r} is not here. Install what brings it."
+            f"{self.key} = {self.recorded_name!r} is not here. Install the package that has it."
         )
 
 
@@ -241,7 +241,7 @@ class Part:
 
 @no_type_check  # a protocol that cannot be checked at run time
 def _written(component: Component, info: core_schema.SerializationInfo) -> dict[str, Any]:
-    # a user's own defaults are on record, since its code need not be there to tell them
+    # a user's own defaults are on record, since its code need not be there to show them
     without = info.exclude_defaults and not component.is_own
     own = component.model_dump(
         mode=info.mode, exclude_defaults=without, exclude_unset=info.exclude_unset
@@ -270,30 +270,30 @@ def made(kind: str, base: type[C], value: Any, *, recorded: bool = False) -> Any
         return type(value).model_validate({**dict(value), **options}) if options else value
     if isinstance(value, partial):
         options, value = {**value.keywords, **options}, value.func
-    found: Any = value
+    component: Any = value
     if isinstance(value, str):
         try:
-            found = find(kind, value, "{key}")
+            component = find(kind, value, "{key}")
         except ForeignCodeError:
             return Unread(recorded_name=value, key=kind, **options)
         except ConfigError as error:
             if recorded and kind == "tracker":
                 return Unread(recorded_name=value, key=kind, **options)
             raise _wrong_name(kind, value, error) from None
-    if inspect.isclass(found) and issubclass(found, base):
-        if lacking := getattr(found, "__abstractmethods__", ()):
+    if inspect.isclass(component) and issubclass(component, base):
+        if lacking := getattr(component, "__abstractmethods__", ()):
             error = ConfigError(f"must have a method {min(lacking)}, found none. Write it.")
             raise _wrong_name(kind, value, error)
-        return found.model_validate(options)
-    if not callable(found) or (inspect.isclass(found) and issubclass(found, Component)):
-        shown = getattr(found, "__name__", repr(found))
+        return component.model_validate(options)
+    if not callable(component) or (inspect.isclass(component) and issubclass(component, Component)):
+        shown = getattr(component, "__name__", repr(component))
         error = ConfigError(
             f"must be a covey.{base.__name__}, its name or a table with its name, found "
             f"{shown}. Derive it from covey.{base.__name__}."
         )
         raise _wrong_name(kind, value, error)
     try:
-        return base.around(found, options)
+        return base.around(component, options)
     except ConfigError as error:
         raise _wrong_name(kind, value, error) from None
 
@@ -315,20 +315,20 @@ def create(kind: str, value: object, key: str, base: type[C]) -> C:
     try:
         return made(kind, base, value)
     except ValidationError as error:
-        told = "; ".join(
+        mistakes = "; ".join(
             str(each.get("ctx", {}).get("why")).replace("{key}", key)
             if each["type"] in ("component", "unknown")
             else f"{key}.{'.'.join(map(str, each['loc']))}: {each['msg']}, found {each['input']!r}"
             for each in error.errors()
         )
-        raise ConfigError(told) from None
+        raise ConfigError(mistakes) from None
 
 
 def reference(component: object) -> str:
     """Return the name under which a component that a program passes is recorded.
 
     `package.module:name` where an import finds it again; else `python:name`, which is
-    found as long as this process lives.
+    found as long as this process runs.
     """
     maker: Any = component.func if isinstance(component, partial) else component
     if isinstance(component, OwnFunction):
@@ -368,17 +368,17 @@ def _is_top_level(thing: object) -> bool:
 
 def components_in(section: BaseModel, key: str = "") -> Sequence[tuple[str, Component]]:
     """Return every component in a section of the settings, with its `section.key`."""
-    found: list[tuple[str, Component]] = []
+    components: list[tuple[str, Component]] = []
     for name, value in section:
         path = f"{key}.{name}" if key else name
         if isinstance(value, Component):
-            found.append((path, value))
+            components.append((path, value))
         for each in value if isinstance(value, tuple) else ():
             if isinstance(each, Component):
-                found.append((path, each))
+                components.append((path, each))
         if isinstance(value, SettingsSection):
-            found.extend(components_in(value, path))
-    return found
+            components.extend(components_in(value, path))
+    return components
 
 
 @cache

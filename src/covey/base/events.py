@@ -33,15 +33,15 @@ class RunStarted(Event):
     Attributes:
         config_hash: SHA-256 of the resolved settings.
         data_hash: SHA-256 over every client's examples.
-        groups: each client's group, where a simulation knows it.
-        risk_thresholds: tau of each client, where a simulation knows it.
-        risk_lives: rounds for which a risk figure counts.
+        groups: each client's group, where a simulation has it.
+        risk_thresholds: tau of each client, where a simulation has it.
+        risk_lifetime: rounds for which a risk figure counts.
         num_clusters: the models that clients choose among.
         deniability_threshold: the paper's x, where updates are hidden in anonymity sets.
         updates_stored: whether raw updates are kept too, beside which nothing can be
             denied.
-        secrets: "os" if nobody can recompute what was drawn; "seeded": from the seed.
-        delta: at which an epsilon of this run is told.
+        secrets: "os" if no one can recompute what was drawn; "seeded": from the seed.
+        delta: at which an epsilon of this run is reported.
         notes: what a reader must know of the data or the settings (oracles in use).
     """
 
@@ -54,7 +54,7 @@ class RunStarted(Event):
     group_names: tuple[str, ...]
     groups: Mapping[Handle, int | None]
     risk_thresholds: Mapping[Handle, float]
-    risk_lives: Count
+    risk_lifetime: Count
     notes: tuple[str, ...]
     deniability_threshold: int | None = None
     updates_stored: bool = False
@@ -72,7 +72,7 @@ class ComponentsUsed(Event):
 
     Attributes:
         components: by setting, such as `method.name`: its name, its options, and the
-            SHA-256 of its own source; "" for what covey brings. For fixed
+            SHA-256 of its own source; "" for covey's own. For fixed
             features also the SHA-256 of their tensors; under `FROZEN` that of the model's
             parameters that do not train.
         mixes_clusters: whether a user's algorithm, aggregation or server optimizer may
@@ -110,7 +110,7 @@ class ClientsAssigned(Event):
     Attributes:
         by: who decided: "clients", "groups" (an oracle), "shared" (warm start: one model
             for everybody), "split" (warm start: the server's guess), "chance" (once, for
-            good), "algorithm" (a user's own, which named nobody: the run saw who trained)
+            good), "algorithm" (a user's own, which named no client: the run saw who trained)
             or "final".
     """
 
@@ -153,7 +153,7 @@ class AnonymitySetsFormed(Event):
 
     Attributes:
         diameters: per set, the largest L2 distance between two of its updates; None
-            where nothing that depends on the updates may be told.
+            where nothing that depends on the updates may be recorded.
         near: per set and member, the members within `aggregation.max_distance` of it; empty
             where there is no such limit.
     """
@@ -175,7 +175,7 @@ class DistancesSketched(Event):
         numbers: of a sketch.
         standard_error: of a squared distance, as a share of it, at most.
         diameters: per set, the largest L2 distance between two of its updates, estimated;
-            None where nothing that depends on the updates may be told.
+            None where nothing that depends on the updates may be recorded.
     """
 
     cluster: Count
@@ -219,7 +219,7 @@ class MovesWaited(Event):
 
     Attributes:
         clients: who.
-        min_cohort: of how many clients together a sum may tell.
+        min_cohort: the fewest clients that a sum may be over.
     """
 
     clients: tuple[Handle, ...]
@@ -228,7 +228,7 @@ class MovesWaited(Event):
 
 @dataclass(frozen=True, slots=True)
 class SumGivenUp(Event):
-    """Clients whose sums under masks came to nothing: they are asked again later.
+    """Clients whose sums under masks came to nothing: they get a request again later.
 
     Attributes:
         clients: who.
@@ -420,12 +420,12 @@ class PricesSet(Event):
 
     Attributes:
         prices: per cluster, from now on; in the units of the priced cost, 0 or more.
-        wished: share of the clients that wanted each cluster at the prices before.
+        desired: share of the clients that wanted each cluster at the prices before.
         target_share: the share below which a price rises.
     """
 
     prices: tuple[float, ...]
-    wished: tuple[Share, ...]
+    desired: tuple[Share, ...]
     target_share: float
 
 
@@ -574,7 +574,7 @@ class LeaveRequested(Event):
         wanted: the answer that it asks for, or "auto".
         basis: what it rests on.
         subject: the requester's mark (`covey.unlearning.proof.subject_mark`), which its
-            name and salt together make again; "": nobody was given a salt.
+            name and salt together make again; "": no one received a salt.
     """
 
     request: str
@@ -586,7 +586,7 @@ class LeaveRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class ClientLeft(Event):
-    """Between rounds, a client asked to leave, and this was the answer.
+    """Between rounds, a client requested to leave, and this was the answer.
 
     Attributes:
         answer: "deny", "subtract", "roll_back", "retrain", "calibrate" or "stop".
@@ -613,7 +613,7 @@ class RunRolledBack(Event):
         round_index: the first round to play again.
         until: the first round that had not been played yet.
         how: the others keep the clusters that are "recorded", choose "anew", or only
-            calibrate their stored updates ("calibrated"); or nobody is asked, and models
+            calibrate their stored updates ("calibrated"); or no client trains, and models
             are solved again from sums without those who left ("subtracted"), or with a
             client's own new records alone ("changed").
     """
@@ -625,7 +625,7 @@ class RunRolledBack(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunEndedEarly(Event):
-    """Between rounds: no further round is played, whoever leaves afterwards.
+    """Between rounds: no further round is played, also if clients leave afterwards.
 
     Attributes:
         rounds: how many there are: the end is recorded with this index.
@@ -685,10 +685,10 @@ class RecordsChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class AnswersMissing(Event):
-    """Clients that are apart were asked, and no answer came in time.
+    """Remote clients got a request, and no answer came in time.
 
     Attributes:
-        task: what was asked.
+        task: of the request.
     """
 
     task: str
@@ -703,7 +703,7 @@ class AnswerRefused(Event):
     accounted for, the client counts as one that sent 0, and keeps its place.
 
     Attributes:
-        handle: None where nobody knows whose it was.
+        handle: None where it is unknown whose it was.
         reason: what was expected and found.
     """
 
@@ -727,7 +727,7 @@ class WeightReduced(Event):
 
 @dataclass(frozen=True, slots=True)
 class ClientsReported(Event):
-    """What clients that are apart chose to tell about the model that they chose.
+    """What remote clients chose to report about the model that they chose.
 
     In a round it is the model as it was sent, before anybody trained it.
 
@@ -767,7 +767,7 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 - plain JSON
 
 
 def event_from(kind: str, body: Mapping[str, Any]) -> Event:
-    """Undo `kind_and_body`; a `ForeignEvent` where nobody knows the kind.
+    """Undo `kind_and_body`; a `ForeignEvent` where the kind is unknown.
 
     Raises:
         ValueError: it is no such event; one line that names the field.

@@ -1,6 +1,6 @@
 """A measured number with its error, or why there is none; its one wording; a risk.
 
-The same objects travel from an attack through the ledger to whoever reads them.
+The same objects travel from an attack through the ledger to the reader.
 """
 
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class Figure:
 
 
 def number(value: float | None, reason: str = "") -> str:
-    """Return how a number is told that has no error, or why it is unknown."""
+    """Return the wording of a number without an error, or why it is unknown."""
     return str(Figure(value, reason=reason))
 
 
@@ -75,7 +75,7 @@ Count = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class RiskEstimate:
-    """How well one attack tells a model's members from others, or why that is unknown.
+    """How well one attack separates a model's members from others, or why that is unknown.
 
     The same from the attack through the ledger to the reader: a red team's, the truth at
     the end, an audit's.
@@ -89,7 +89,7 @@ class RiskEstimate:
         rests_on: what was compared.
         source: the name of the estimator, or of the attack.
         round_index: the round before which it was measured.
-        inside: whether the client that knows it was one of the members.
+        inside: whether the client that measured it was one of the members.
         diverged: why the model is none, so that older estimates are void, too; "" where it
             is one.
         tpr_at_1: share of members found while 1% of non-members are accused.

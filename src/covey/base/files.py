@@ -20,7 +20,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def num_cores() -> int:
-    """Return how many cores this process may use, where the system tells; else all."""
+    """Return how many cores this process may use, where the system says so; else all."""
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
@@ -39,21 +39,21 @@ def permissions_of_others(mode: int) -> int:
 def keep_freed_memory(most: int, largest: int) -> bool:
     """Let threads keep freed memory for what they take next, where the system is glibc's.
 
-    By itself glibc gives back what a step of training frees at its end, and asks for it
+    By itself glibc gives back what a step of training frees at its end, and requests it
     again in the next: thousands of page faults a second, for which threads wait for each
     other. What the process's environment says of it stands.
 
     Args:
         most: bytes at the end of an arena that are kept.
-        largest: bytes of what is kept at all; more is asked for, and given back, alone.
+        largest: bytes of what is kept at all; more is taken, and given back, alone.
 
     Returns:
         Whether it is so from now on.
     """
-    is_told = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
+    is_set = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
         name.startswith("MALLOC_") for name in os.environ
     )
-    if sys.platform != "linux" or is_told:
+    if sys.platform != "linux" or is_set:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(
@@ -198,10 +198,10 @@ def check_regular(path: Path) -> int:
     Raises:
         OSError: it is not there, or is a folder, or a pipe or device that may never end.
     """
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path} must be a regular file, and is a folder, pipe or device")
-    return found.st_size
+    return status.st_size
 
 
 def read_text(path: Path, at_most: int = 16 * MEBIBYTE) -> str:
@@ -259,12 +259,12 @@ def checked(content: bytes) -> bytes:
         ValueError: it is no JSON, or another document than the one that was hashed.
     """
     try:
-        told = json.loads(content)
+        parsed = json.loads(content)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(told, dict) or KEY not in told:
+    if not isinstance(parsed, dict) or KEY not in parsed:
         raise ValueError("it has no checksum")
-    document = cast("dict[str, Any]", told)
+    document = cast("dict[str, Any]", parsed)
     known = document.pop(KEY)
     if known != _digest(document):
         raise ValueError("it was changed: its checksum is another")

@@ -64,10 +64,10 @@ class RoundRow:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything that the events of a run say, in the order in which it is asked for.
+    """Everything that the events of a run say, in the order in which readers need it.
 
     Facts about single clients are of those who are in the run now (`clients`): who leaves
-    is in none of them. What is told of a round is of who was there then.
+    is in none of them. What a round shows is of who was there then.
 
     Attributes:
         started: as if all had been known then that is known now: the rounds of a run that
@@ -82,15 +82,15 @@ class History:
         moves: per client that moved, the rounds in which it chose another cluster.
         prices: the subsidies set after each round, if the method sets any.
         hidden: the anonymity sets of each round, if there are any.
-        left: who asked to leave and what was last answered to each, in order.
+        left: who requested to leave and what was last answered to each, in order.
         attacks: all others on final models, of whatever models those were.
-        reported: what clients that are apart last told of themselves.
+        reported: what remote clients last reported of themselves.
         refused: whose updates were ever refused.
         diverged: per cluster whose model is none after the latest round, why, and since
             which round in a row. What it shows is no figure of anybody's privacy.
         components: those that are a user's own, or have options of their own.
         ended_early: why the run has fewer rounds than were planned, if it has.
-        told: every fact of all rounds ever played, superseded ones first: what they
+        all_events: of all rounds ever played, superseded ones first: what they
             released stays released.
     """
 
@@ -114,7 +114,7 @@ class History:
     metrics: tuple[events.MetricMeasured, ...] = ()
     finished: events.RunFinished | None = None
     reported: events.ClientsReported | None = None
-    told: tuple[Event, ...] = ()
+    all_events: tuple[Event, ...] = ()
     refused: frozenset[Handle] = frozenset()
     diverged: Mapping[int, events.ModelDiverged] = field(
         default_factory=dict[int, events.ModelDiverged]
@@ -168,7 +168,7 @@ def history_of(
         entries: what still counts.
         superseded: facts of rounds that were rolled back.
     """
-    return with_entries(History(told=tuple(superseded)), entries)
+    return with_entries(History(all_events=tuple(superseded)), entries)
 
 
 def with_entries(
@@ -223,7 +223,7 @@ class _Fold:
         self.metrics = list(history.metrics)
         self.finished = history.finished
         self.reported = history.reported
-        self.told = list(history.told)
+        self.all_events = list(history.all_events)
         self.refused = history.refused
         self.diverged = dict(history.diverged)
         self.components = history.components
@@ -239,7 +239,7 @@ class _Fold:
 
     def add(self, round_index: int | None, entry: Sequence[Event]) -> None:
         """Fold one entry: of a round or the end, or between two (None)."""
-        self.told += entry
+        self.all_events += entry
         if round_index is None:
             for event in entry:
                 self._between(event)
@@ -277,7 +277,7 @@ class _Fold:
         for j, each in self.diverged.items():  # since the first round of those in a row
             if j in before:
                 self.diverged[j] = replace(each, round_index=before[j].round_index)
-        valid = self.started.risk_lives if self.started else 0
+        valid = self.started.risk_lifetime if self.started else 0
         self._keep_figures([j for j, f in self.figures.items() if f.is_valid(round_index, valid)])
         row = next(of_kinds(entry, events.RoundMeasured), None)
         if row is not None:
@@ -381,7 +381,7 @@ class _Fold:
             return
         if self.sums_only:
             self.trained = {h: frozenset([j]) for h, j in self.assignment.items()}
-            # a model that is solved from nobody's sums has no risk
+            # a model that is solved without any client's sums has no risk
             self._keep_figures(set(self.assignment.values()))
             self.sums_only = False
         moved = {j: frozenset([j]) for j in set(event.clusters.values())}
@@ -401,7 +401,7 @@ class _Fold:
         self.reached = dict.fromkeys(range(num_clusters), everybody)
 
     def _pooled(self, event: events.ModelsPooled) -> None:
-        """Note the shares, and that the shared model brought traces of everybody."""
+        """Note the shares, and that the shared model carries traces of everybody."""
         everybody = frozenset(self.trained)
         self.reached |= {j: everybody for j, share in enumerate(event.shares) if share > 0}
         self.pooling = event.shares

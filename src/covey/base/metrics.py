@@ -91,9 +91,9 @@ def fairness(
     )
     at_least = (null >= _means(in_turns)).sum(axis=0)
     p_values = (1 + at_least) / (1 + np.isfinite(null).sum(axis=0))
-    found, reach, use = in_turns, np.full(len(GAPS), np.nan), judged.by_model
+    gaps, reach, use = in_turns, np.full(len(GAPS), np.nan), judged.by_model
     if use is not None:
-        found = _gaps(_rates_of_clients(use, fewest))[:, 0]
+        gaps = _gaps(_rates_of_clients(use, fewest))[:, 0]
         reach = np.quantile(bootstrapped(use, generator, fewest), 0.95, axis=1)
     return tuple(
         FairnessMeasured(
@@ -107,7 +107,7 @@ def fairness(
             maximum=_known(np.max(row)),
             p_value=None if np.isnan(mean) else float(p),
         )
-        for gap, row, mean, p, most in zip(GAPS, found, _means(found), p_values, reach, strict=True)
+        for gap, row, mean, p, most in zip(GAPS, gaps, _means(gaps), p_values, reach, strict=True)
     )
 
 
@@ -137,9 +137,9 @@ def bootstrapped(
     tests = cells.sum(axis=-1, keepdims=True)
     drawn = generator.multinomial(tests[..., 0].round().astype(int), cells / tests)
     moved = _rates_of_counts(drawn.reshape(counts.shape), 1)
-    found = _rates_of_clients(by_model, fewest)
-    unmoved = np.isnan(moved) & ~np.isnan(found)
-    return _gaps(np.where(unmoved, 0, moved - found)).mean(axis=-1)
+    unresampled = _rates_of_clients(by_model, fewest)
+    unmoved = np.isnan(moved) & ~np.isnan(unresampled)
+    return _gaps(np.where(unmoved, 0, moved - unresampled)).mean(axis=-1)
 
 
 def _mean_counts(

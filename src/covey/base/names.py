@@ -24,7 +24,7 @@ Handle = str
 
 
 Basis = Literal["erasure", "withdrawal", "objection", "restriction", "none"]
-"""What a request to leave rests on: it bounds the answers that may be given."""
+"""What a request to leave rests on: it bounds the possible answers."""
 
 BASES: tuple[Basis, ...] = get_args(Basis)
 
@@ -34,13 +34,13 @@ def round_number(t: int, rounds: int | None = None) -> int:
 
     Args:
         t: the index.
-        rounds: how many the run has: what is told of its end is told of the last one.
+        rounds: how many the run has: figures of its end are reported for the last one.
     """
     return t + 1 if rounds is None else max(1, min(t + 1, rounds))
 
 
 def __getattr__(name: str) -> object:
-    """Make `Params` when it is first asked for: whoever has no model needs no torch."""
+    """Make `Params` when it is first used: a program without a model needs no torch."""
     if name != "Params":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from collections.abc import Mapping

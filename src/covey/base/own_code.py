@@ -68,20 +68,20 @@ def check_import(key: str, name: str) -> None:
     origins, package = _origins.get(), _package(name)
     if origins is None:
         return
-    known, found = origins.get(package), _origin(package)
-    if known is None or found != known:
+    known, origin = origins.get(package), _origin(package)
+    if known is None or origin != known:
         raise ConfigError(
             f"{key} = {name!r} must be imported from where the run's first start did, "
             f"{known or 'which imported no such thing'}, but it would be from "
-            f"{found or 'nowhere'}. Put the folder in PYTHONPATH from which it was "
+            f"{origin or 'nowhere'}. Put the folder in PYTHONPATH from which it was "
             f"started, or start the command there."
         )
 
 
 def origins_of(names: Iterable[str]) -> dict[str, str]:
     """Return where the packages of `package.module:name` lie, for `only_from`."""
-    found = {package: _origin(package) for package in map(_package, names)}
-    return {package: origin for package, origin in sorted(found.items()) if origin}
+    origins = {package: _origin(package) for package in map(_package, names)}
+    return {package: origin for package, origin in sorted(origins.items()) if origin}
 
 
 def _package(name: str) -> str:
@@ -110,40 +110,40 @@ def source_hash(maker: object) -> str:
     those that it is derived from, and constants. The rest of the file does not, such as a
     script that goes on below.
     """
-    found: dict[str, str] = {}
-    _collect(maker.func if isinstance(maker, partial) else maker, found)
-    if not any(found.values()):
+    texts: dict[str, str] = {}
+    _collect(maker.func if isinstance(maker, partial) else maker, texts)
+    if not any(texts.values()):
         return ""
     digest = hashlib.sha256()
-    for name, text in sorted(found.items()):
+    for name, text in sorted(texts.items()):
         digest.update(f"{name}\n{text}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
-def _collect(part: Any, found: dict[str, str]) -> None:  # noqa: ANN401 - anything
+def _collect(part: Any, texts: dict[str, str]) -> None:  # noqa: ANN401 - anything
     """Add the source of a class or a function, and of what it uses, by name."""
     if not isinstance(part, type):
         part = inspect.unwrap(part) if callable(part) else part
         part = part if isinstance(part, FunctionType) else type(part)
     name, module = part.__qualname__, part.__module__
-    if name in found or module == "builtins":
+    if name in texts or module == "builtins":
         return
-    found[name] = ""  # whatever it uses may use it
+    texts[name] = ""  # whatever it uses may use it
     if isinstance(part, FunctionType):
-        found[name] = _text(part)
+        texts[name] = _text(part)
         used = [*_used_by(part)]
     else:
         methods = [*_functions_of(part)]
-        found[name] = _text(part) or "\n".join(
+        texts[name] = _text(part) or "\n".join(
             filter(None, [_fields_of(part) if methods else "", *map(_text, methods)])
         )
         used = [pair for each in methods for pair in _used_by(each)]
         used += [(base.__qualname__, base) for base in part.__bases__]
     for key, value in used:
         if isinstance(value, (type, FunctionType)) and value.__module__ == module:
-            _collect(value, found)
+            _collect(value, texts)
         elif _is_plain(value):
-            found.setdefault(f"{module}.{key}", repr(value))
+            texts.setdefault(f"{module}.{key}", repr(value))
 
 
 def _is_plain(value: object) -> bool:
@@ -162,7 +162,7 @@ def _text(part: type | FunctionType) -> str:
 
 
 def _functions_of(part: type) -> Iterator[FunctionType]:
-    """Yield the functions that a class brings itself, also in properties and such."""
+    """Yield the functions that a class defines itself, also in properties and such."""
     for _, value in sorted(vars(part).items()):
         wrapped = getattr(value, "__func__", getattr(value, "fget", value))
         if isinstance(wrapped, FunctionType) and wrapped.__module__ == part.__module__:
@@ -202,9 +202,9 @@ NOT_A_USERS |= sys.stdlib_module_names
 
 def raised_at(error: BaseException) -> str:
     """Return where in a user's own code an error was raised: " in FILE, line N", or ""."""
-    found = ""
+    place = ""
     for frame, line in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] not in NOT_A_USERS:
-            found = f" in {frame.f_code.co_filename}, line {line}"
-    return found
+            place = f" in {frame.f_code.co_filename}, line {line}"
+    return place

@@ -35,15 +35,15 @@ def safetensors_pieces(
     Tensors may share memory, lie anywhere and be in any layout; at most one of them is
     copied at a time. `metadata` of several keys has them in any order.
     """
-    told = None if metadata is None else dict(metadata)
+    keys = None if metadata is None else dict(metadata)
     size = sum(value.nbytes for value in tensors.values())
     if size <= SMALL or sys.byteorder == "big":
         apart = {name: _apart(value) for name, value in tensors.items()}
-        yield safetensors.torch.save(apart, told)
+        yield safetensors.torch.save(apart, keys)
         return
     # The library says in which order tensors stand and what their types are called.
     none = {name: torch.empty(0, dtype=v.dtype) for name, v in tensors.items()}
-    written = json.loads(safetensors.torch.save(none, told)[ALIGNMENT:])
+    written = json.loads(safetensors.torch.save(none, keys)[ALIGNMENT:])
     place = 0
     for name, entry in written.items():
         if name != METADATA:
@@ -77,7 +77,7 @@ def subtract(left: Params, right: Params) -> Params:
 
 
 def subtracted_in_place(left: Params, right: Params) -> Params:
-    """Return the same, in the memory of `left`, which nobody else may hold."""
+    """Return the same, in the memory of `left`, which must have no other holder."""
     for name, value in left.items():
         if value.dtype != torch.bool:
             value.sub_(right[name])
@@ -126,18 +126,19 @@ def misfit(expected: Params, found: object) -> str:
     """
     if not isinstance(found, Mapping):
         return f"expected tensors by name, found a {type(found).__name__}"
-    given = cast("Mapping[Any, object]", found)
+    actual = cast("Mapping[Any, object]", found)
     pairs = {
-        name: (_shape(expected, name), _shape(given, name))
-        for name in sorted({*expected, *given}, key=str)
+        name: (_shape(expected, name), _shape(actual, name))
+        for name in sorted({*expected, *actual}, key=str)
     }
-    told = [
+    differences = [
         f"expected {wanted} for {name}, found {had}"
         for name, (wanted, had) in pairs.items()
         if wanted != had
     ]
-    rest = f"; {len(told) - 3} more" if len(told) > 3 else ""
-    return "; ".join(told[:3]) + rest
+    more = len(differences) - 3
+    rest = f"; {more} more" if more > 0 else ""
+    return "; ".join(differences[:3]) + rest
 
 
 def _shape(params: Mapping[Any, object], name: object) -> str:

@@ -4,7 +4,7 @@ A stream is addressed by a path of words and numbers under one root seed. Two di
 paths are independent; the same path always gives the same draws, whatever was drawn
 elsewhere, in which order, and by how many workers.
 
-What nobody may recompute (who speaks for an anonymity set, which noise hides it) is drawn
+What no one may recompute (who speaks for an anonymity set, which noise hides it) is drawn
 from the hidden twin of a node, under a root that may be a secret of the operating system
 instead of the seed. Under a secret they come from a cryptographic generator, and noisy
 values are rounded to a grid.
@@ -33,7 +33,7 @@ class Streams:
 
     Attributes:
         secret: root of the hidden streams, 256 bits; None: they derive from the seed, and
-            whoever holds the seed can recompute them.
+            a holder of the seed can recompute them.
 
     >>> streams = Streams(seed=0)
     >>> order = streams.at("local training", 3, "client-00017").generator()

@@ -28,9 +28,9 @@ Leaf = Tensor | np.ndarray
 def user_function(
     what: str, function: Callable[P, R], kind: type[CoveyError] = ConfigError
 ) -> Callable[P, R]:
-    """Return a user's own function, whose errors are told as its own.
+    """Return a user's own function, whose errors are reported as its own.
 
-    What it is given is read-only: others go on from it.
+    Its arguments are read-only: others go on from them.
 
     Args:
         what: it is called in messages, for example "selection mine:cautious".
@@ -55,21 +55,23 @@ def user_function(
 
 
 @contextmanager
-def read_only(what: str, given: object, kind: type[CoveyError] = ConfigError) -> Generator[None]:
-    """Refuse that tensors and arrays in what a user's own code is given are changed.
+def read_only(
+    what: str, arguments: object, kind: type[CoveyError] = ConfigError
+) -> Generator[None]:
+    """Refuse that tensors and arrays among the arguments of a user's own code are changed.
 
     Raises:
         CoveyError: of this kind, naming the part and what it wrote into.
     """
     left, seen = READ, list[tuple[str, Leaf, object]]()
-    for name, leaf in _leaves(given, "", set()):
+    for name, leaf in _leaves(arguments, "", set()):
         left -= leaf.nbytes
         seen.append((name, leaf, _content(leaf, read=left >= 0)))
     yield
     for name, leaf, content in seen:
         if _content(leaf, read=isinstance(content, int)) != content:
             raise kind(
-                f"Your {what} must not write into what it is given, from which others "
+                f"Your {what} must not write into its arguments, from which others "
                 f"go on, found that it changed {name.lstrip('.')}. Change a copy: "
                 f"value.clone() of a tensor, value.copy() of an array."
             )
@@ -141,7 +143,7 @@ class GlobalRandomness:
             if moved:
                 self.warned = True
                 log.warning(
-                    "Your %s must draw from the streams or the generator that it is given, "
+                    "Your %s must draw from the streams or the generator that it gets, "
                     "but the global random state of %s was used: a run that is resumed, or "
                     "played again for somebody who leaves, will draw otherwise and end in "
                     "other models. Draw from streams.at('a name').generator().",

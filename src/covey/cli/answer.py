@@ -122,7 +122,7 @@ def tabled(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Text:
 
 
 def short(value: object) -> str:
-    """Return a value on one line: three digits of a float, of a long list the beginning."""
+    """Return a value on one line: three digits of a float, of a long list the start."""
     if value is None:
         return "unknown"
     if isinstance(value, bool):
@@ -176,9 +176,9 @@ class AnsweringCommand(TyperCommand):
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command, and print what it returns or yields."""
-        found = super().invoke(ctx)
+        returned = super().invoke(ctx)
         code = 0
-        for answer in found if isinstance(found, Iterator) else filter(None, [found]):
+        for answer in returned if isinstance(returned, Iterator) else filter(None, [returned]):
             show(answer)
             code = answer.exit_code if isinstance(answer, Answer) else 0
         fail_if(code)

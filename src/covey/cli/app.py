@@ -117,7 +117,7 @@ def stoppable(run: Path, carry_on: str = "") -> Generator[None]:
         carry_on: the command that goes on with it; by default `covey resume`.
 
     Raises:
-        StoppedError: the process was told to stop.
+        StoppedError: the process got a signal to stop.
     """
     try:
         with sigterm_raised():
@@ -260,7 +260,7 @@ def _command() -> tuple[str, str]:
 
 
 def exit_code(error: CoveyError | OSError) -> int:
-    """Return 1 where a record failed its check, else 2: it cannot be done as asked."""
+    """Return 1 where a record failed its check, else 2: it cannot be done as requested."""
     unreadable = isinstance(error, LedgerUnavailable | LedgerLocked)
     return FAILED_CHECK if isinstance(error, LedgerError) and not unreadable else BAD_INPUT
 

@@ -64,7 +64,7 @@ def _row(point: "EntryPoint") -> Row | ConfigError:
         why = f"that is a {type(row).__name__} and not a covey.cli.commands.Row"
     return ConfigError(
         f"The command {point.name!r} should be at {point.value}, but {why}. Install the "
-        f"package again that brings it, or uninstall it."
+        f"package again that has it, or uninstall it."
     )
 
 
@@ -140,7 +140,7 @@ def loaded(name: str) -> click.Command:
     """Return a command, once its module is imported.
 
     Raises:
-        ConfigError: the package that brings it cannot be imported.
+        ConfigError: the package that has it cannot be imported.
     """
     own = all_commands().commands
     if name not in own:

@@ -122,7 +122,7 @@ class Forgotten(Answer):
         """Yield each answer, and what is still to be done."""
         from covey.runtime.copies import outcome_lines
 
-        back = "; with it a stronger answer can be asked for later, see docs/guides/leaving.md"
+        back = "; with it a stronger answer can be requested later, see docs/guides/leaving.md"
         for each in self.answers:
             done = each.answered
             changed = "changed" if done.model_changed else "unchanged"
@@ -238,8 +238,8 @@ def leave(
     is_open = answer is None and basis is None
     if is_open and (wants_json.get() or not (sys.stdin.isatty() and sys.stdout.isatty())):
         raise ConfigError(
-            "A client is answered once it is said what is asked for, but neither "
-            "--answer nor --basis is given, and there is no terminal to ask on. Give "
+            "A client is answered once it is clear what it wants, but neither "
+            "--answer nor --basis is named, and there is no terminal to ask on. Give "
             f"--basis ({', '.join(BASES)}) or --answer (auto, {', '.join(ANSWERS)}); "
             "--plan shows every answer and does nothing."
         )
@@ -285,7 +285,8 @@ def _forget(
 
     def on_receipt(client: str, receipt: Receipt) -> None:  # before anything that could fail
         errors.print(
-            f"{client}: asked, receipt {receipt.path}, salt for the requester: {receipt.salt}",
+            f"{client}: request recorded, receipt {receipt.path}, "
+            f"salt for the requester: {receipt.salt}",
             soft_wrap=True,
         )
 
@@ -304,7 +305,7 @@ def _forget(
     if late := [name for name in names if name not in answered]:
         raise RunError(
             f"Requests from before were answered first, and then {', '.join(late)} could "
-            f"not be given this answer any more. Look again with --plan."
+            f"not get this answer any more. Look again with --plan."
         )
 
 
@@ -371,17 +372,18 @@ def update(run: Path, client: str, *, data: Path, add: bool = False) -> Iterator
 
 
 @text_of("covey.runtime.verification.Verification")
-def lines_of_verification(found: Verification) -> Iterator[Line]:
+def lines_of_verification(verification: Verification) -> Iterator[Line]:
     """Yield a line per check, then what is anchored, and what is the operator's word."""
-    for check in found.checks:
+    for check in verification.checks:
         mark = {True: "ok", False: "FAILED", None: "open"}[check.ok]
         line = Text(f"{mark:7} {check.name}: {check.detail}")
         line.stylize(BAD if check.ok is False else "", 0, len(mark))
         yield line
-    for each in found.anchored:
+    for each in verification.anchored:
         yield f"anchored: events 1 to {each.events} by the {each.by} of {each.signer}, {each.when}"
-    if found.operator:
-        yield f"the operator's word alone: {'; '.join(OPERATOR.get(e, e) for e in found.operator)}"
+    if verification.operator:
+        words = "; ".join(OPERATOR.get(each, each) for each in verification.operator)
+        yield f"the operator's word alone: {words}"
 
 
 @app.command(rich_help_panel=LEAVING)
@@ -401,7 +403,7 @@ def verify(
         ledger: The folder of the run it is of.
         key: The signer's public keys, from elsewhere, as PEM.
         mine: Is the proof about you?
-        receipt: What you were given when you asked.
+        receipt: What you received for your request.
         witness: What a witness saw of the run, and that witness's keys, from elsewhere.
     """
     text = b""
@@ -410,8 +412,8 @@ def verify(
     if b'"format": "covey-report"' in text:
         from covey.report.signed import check_report  # what a proof does not need
 
-        found = Verification.of(check_report(proof, ledger, key))
+        verification = Verification.of(check_report(proof, ledger, key))
     else:
-        found = check_proof(proof, ledger, key, mine, receipt, witness)
-    yield found
-    fail_if(not found.valid)
+        verification = check_proof(proof, ledger, key, mine, receipt, witness)
+    yield verification
+    fail_if(not verification.valid)

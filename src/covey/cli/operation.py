@@ -115,7 +115,7 @@ class LedgerHead(Answer):
     Attributes:
         size: heads of runs in it.
         origin: which log it is.
-        key: the line by which a witness knows who signs.
+        key: the line by which a witness checks who signs.
         checkpoint: the signed note.
         request: what a witness is sent.
         runs: where what a witness saw of each is written.
@@ -226,13 +226,13 @@ def keys(
 
 
 @text_of("covey.runs.repair.Examination")
-def lines_of_examination(found: Examination) -> Iterator[Line]:
+def lines_of_examination(examination: Examination) -> Iterator[Line]:
     """Yield what was repaired, and what is damaged, why, and what can be done."""
-    yield from (f"repaired  {each.what}: {each.path}" for each in found.repaired)
-    for each in found.damaged:
+    yield from (f"repaired  {each.what}: {each.path}" for each in examination.repaired)
+    for each in examination.damaged:
         yield Text("DAMAGED", BAD).append(f"   {each.what}: {each.path}", "default")
-        yield from (f"          {sentence}" for sentence in (each.found, each.recovery))
-    if not found.damaged and not found.repaired:
+        yield from (f"          {sentence}" for sentence in (each.problem, each.recovery))
+    if not examination.damaged and not examination.repaired:
         yield "nothing is damaged"
 
 
@@ -250,9 +250,9 @@ def doctor(
     """
     from covey.runs.repair import examine, repair
 
-    found = repair(run) if mend else examine(run)
-    yield found
-    fail_if(bool(found.damaged))
+    examination = repair(run) if mend else examine(run)
+    yield examination
+    fail_if(bool(examination.damaged))
 
 
 config = Commands(
@@ -530,9 +530,9 @@ def status(folder: Path) -> Iterator[Status]:
     """
     from covey.flower.operation import status_of
 
-    found = status_of(folder)
-    yield found
-    fail_if(bool(found.problem))
+    shown = status_of(folder)
+    yield shown
+    fail_if(bool(shown.problem))
 
 
 @text_of("covey.flower.operation.Tried")

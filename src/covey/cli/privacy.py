@@ -51,9 +51,9 @@ class RunAudited(Answer):
         yield tabled(
             ("cluster", "attack", "balanced accuracy", "AUC", "TPR at 1% FPR", "at 0.1%"),
             [
-                (str(each.cluster), name, *(getattr(found.overall, r).cell for r in RATES))
+                (str(each.cluster), name, *(getattr(figures.overall, r).cell for r in RATES))
                 for each in self.audit.clusters
-                for name, found in each.attacks.items()
+                for name, figures in each.attacks.items()
             ],
         )
         for each in self.audit.clusters:
@@ -236,10 +236,10 @@ def audit(
             f"--control belongs to a game, and there is none. Add --game {PARTICIPATION}."
         )
     kinds = {"--attack": attack, "--game": game, "--epsilon": epsilon}
-    if len(found := [name for name, wanted in kinds.items() if wanted]) > 1:
+    if len(chosen := [name for name, wanted in kinds.items() if wanted]) > 1:
         raise ConfigError(
             f"covey audit attacks models, plays a game or tests the noise, found "
-            f"{' and '.join(found)}. Give two commands."
+            f"{' and '.join(chosen)}. Give two commands."
         )
     if epsilon:
         tested = covey.load(run).audit_epsilon()
@@ -301,7 +301,7 @@ class NoiseGuarantee(Answer):
 
     Attributes:
         noise: `paper`, `sound`, `client` or `record`.
-        epsilon_claimed: by the paper's Theorem 1, or to be reached; None: the noise was given.
+        epsilon_claimed: by the paper's Theorem 1, or to be reached; None: the noise was named.
         noise_multiplier: z of every release.
         sigma: of the paper.
         views: epsilon by what an adversary sees, of anonymity sets.
@@ -489,7 +489,7 @@ def _of_the_paper(
         holds_if=(
             "every update lies in a ball of radius Delta in L2: the paper keeps none there",
             "who is in which set depends on no update: with MDAV or k-means it does",
-            "nobody can recompute the noise (secrets.source = 'os')",
+            "no one can recompute the noise (secrets.source = 'os')",
         ),
         accountant=cost.accountant if cost else None,
         noise_multiplier=noise / 2,

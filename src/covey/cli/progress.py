@@ -62,7 +62,7 @@ def _log_round(history: History) -> None:
 
 def _panel(title: str, history: History, seconds_per_round: float | None) -> Group:
     from covey.report.clients import diverged_sentences
-    from covey.report.queries import CLUSTERS_SHOWN, budget_told
+    from covey.report.queries import CLUSTERS_SHOWN, describe_budget
 
     if history.started is None or not history.rounds:
         return Group(Text(f"{title}: round 1 is under way"))
@@ -82,7 +82,7 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
             f"measured risk is above what they accept"
         ),
         *(Text(sentence, style="red") for sentence in diverged_sentences(history)[:CLUSTERS_SHOWN]),
-        Text(budget_told(history)),
+        Text(describe_budget(history)),
     )
 
 
@@ -90,10 +90,10 @@ def _accuracy_table(row: RoundRow) -> Table:
     from covey.base.figure import number
     from covey.report.queries import utility_of
 
-    found = utility_of(row)
-    table = Table(found.name, *found.by_group, box=None, pad_edge=False)
-    by_group = [number(value) for value in found.by_group.values()]
-    table.add_row(number(found.overall), *by_group)
+    utility = utility_of(row)
+    table = Table(utility.name, *utility.by_group, box=None, pad_edge=False)
+    by_group = [number(value) for value in utility.by_group.values()]
+    table.add_row(number(utility.overall), *by_group)
     return table
 
 

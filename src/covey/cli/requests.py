@@ -61,7 +61,7 @@ class RequestShown(Answer):
             said = "it is in the statement" if looked_up and not run.ended else run.outcome
             yield f"{run.person} in {run.run}: {said}"
         if not view.runs:
-            yield "no run knows the name"
+            yield "no run has the name"
         yield from (f"by hand: {each.sentence}" for each in view.by_hand)
         yield from (f"to be handed over: {each}.zip" for each in view.packs)
 
@@ -123,7 +123,7 @@ class AnswersPlanned(Answer):
         for place, reason in self.plan.unreadable.items():
             yield f"{place} could not be looked at: {reason}"
         for number, names in self.plan.unknown.items():
-            yield f"request {number}: no run knows {', '.join(names)}"
+            yield f"request {number}: no run has {', '.join(names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +206,13 @@ def correct(
     """Correct what the register says of a request, or extend it by two months."""
     from covey.desk.requests import correct_request
 
-    given = {"names": names, "basis": basis, "reference": reference, "language": language}
-    given |= {"received": _day(received), "reason": reason, "extended": _day(extended, "extended")}
-    changed = {key: value for key, value in given.items() if value}
+    options = {"names": names, "basis": basis, "reference": reference, "language": language}
+    options |= {
+        "received": _day(received),
+        "reason": reason,
+        "extended": _day(extended, "extended"),
+    }
+    changed = {key: value for key, value in options.items() if value}
     return RequestShown(correct_request(*_where(register, roots), number, changed))
 
 
@@ -228,8 +232,8 @@ def show_all(
     with read_register(_where(register, roots)[0]) as held:
         if number:
             return RequestShown(held.view(number))
-        found = [each for each in held.views() if closed or each.state != "closed"]
-    return RequestsListed(sorted(found, key=lambda e: e.due) if due else found, is_due=due)
+        shown = [each for each in held.views() if closed or each.state != "closed"]
+    return RequestsListed(sorted(shown, key=lambda e: e.due) if due else shown, is_due=due)
 
 
 @commands.command("plan")
@@ -252,7 +256,7 @@ def answer_all(
     roots: RootsOption = None,
     register: RegisterOption = None,
 ) -> RequestsAnswered:
-    """Answer in every run that knows the names, and write what is handed over.
+    """Answer in every run that has the names, and write what is handed over.
 
     Say it again after a stop. Exit code 1 if a run could not answer yet.
     """
@@ -296,8 +300,8 @@ def export(
 
     first, last = _day(since, "since") or date.min, _day(until, "until") or date.today()
     with read_register(_where(register, roots)[0]) as held:
-        found = export_requests(held, first, last)
-    answer = RequestsListed(found)
+        exported = export_requests(held, first, last)
+    answer = RequestsListed(exported)
     if out is not None:
         replace_whole(out, json.dumps(json_of(answer), indent=1).encode("ascii"), mode=0o600)
     return answer

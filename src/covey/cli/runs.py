@@ -65,20 +65,20 @@ class RunConcluded(Answer):
         """Yield the outcome in a few lines: no figure without what it rests on."""
         from covey.report.summary import by_attacks
 
-        found = self.summary
-        is_number = found.squared_error.overall is not None
+        summary = self.summary
+        is_number = summary.squared_error.overall is not None
         name = "mean squared error" if is_number else "accuracy"
-        quality = found.squared_error if is_number else found.accuracy
+        quality = summary.squared_error if is_number else summary.accuracy
         yield (
-            f"{found.method}: {name} {short(quality.overall)}{_by_group(quality.by_group)} "
-            f"after {found.rounds} rounds"
+            f"{summary.method}: {name} {short(quality.overall)}{_by_group(quality.by_group)} "
+            f"after {summary.rounds} rounds"
         )
-        for metric, one in found.metrics.items():
+        for metric, one in summary.metrics.items():
             known = one.overall.value is not None
             clients = f"; clients from {short(one.lowest)} to {short(one.highest)}"
             yield f"{metric}: {one.overall}{_by_group(one.by_group)}{clients if known else ''}"
-        yield from map(_cluster_line, found.clusters[:6])
-        violations = found.violations
+        yield from map(_cluster_line, summary.clusters[:6])
+        violations = summary.violations
         if violations.count is None:
             yield f"violations: unknown: {violations.reason}"
         else:
@@ -86,7 +86,7 @@ class RunConcluded(Answer):
                 f"violations: {violations.count} clients end above what they accept "
                 f"({violations.count_lower} by the 95% lower bound){by_attacks(violations)}"
             )
-        for each in found.privacy.guarantees:
+        for each in summary.privacy.guarantees:
             more = "" if each.epsilon is None else "; the report says what it does not cover"
             yield each.sentence + more
         if self.compared:
@@ -563,9 +563,9 @@ def list_runs(roots: list[str] | None = None) -> RunsListed:
     Args:
         roots: Folders that runs lie below, or URLs of ledgers. Default: runs
     """
-    from covey.desk.runs import found_runs
+    from covey.desk.runs import find_runs
 
-    return RunsListed(found_runs(roots or [DEFAULT_ROOT]))
+    return RunsListed(find_runs(roots or [DEFAULT_ROOT]))
 
 
 @runs.command("show")
@@ -587,13 +587,13 @@ class Pruned(Answer):
 
     Attributes:
         deleted: empty without `--yes`.
-        found: what could go, or why it stays.
+        candidates: what could go, or why it stays.
         size_bytes: of what was deleted, or would be.
     """
 
     older_than: str
     deleted: Sequence[Retention]
-    found: Sequence[Retention]
+    candidates: Sequence[Retention]
     size_bytes: int
     yes: bool = field(metadata=HIDDEN)
 
@@ -601,7 +601,7 @@ class Pruned(Answer):
         """Yield what goes or stays of each run, and what is then lost."""
         from rich.filesize import decimal as size
 
-        for each in self.found:
+        for each in self.candidates:
             if each.kept:
                 yield f"stays: {each.run}: {each.kept}"
                 continue
@@ -642,7 +642,7 @@ def prune_runs(
         yes: Delete it. Without this, only say what would.
     """
     from covey.desk.pruning import prune, retention
-    from covey.desk.runs import found_runs
+    from covey.desk.runs import find_runs
     from covey.desk.search import needed_runs
 
     if states and whole:
@@ -651,19 +651,19 @@ def prune_runs(
             "in it: say --whole alone."
         )
     units = {"h": "hours", "d": "days", "w": "weeks"}
-    given = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
-    if given is None:
+    match = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
+    if match is None:
         raise ConfigError(
             f"--older-than takes a whole number of hours, days or weeks, such as 90d, "
             f"found {older_than!r}. Write 36h, 90d or 12w."
         )
     below = roots or [DEFAULT_ROOT]
-    entries, age = found_runs(below), timedelta(**{units[given[2]]: int(given[1])})
+    entries, age = find_runs(below), timedelta(**{units[match[2]]: int(match[1])})
     needed: dict[str, str] = {}
     for place in [register] if register else [Path(each) / "requests" for each in below]:
         needed |= needed_runs(place, below, entries)
     what = "whole" if whole else "states"
-    found = retention(entries, age, what, with_proofs=with_proofs, needed=needed)
-    deleted = prune(found) if yes else ()
-    size = sum(each.size_bytes for each in (deleted if yes else found))
-    return Pruned(older_than, deleted, found, size, yes)
+    candidates = retention(entries, age, what, with_proofs=with_proofs, needed=needed)
+    deleted = prune(candidates) if yes else ()
+    size = sum(each.size_bytes for each in (deleted if yes else candidates))
+    return Pruned(older_than, deleted, candidates, size, yes)

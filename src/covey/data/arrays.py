@@ -106,13 +106,13 @@ def read_client(path: Path) -> Examples:
         with path.open("rb") as file:  # numpy leaves a broken file open
             _check_expansion(file)
             arrays = np.load(file, allow_pickle=False)
-            found: list[np.ndarray] = []
+            parts: list[np.ndarray] = []
             for names in (("x", "inputs"), ("y", "labels")):
                 here = [name for name in names if name in arrays]
                 if len(here) != 1:
                     raise ValueError(f"it must hold one of {' and '.join(names)}")
-                found.append(arrays[here[0]])
-    return _from_pair(str(path), *found)
+                parts.append(arrays[here[0]])
+    return _from_pair(str(path), *parts)
 
 
 def _check_expansion(file: BufferedReader) -> None:
@@ -439,7 +439,7 @@ def _input(who: str, what: str, array: object) -> Tensor:
     """Return an array as a tensor, and uint8 images of numpy with their channels second.
 
     Raises:
-        DataError: it cannot be told where the channels are, or whether there are any.
+        DataError: it is not clear where the channels are, or whether there are any.
     """
     x = _tensor(who, what, array)
     if x.dtype != torch.uint8 or isinstance(array, Tensor):

@@ -17,7 +17,7 @@ from covey.data.population import (
     Group,
     Population,
     PopulationSpec,
-    brought_order,
+    example_order,
     handle_of,
     reserve,
 )
@@ -49,7 +49,7 @@ class PopulationRequest:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ClientData:
-    """What a source knows beside its clients' examples.
+    """What a source has beside its clients' examples.
 
     All data may have the forms that `covey.run(clients=...)` takes.
 
@@ -133,19 +133,19 @@ def _by_name(clients: Mapping[Any, object]) -> Iterator[tuple[ClientName, object
         yield name, data
 
 
-def brought_population(
-    found: Any,  # noqa: ANN401 - `ClientData`, or what `clients_of` takes
+def population_of_clients(
+    source: Any,  # noqa: ANN401 - `ClientData`, or what `clients_of` takes
     request: PopulationRequest,
 ) -> tuple[Population, tuple[str, ...]]:
-    """Return the population of clients that bring their own examples, and its notes.
+    """Return the population of clients with their own examples, and its notes.
 
     What a client holds out is drawn at random, as its data may be sorted; but where it
-    brings its own test examples it holds out these.
+    has its own test examples it holds out these.
 
     Raises:
         DataError: naming the client, what was found and what to do.
     """
-    data = found if isinstance(found, ClientData) else ClientData(clients=found)
+    data = source if isinstance(source, ClientData) else ClientData(clients=source)
     held = clients_of(data.clients, request.label)
     outputs = [
         request.outputs(part.labels, name)
@@ -156,7 +156,7 @@ def brought_population(
     clients = tuple(_client(name, held[name], request) for name in sorted(held))
     tested = sum(own.test is not None for own in held.values())
     note = (
-        f"{tested} of {len(held)} clients brought test examples of their own: these are their "
+        f"{tested} of {len(held)} clients have test examples of their own: these are their "
         f"holdout, whatever population.holdout says."
     )
     pool = clients[0].train.first(0)
@@ -167,7 +167,7 @@ def brought_population(
 def _client(name: ClientName, held: TrainTest, request: PopulationRequest) -> Client:
     train, test = held
     if test is None:
-        order = brought_order(name, len(train), request.streams)
+        order = example_order(name, len(train), request.streams)
         train, test = reserve(name, train.take(order), request.spec.holdout)
     return Client(
         name,
@@ -190,13 +190,13 @@ def _features(examples: Examples, request: PopulationRequest) -> Examples:
 def _with_groups(
     population: Population, data: ClientData, request: PopulationRequest
 ) -> Population:
-    """Return the population with the groups and the examples that the source knows."""
+    """Return the population with the groups and the examples that the source has."""
 
     def examples(what: str, form: object) -> Examples:
-        found = _features(examples_of(what, form, request.label), request)
-        request.outputs(found.labels, what)
-        check_alike({"the clients": population.clients[0].train, what: found})
-        return found
+        features = _features(examples_of(what, form, request.label), request)
+        request.outputs(features.labels, what)
+        check_alike({"the clients": population.clients[0].train, what: features})
+        return features
 
     if data.pool is not None:
         population = replace(population, pool=examples("pool", data.pool))

@@ -210,7 +210,7 @@ class Source:
         test: the publisher's test file; None where there is only one file.
         num_classes: or, where an image has several labels, how many.
         notes: what a reader of results must know: parts that were not there.
-        writers: a number for whoever wrote each training image; None if unknown.
+        writers: a number for the writer of each training image; None if unknown.
     """
 
     name: str
@@ -323,8 +323,8 @@ class ShiftRange:
         """Return the images, each by an amount that is drawn; `alike`: all by one."""
         amounts = self.draw(1 if alike else len(images), generator)
         own = images.clone()  # which a user's own may change
-        found = self.shift.apply(own, amounts.expand(len(images)), generator)
-        return self.normalise(found) if self.normalise else found
+        moved = self.shift.apply(own, amounts.expand(len(images)), generator)
+        return self.normalise(moved) if self.normalise else moved
 
 
 class Brightness(Shift):

@@ -62,7 +62,7 @@ class PopulationSpec:
         images: "disjoint": no image is dealt twice. "per-group": every group is dealt
             all images but those kept aside, so that clients of two groups may hold one
             image, each in its own transform (Ghosh et al. 2020). Non-members, test
-            images and pool are nobody's in both.
+            images and pool are no client's in both.
         partition: what a client's images have in common. If it is selective, half of
             what is left over stays for the clients to be dealt from, and only the other
             half goes to test images or a pool of 0.
@@ -87,8 +87,8 @@ def weight_from_threshold(risk_threshold: float) -> float:
 def read_preferences(path: Path) -> dict[ClientName, Preference]:
     """Read `name, risk_threshold` and optionally `risk_weight` per client.
 
-    A .csv file has these columns; a .toml file a table per client. A weight that is not
-    given follows from the threshold.
+    A .csv file has these columns; a .toml file a table per client. A missing weight
+    follows from the threshold.
 
     Raises:
         ConfigError: naming the file, the client and what is wrong.
@@ -296,7 +296,7 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
     return [spec.audit_examples, 0 if has_test else left - pool, pool]
 
 
-def brought_order(name: ClientName, count: int, streams: Streams) -> Int[Tensor, " count"]:
+def example_order(name: ClientName, count: int, streams: Streams) -> Int[Tensor, " count"]:
     """Return in which order a client's own examples stand once some are held out."""
     generator = streams.at("partition", name).generator()
     return torch.from_numpy(generator.permutation(count))

@@ -92,7 +92,7 @@ class Cifar10(PublishedDataSet):
 
 
 class Femnist(PublishedDataSet):
-    """LEAF's json files; without them EMNIST's images, whose writers nobody knows."""
+    """LEAF's json files; without them EMNIST's images, whose writers are unknown."""
 
     publication: ClassVar[Publication] = PUBLICATIONS["femnist"]
 
@@ -232,8 +232,8 @@ class NpzFolder(ClientSource):
         from covey.data.arrays import read_client
 
         folder = request.folder
-        if found := {path.stem: read_client(path) for path in sorted(folder.glob("*.npz"))}:
-            return found
+        if by_name := {path.stem: read_client(path) for path in sorted(folder.glob("*.npz"))}:
+            return by_name
         raise DataError(
             f"{folder} must hold one .npz file per client, found none. Name the folder in data.dir."
         )

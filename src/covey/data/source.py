@@ -46,7 +46,7 @@ class DataSource(Component):
     """Whether it looks into the folder that `data.dir` names."""
     is_passed: ClassVar[bool] = False
     """Whether the examples are in a program, and in no later process."""
-    knows_groups: ClassVar[bool] = True
+    has_groups: ClassVar[bool] = True
     """Whether it is known which clients are alike."""
     has_pool: ClassVar[bool] = True
     """Whether the server has examples like the clients', for its shadows."""
@@ -108,13 +108,13 @@ class DataSet(DataSource):
 class ClientSource(DataSource):
     """Clients that bring their own examples.
 
-    Write `clients`. A source that knows every client's group returns a `ClientData` that
-    says so, and `knows_groups`; one that also has examples for the server's shadows
+    Write `clients`. A source that has every client's group returns a `ClientData` that
+    says so, and `has_groups`; one that also has examples for the server's shadows
     `has_pool`.
     """
 
     simulates: ClassVar[bool] = False
-    knows_groups: ClassVar[bool] = False
+    has_groups: ClassVar[bool] = False
     has_pool: ClassVar[bool] = False
 
     def clients(self, request: PopulationRequest) -> Any:  # noqa: ANN401 - many forms
@@ -129,10 +129,10 @@ class ClientSource(DataSource):
 
     def population(self, request: PopulationRequest) -> tuple[Population, tuple[str, ...]]:
         """Take the clients as they are."""
-        from covey.data.clients import brought_population
+        from covey.data.clients import population_of_clients
 
         own = replace(request, streams=request.streams.at("source"))
-        return brought_population(self.clients(own), request)
+        return population_of_clients(self.clients(own), request)
 
 
 class OwnSource(ClientSource, OwnFunction):
@@ -220,11 +220,11 @@ class Publication:
             except OSError as error:
                 raise DataError(f"{path} must be readable: {error}. Check its rights.") from error
             md5 = self.md5(path.name)
-            found = hashlib.md5(content, usedforsecurity=False).hexdigest() if md5 else ""
-            if found != md5:
+            digest = hashlib.md5(content, usedforsecurity=False).hexdigest() if md5 else ""
+            if digest != md5:
                 raise ChecksumError(
                     f"{path} must be {self.source}'s published file with MD5 {md5}, found MD5 "
-                    f"{found}. Delete it and get it again."
+                    f"{digest}. Delete it and get it again."
                 )
             yield content, path
 

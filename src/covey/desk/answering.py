@@ -1,4 +1,4 @@
-"""Planning and answering requests in every run that knows the names.
+"""Planning and answering requests in every run that has the names.
 
 The register is written in short steps, and is free while a run replays. Killed anywhere, the
 same command goes on from there: a run finishes the requests in its ledger, and its answer
@@ -61,7 +61,7 @@ class _Requester:
     wanted: str
 
     def is_served_by(self, answer: str) -> bool:
-        """Say whether an answer that was given before is what this request asks for."""
+        """Say whether an earlier answer is what this request asks for."""
         if self.wanted != "auto":
             return answer == self.wanted
         return self.basis != "erasure" or answer in ("retrain", "subtract")
@@ -110,8 +110,8 @@ class Plan:
     """What would be done about some requests in all runs.
 
     Attributes:
-        unreadable: runs of which nobody can say whether they know the names, and why.
-        unknown: names that no run knows, by the request's number.
+        unreadable: runs of which it is unclear whether they have the names, and why.
+        unknown: names that no run has, by the request's number.
     """
 
     runs: tuple[RunPlan, ...]
@@ -125,8 +125,8 @@ def alive(held: Register, numbers: Sequence[str]) -> tuple[Request, ...]:
     Raises:
         ConfigError: there is no such request.
     """
-    found = [held.request(each) for each in dict.fromkeys(numbers)]
-    open_ones = [each for each in found or held.requests().values() if each.closing is None]
+    requests = [held.request(each) for each in dict.fromkeys(numbers)]
+    open_ones = [each for each in requests or held.requests().values() if each.closing is None]
     return tuple(sorted(open_ones, key=lambda each: (each.entry.received, each.number)))
 
 
@@ -179,7 +179,7 @@ def plan_answers(
         requests, texts = alive(held, numbers), held.texts()
     requesters = _requesters(requests, texts, wanted)
     names = [texts[person] for each in requests for person in each.entry.names]
-    found = search_runs(roots, names)
+    holdings = search_runs(roots, names)
     done = {
         (e.number, key[0], texts.get(key[1]))
         for e in requests
@@ -187,13 +187,13 @@ def plan_answers(
         if r.answer
     }
     runs: list[RunPlan] = []
-    for place, known in found.known.items():
+    for place, known in holdings.known.items():
         here = [
             each
             for each in requesters
             if each.name in known
             and (each.number, each.person, place) not in done
-            and not (each.name in found.stopped[place] and each.is_served_by("stop"))
+            and not (each.name in holdings.stopped[place] and each.is_served_by("stop"))
         ]
         planned, problem, run = list[NamePlan](), "", None
         try:
@@ -209,13 +209,13 @@ def plan_answers(
         each.number: tuple(
             texts[p]
             for p in each.entry.names
-            if not found.runs_of(texts[p])
+            if not holdings.runs_of(texts[p])
             and not any(r.answer for r in each.runs.values() if r.person == p)
         )
         for each in requests
     }
     lacking = {number: names for number, names in unknown.items() if names}
-    return Plan(tuple(runs), found.unreadable, lacking)
+    return Plan(tuple(runs), holdings.unreadable, lacking)
 
 
 def answer_requests(
@@ -228,7 +228,7 @@ def answer_requests(
     *,
     reports: bool = True,
 ) -> tuple[RunOfRequest, ...]:
-    """Answer these requests in every run that knows their names; who leaves together shares.
+    """Answer these requests in every run that has their names; clients that leave together share.
 
     A run that cannot answer now keeps no other one waiting: its outcome says why. Called
     again, it goes on with what is left.
@@ -249,10 +249,10 @@ def answer_requests(
         requests, texts = alive(held, numbers), held.texts()
     wanted_answer(wanted or "auto", None)
     names = [texts[person] for each in requests for person in each.entry.names]
-    found = search_runs(roots, names)
+    holdings = search_runs(roots, names)
     changing = [each.number for each in requests if each.entry.basis != "access"]
     for number in changing:
-        _begin(folder, number, found, wanted)
+        _begin(folder, number, holdings, wanted)
     with read_register(folder) as held:
         begun, texts = [held.request(number) for number in changing], held.texts()
     requesters = _requesters(begun, texts, "")
@@ -265,17 +265,17 @@ def answer_requests(
             load(Path(place)).report()
         outcomes += some
     if access := [each.number for each in requests if each.number not in changing]:
-        found = search_runs(roots, names)  # what is true once the others are answered
+        holdings = search_runs(roots, names)  # what is true once the others are answered
         for number in access:
-            _begin(folder, number, found, wanted)
+            _begin(folder, number, holdings, wanted)
     return tuple(outcomes)
 
 
-def _begin(folder: Path, number: str, found: Holdings, wanted: str) -> None:
+def _begin(folder: Path, number: str, holdings: Holdings, wanted: str) -> None:
     """Put down what runs hold on the names, while these still lead to it."""
     with read_register(folder) as held:
         request = held.request(number)
-        facts, new = searched(held, request, found, look_up=True)
+        facts, new = searched(held, request, holdings, look_up=True)
     if facts or not request.wanted or wanted not in ("", request.wanted):
         begun = AnswerBegun(request=number, wanted=wanted or request.wanted or "auto")
         with register_at(folder) as held:
@@ -377,7 +377,7 @@ class _InRun:
         self._record([fact], {left: json.dumps([asdict(each) for each in items])})
 
     def _forget(self, run: Run, requesters: Sequence[_Requester]) -> dict[_Requester, str]:
-        """Let the run forget the names that it knows, and say why some cannot be answered.
+        """Let the run forget the names that it has, and say why some cannot be answered.
 
         Who left with a weaker answer, whose salt is still here, comes back with it.
         """
@@ -408,8 +408,8 @@ class _InRun:
             self._record([fact])
 
         if leaving:
-            found = run.forget(leaving, answer, basis, self.observe, on_receipt=on_receipt)
-            for each in found:
+            results = run.forget(leaving, answer, basis, self.observe, on_receipt=on_receipt)
+            for each in results:
                 self._note(by_name[each.client], each.answered.request)
         return refused
 
@@ -428,8 +428,8 @@ class _InRun:
         with read_register(self.folder) as held:
             runs = held.view(requester.number).runs
         same = (each for each in runs if (each.person, each.run) == (requester.name, self.place))
-        found = next(same)
-        return found if found.answer or found.ended else replace(found, reason=reason)
+        outcome = next(same)
+        return outcome if outcome.answer or outcome.ended else replace(outcome, reason=reason)
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -116,22 +116,22 @@ def _written(
     today, statements = date.today(), list[RunStatement]()
     annex: list[dict[str, Any]] = []
     files: dict[str, bytes] = {}
-    for given in request.runs.values():
-        if given.person != person:
+    for outcome in request.runs.values():
+        if outcome.person != person:
             continue
-        place = texts[given.run]
-        holds = json.loads(texts.get(given.held, "{}"))
+        place = texts[outcome.run]
+        holds = json.loads(texts.get(outcome.held, "{}"))
         about: dict[str, Any] = {"run": Path(place).name, "held": holds or None}
-        if given.answer:
-            proof, salt = _verified(place, given, load)
-            statements.append(_statement(place, given, proof, holds))
+        if outcome.answer:
+            proof, salt = _verified(place, outcome, load)
+            statements.append(_statement(place, outcome, proof, holds))
             about |= {
-                "request": given.run_request,
-                "answer": given.answer,
+                "request": outcome.run_request,
+                "answer": outcome.answer,
                 "salt": salt,
                 "proof": proof,
             }
-            path, run = proof_path(Path(place), given.run_request), RunFolder(Path(place))
+            path, run = proof_path(Path(place), outcome.run_request), RunFolder(Path(place))
             inside = {
                 "proof": path,
                 "page": path.with_suffix(".html"),
@@ -140,11 +140,11 @@ def _written(
             }
             for kind, file in inside.items():
                 if file.is_file():
-                    files[f"{kind}-{given.run_request}{file.suffix}"] = read_bounded(file)
+                    files[f"{kind}-{outcome.run_request}{file.suffix}"] = read_bounded(file)
         else:
-            why: Said = given.ended or "holds"
+            why: Said = outcome.ended or "holds"
             statements.append(_of_held(place, why, holds))
-            about["ended"] = given.ended
+            about["ended"] = outcome.ended
         annex.append(about)
     entry, left = request.entry.readable(texts), to_do(request, texts, person)
     view = {
@@ -188,13 +188,13 @@ def _written(
     return Pack(request.number, texts[person], into, path, digest)
 
 
-def _verified(place: str, given: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
+def _verified(place: str, outcome: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
     """Return a proof that every check passes, and its salt; "": that was handed over before.
 
     Raises:
         RunError: it is not the proof that was signed, or a check fails.
     """
-    path = proof_path(Path(place), given.run_request)
+    path = proof_path(Path(place), outcome.run_request)
     try:
         written = read_bounded(path)
     except OSError as error:
@@ -202,10 +202,10 @@ def _verified(place: str, given: RunOfRequest, load: Load) -> tuple[dict[str, An
             f"{path} must be the proof of what this run answered, but it cannot be read: "
             f"{error.strerror or error}. Restore it from a copy."
         ) from error
-    if hashlib.sha256(written).hexdigest() != given.proof_sha256:
+    if hashlib.sha256(written).hexdigest() != outcome.proof_sha256:
         raise RunError(
             f"{path} must be the proof that was signed when the run answered, whose "
-            f"SHA-256 is {given.proof_sha256[:16]}..., and it is another. Restore it."
+            f"SHA-256 is {outcome.proof_sha256[:16]}..., and it is another. Restore it."
         )
     run = load(Path(place))
     if failed := [f"{e.name}: {e.detail}" for e in run.verify(path).failed]:
@@ -213,7 +213,7 @@ def _verified(place: str, given: RunOfRequest, load: Load) -> tuple[dict[str, An
             f"An answer is handed over with a proof that every check passes, but {path} fails "
             f"{'; '.join(failed)}. Look with `covey verify`, and hand over nothing."
         )
-    salts = (each.salt for each in run.unacknowledged if each.request == given.run_request)
+    salts = (each.salt for each in run.unacknowledged if each.request == outcome.run_request)
     return json.loads(written), next(salts, "")
 
 
@@ -228,10 +228,10 @@ SAYS: Mapping[str, Said] = {
 
 
 def _statement(
-    place: str, given: RunOfRequest, proof: Mapping[str, Any], holds: Mapping[str, Any]
+    place: str, outcome: RunOfRequest, proof: Mapping[str, Any], holds: Mapping[str, Any]
 ) -> RunStatement:
     trained = tuple(t + 1 for t in holds.get("rounds_trained", ()))
-    says, start = SAYS[given.answer], proof["first_replayed_round"]
+    says, start = SAYS[outcome.answer], proof["first_replayed_round"]
     if says == "subtracted" and start is None:
         says = "removed"  # what no sum holds was not taken out of any
     if proof["first_round"] is None and start is None and not trained:
@@ -242,7 +242,7 @@ def _statement(
     return RunStatement(
         run=Path(place).name,
         says=says,
-        day=given.answered[:10],
+        day=outcome.answered[:10],
         learnt=learnt,
         replayed=proof["rounds_replayed"],
         others=proof["deniability_threshold"] if says == "denied" else None,

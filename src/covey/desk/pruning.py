@@ -11,7 +11,7 @@ from typing import Literal
 from covey.base.as_json import HIDDEN
 from covey.base.errors import LedgerLocked, RunError
 from covey.base.files import delete_whole, flush_folder, move
-from covey.desk.runs import PRUNED, RunEntry, found_runs, reader_url
+from covey.desk.runs import PRUNED, RunEntry, find_runs, reader_url
 from covey.ledger.backends import backend_of
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, checkpoint_paths
@@ -56,7 +56,7 @@ def retention(
     """Return what would be deleted of the runs whose last event is that old.
 
     Args:
-        entries: as `found_runs` returned them.
+        entries: as `find_runs` returned them.
         older_than: how old.
         what: the states, or the whole run.
         with_proofs: whether a whole run goes although there are proofs in it.
@@ -71,14 +71,14 @@ def retention(
     )
 
 
-def prune(found: Sequence[Retention]) -> tuple[Retention, ...]:
+def prune(candidates: Sequence[Retention]) -> tuple[Retention, ...]:
     """Delete it, run by run, and return what was deleted; begun deletions are ended.
 
     A run that another process began to write meanwhile, or that holds requests now, is
     left as it is.
     """
     done: list[Retention] = []
-    for each in found:
+    for each in candidates:
         if each.kept or not each.paths or each.folder is None:
             continue
         if not each.folder.is_dir():  # it went with the run around it
@@ -150,7 +150,7 @@ def _whole(
     return Retention(entry.place, folder, "whole", (folder,), size, tuple(lost))
 
 
-def _delete(found: Retention, folder: Path) -> None:
+def _delete(candidate: Retention, folder: Path) -> None:
     """Delete while holding the right to write, once nothing has changed since.
 
     Raises:
@@ -161,7 +161,7 @@ def _delete(found: Retention, folder: Path) -> None:
     location = reader_url(run.ledger) if run.config_path.exists() else run.ledger_path
     lock = backend_of(location).lock() if Ledger.exists(location) else None
     try:
-        (now,) = found_runs([folder], depth=0)
+        (now,) = find_runs([folder], depth=0)
         if now.state == "running":  # by this process: it holds the lock
             now = replace(now, state="waiting")
         if blocked := _needed(now, {}):
@@ -169,10 +169,10 @@ def _delete(found: Retention, folder: Path) -> None:
                 f"{folder} was to be deleted and is needed now: {blocked}. Look again "
                 f"with `covey runs prune`."
             )
-        if found.what == "whole":
+        if candidate.what == "whole":
             _delete_folder(folder)
         else:
-            for path in found.paths:
+            for path in candidate.paths:
                 delete_whole(path)
     finally:
         if lock is not None:

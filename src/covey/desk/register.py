@@ -1,6 +1,6 @@
 """The register of requests: what happened to each, in a hash chain, and the texts beside it.
 
-Facts name nobody. Names, references, reasons and what runs held on a person stand in the one
+Facts name no one. Names, references, reasons and what runs held on a person stand in the one
 table that can be erased from, under handles.
 
 When a request has to be answered (GDPR Art. 12(3)): within one month of receipt, which two
@@ -44,7 +44,7 @@ ENDINGS: Mapping[str, str] = {
     "before": "answered before, by an earlier request",
     "elsewhere": "does not know the name any more: find out who answered there",
     "gone": "deleted",
-    "unreadable": "cannot be read: find out whether it knows the name",
+    "unreadable": "cannot be read: find out whether it has the name",
 }
 FILE, PACKS = "register.sqlite", "packs"
 ERASED, REQUESTER = "[erased]", "[requester]"
@@ -311,9 +311,9 @@ def requests_of(facts: Iterable[Fact]) -> dict[str, Request]:
     Raises:
         LedgerError: a fact is about a request that never came, or came twice.
     """
-    found: dict[str, Request] = {}
+    requests: dict[str, Request] = {}
     for fact in facts:
-        known = found.get(fact.request)
+        known = requests.get(fact.request)
         if isinstance(fact, Registered) == (known is not None):
             raise LedgerError(
                 f"A request comes once, and before anything is done about it, but "
@@ -321,10 +321,10 @@ def requests_of(facts: Iterable[Fact]) -> dict[str, Request]:
                 f"register from a copy."
             )
         if isinstance(fact, Registered):
-            found[fact.request] = Request(number=fact.request, entry=fact.entry)
+            requests[fact.request] = Request(number=fact.request, entry=fact.entry)
         elif known is not None:
-            found[fact.request] = known.after(fact)
-    return found
+            requests[fact.request] = known.after(fact)
+    return requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,13 +403,13 @@ class Register:
         Raises:
             ConfigError: there is none.
         """
-        found = self.requests()
-        if number not in found:
+        requests = self.requests()
+        if number not in requests:
             raise ConfigError(
                 f"A request is named by its number, found {number!r}, and there are: "
-                f"{', '.join(found) or 'none'}. `covey requests list` shows them."
+                f"{', '.join(requests) or 'none'}. `covey requests list` shows them."
             )
-        return found[number]
+        return requests[number]
 
     def views(self, *, masked: bool = False) -> list[RequestView]:
         """Return every request as it is shown, in the order in which they came.
@@ -417,10 +417,10 @@ class Register:
         Args:
             masked: put `REQUESTER` in the place of every name.
         """
-        texts, found = self.texts(), list(self.requests().values())
+        texts, requests = self.texts(), list(self.requests().values())
         if masked:
             texts = without_names(texts, [h for h in texts if h.startswith("p-")])
-        return [self._view(each, found[:i], texts) for i, each in enumerate(found)]
+        return [self._view(each, requests[:i], texts) for i, each in enumerate(requests)]
 
     def view(self, number: str) -> RequestView:
         """Return one request as it is shown.
@@ -487,26 +487,26 @@ def proof_path(run: Path, request: str) -> Path:
 
 def to_do(request: Request, texts: Mapping[str, str], person: str = "") -> tuple[ToDo, ...]:
     """Return what is left to be done by hand, each place or recipient once."""
-    found: dict[tuple[str, str], ToDo] = {}
+    steps: dict[tuple[str, str], ToDo] = {}
     for run in request.runs.values():
         if not person or run.person == person:
             for each in json.loads(texts.get(run.left, "[]")):
-                found.setdefault((each["kind"], each["where"]), ToDo(**each))
+                steps.setdefault((each["kind"], each["where"]), ToDo(**each))
             if run.ended in ("elsewhere", "unreadable"):
                 where = texts.get(run.run, ERASED)
-                found.setdefault(("run", where), ToDo("run", where, run.ended))
-    return tuple(found.values())
+                steps.setdefault(("run", where), ToDo("run", where, run.ended))
+    return tuple(steps.values())
 
 
 def without_names(texts: Mapping[str, str], persons: Collection[str]) -> dict[str, str]:
     """Return the texts with `REQUESTER` in the place of these persons' names."""
-    names, found = [t for h, t in texts.items() if h.startswith("p-")], dict(texts)
+    names, masked = [t for h, t in texts.items() if h.startswith("p-")], dict(texts)
     for person in persons:
         mention = Mention.of(texts[person], names)
-        for handle, text in found.items():
+        for handle, text in masked.items():
             if handle == person or (not handle.startswith("p-") and mention.in_text(text)):
-                found[handle] = mention.masked(text, REQUESTER)
-    return found
+                masked[handle] = mention.masked(text, REQUESTER)
+    return masked
 
 
 def run_handle(place: str) -> str:

@@ -61,13 +61,13 @@ def add_request(
     texts = {"names": names, "reference": reference}
     values = {"basis": basis, "received": received or date.today(), "language": language}
     checked = _checked({**texts, **values})
-    found = search_runs(roots, names)
+    holdings = search_runs(roots, names)
     with register_at(folder) as held:
         entry, new = _stored(held, checked, None)
         there = held.requests()
         number = next(each for each in map(str, count(len(there) + 1)) if each not in there)
         held.record([Registered(request=number, entry=entry)], new)
-        _put_down(held, number, found)
+        _put_down(held, number, holdings)
         return held.view(number)
 
 
@@ -109,14 +109,14 @@ def correct_request(
         today = date.today().isoformat()
         held.record([Corrected(request=number, entry=entry, day=today)], new)
         names = [held.texts()[each] for each in entry.names]
-    found = search_runs(roots, names)
+    holdings = search_runs(roots, names)
     with register_at(folder) as held:
-        _put_down(held, number, found)
+        _put_down(held, number, holdings)
         return held.view(number)
 
 
-def _put_down(held: Register, number: str, found: Holdings) -> None:
-    facts, new = searched(held, held.request(number), found, look_up=False)
+def _put_down(held: Register, number: str, holdings: Holdings) -> None:
+    facts, new = searched(held, held.request(number), holdings, look_up=False)
     if facts:
         held.record(facts, new)
 
@@ -158,18 +158,18 @@ def _stored(
 ) -> tuple[Entry, dict[str, str]]:
     """Return an entry in handles, and the texts that they stand for."""
     texts, new = held.texts(), dict[str, str]()
-    found = dict(values)
-    if "names" in found:
+    content = dict(values)
+    if "names" in content:
         known = {text: handle for handle, text in texts.items() if handle.startswith("p-")}
-        made = {name: known.get(name) or f"p-{secrets.token_hex(8)}" for name in found["names"]}
+        made = {name: known.get(name) or f"p-{secrets.token_hex(8)}" for name in content["names"]}
         handles = {handle: name for name, handle in made.items()}
         new |= handles
-        found["names"] = tuple(handles)
+        content["names"] = tuple(handles)
     for what in ("reference", "reason"):
-        if found.get(what):
+        if content.get(what):
             handle = text_handle()
-            new[handle], found[what] = found[what], handle
-    return (replace(before, **found) if before else Entry(**found)), new
+            new[handle], content[what] = content[what], handle
+    return (replace(before, **content) if before else Entry(**content)), new
 
 
 def close_request(
@@ -213,13 +213,13 @@ def close_request(
         closing = RequestClosing(request=number, day=date.today().isoformat(), reason=text)
         with register_at(folder) as held:
             held.record([closing], {text: reason} if text else {})
-    for given in request.noted.values():
+    for outcome in request.noted.values():
         try:
-            run = load(Path(texts[given.run]))
+            run = load(Path(texts[outcome.run]))
         except CoveyError:  # a run that is gone keeps no salt
             continue
-        if given.run_request in {each.request for each in run.unacknowledged}:
-            run.acknowledge(given.run_request)
+        if outcome.run_request in {each.request for each in run.unacknowledged}:
+            run.acknowledge(outcome.run_request)
     for path in sorted((folder / PACKS).glob(f"request-{number}-*")):
         delete_whole(path)
     with register_at(folder) as held:
@@ -247,25 +247,25 @@ def _left_to_do(
         elif missing and not request.waiting:
             left.append(f"its answers are not written: covey requests answer {number}")
         if request.entry.basis != "access":
-            found = search_runs(roots, names)
+            holdings = search_runs(roots, names)
             done = {(texts[p], texts[r]) for p, r in request.runs}
             left += [
-                f"{place} knows the name, and has no request"
+                f"{place} has the name, and has no request"
                 for name in names
-                for place in found.runs_of(name)
+                for place in holdings.runs_of(name)
                 if (name, place) not in done
             ]
     if not delete_salts:
         remedy = "or say --delete-salts"
         left += [
             f"{texts[run]} has the request and has not answered: answer first, {remedy}"
-            for (person, run), noted in request.runs.items()
-            if noted.run_request and (person, run) in request.waiting
+            for (person, run), outcome in request.runs.items()
+            if outcome.run_request and (person, run) in request.waiting
         ]
         left += [
             f"the salt of {texts[run]} stands in no pack: covey requests answer {number}, {remedy}"
-            for (person, run), noted in request.runs.items()
-            if noted.answer and person in missing
+            for (person, run), outcome in request.runs.items()
+            if outcome.answer and person in missing
         ]
     return left
 

@@ -18,13 +18,13 @@ from covey.base.own_code import no_foreign_code
 from covey.dp.status import guarantee_status
 from covey.ledger.backends import resolved
 from covey.ledger.store import Ledger
-from covey.report.summary import early_end_told
+from covey.report.summary import describe_early_end
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerReader, event_of
 from covey.runtime.reading import read_record
 
 RunState = Literal["running", "waiting", "finished", "damaged", "unreadable"]
-"""running: a process holds the right to write it; waiting: not at its end, and nobody
+"""running: a process holds the right to write it; waiting: not at its end, and no process
 plays it; damaged: what is there is not what covey wrote; unreadable: it cannot be looked
 at from here."""
 
@@ -36,7 +36,7 @@ class RunEntry:
     Attributes:
         place: its folder; of a ledger in a database without a folder, the URL, without a
             password.
-        folder: None where only a ledger's URL was given.
+        folder: None where only a ledger's URL is known.
         name: its folder below the root that it was found under, or the URL's `run`.
         reason: what `state` rests on, where that is not plain: the fault, for example.
         rounds_played: those that count; rounds that were taken back do not.
@@ -48,7 +48,7 @@ class RunEntry:
         ledger_head: the newest hash, cut to 12 digits; what it seals is verified only if
             `is_verified` says so.
         open_requests: to leave, that wait for an answer or are being answered.
-        undelivered_answers: whose salt nobody has acknowledged.
+        undelivered_answers: whose salt no one has acknowledged.
         proofs: how many there are in the folder.
         guarantees: of differential privacy, that hold; each a sentence.
         guarantee_reason: why none holds, or why that is not known.
@@ -226,7 +226,7 @@ def reader_url(location: str | Path) -> str | Path:
     try:
         url = make_url(place)
     except (ArgumentError, ValueError):
-        return place  # whoever opens it says what is wrong with it
+        return place  # opening it shows what is wrong with it
     if "connect_timeout" not in url.query:
         url = url.update_query_dict({"connect_timeout": CONNECT_SECONDS})
     return url.render_as_string(hide_password=False)
@@ -235,7 +235,7 @@ def reader_url(location: str | Path) -> str | Path:
 def _with_ledger(
     entry: RunEntry, location: str | Path, reading: Reading, folder: RunFolder | None
 ) -> RunEntry:
-    """Return the line with what the ledger tells; of a damaged one, as far as it goes."""
+    """Return the line with what the ledger shows; of a damaged one, as far as it goes."""
     try:
         place = reader_url(location)
         if not Ledger.exists(place):
@@ -251,25 +251,25 @@ def _with_ledger(
 
 
 def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
-    found = ledger.overview()
+    overview = ledger.overview()
     kinds = RunStarted.__name__, RunEndedEarly.__name__
     seen = [event_of(each.record()) for each in ledger.look(of_kinds=kinds)]
     began = next(of_kinds(seen, RunStarted), None)
     planned = entry.rounds_planned or (began.rounds if began else None)
     ended = next(of_kinds(seen, RunEndedEarly), None)
     rounds = ended.rounds if ended else planned
-    played = 0 if found.last_round is None else found.last_round + 1
+    played = 0 if overview.last_round is None else overview.last_round + 1
     waiting = [each for each in ledger.requests() if each.is_open]
     entry = replace(
         entry,
         method=entry.method or (began.method if began else ""),
         rounds_planned=planned,
         rounds_played=played if rounds is None else min(played, rounds),
-        last_event=found.last_kind,
-        last_event_at=found.written_at or "",
-        age_seconds=seconds_since(found.written_at or "", reading.at),
-        clients=found.clients,
-        ledger_head=found.head[:12],
+        last_event=overview.last_kind,
+        last_event_at=overview.written_at or "",
+        age_seconds=seconds_since(overview.written_at or "", reading.at),
+        clients=overview.clients,
+        ledger_head=overview.head[:12],
         open_requests=len(waiting) + _queued(entry),
     )
     if entry.state != "waiting":  # a fault that was found before the ledger was read
@@ -277,14 +277,14 @@ def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
     if ledger.is_being_written():
         return replace(entry, state="running")
     if rounds is not None and played > rounds:  # the run's end is one more round than it has
-        return replace(entry, state="finished", reason=early_end_told(ended))
+        return replace(entry, state="finished", reason=describe_early_end(ended))
     return replace(entry, reason=f"stopped after {entry.rounds_played} rounds")
 
 
 def _verified(
     entry: RunEntry, ledger: Ledger, reading: Reading, folder: RunFolder | None
 ) -> RunEntry:
-    """Verify the whole chain, if it is not too long for that, and tell what it promises."""
+    """Verify the whole chain, if it is not too long for that, and say what it promises."""
     if not reading.whole and _is_long(ledger, entry, reading.verify_bytes):
         reason = "not looked at: the ledger is long. `covey runs show` reads it whole"
         return replace(entry, guarantee_reason=reason)
@@ -352,10 +352,10 @@ def _shown(url: str) -> str:
 URLS = ("postgresql:", "postgresql+psycopg:", "env:", "file:")
 
 
-def found_runs(
+def find_runs(
     roots: Sequence[str | Path], *, at: datetime | None = None, depth: int = DEPTH
 ) -> tuple[RunEntry, ...]:
-    """Return every run below these folders, and those whose ledgers' URLs are given.
+    """Return every run below these folders, and those whose ledgers' URLs are passed.
 
     Ledgers are opened to be read, none of a run's own code is imported, and nothing is
     written. A run that is damaged, or that cannot be looked at, is an entry that says so.
@@ -371,11 +371,11 @@ def found_runs(
         RunError: a root is not there.
     """
     reading = Reading(at or datetime.now(UTC))
-    found: dict[str, RunEntry] = {}
+    entries: dict[str, RunEntry] = {}
     for root in roots:
         for entry in _below(root, depth, reading):
-            found.setdefault(entry.place, entry)
-    return tuple(found.values())
+            entries.setdefault(entry.place, entry)
+    return tuple(entries.values())
 
 
 def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
@@ -387,17 +387,17 @@ def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
     reading = Reading(datetime.now(UTC), whole=True)
     if Path(name).is_dir() and is_run(Path(name)):
         return entry_of_folder(Path(name), Path(name).resolve().name, reading)
-    below = [(root, entry) for root in roots for entry in found_runs([root])]
+    below = [(root, entry) for root in roots for entry in find_runs([root])]
     there = [entry.place for _, entry in below]
-    found = [(root, entry) for root, entry in below if name in (entry.name, entry.place)]
-    if len(found) != 1:
-        many = f"{len(found)} have it" if found else "none has it"
+    same = [(root, entry) for root, entry in below if name in (entry.name, entry.place)]
+    if len(same) != 1:
+        many = f"{len(same)} have it" if same else "none has it"
         raise RunError(
             f"A run is named by its folder, or as `covey runs list` names it, found "
             f"{name!r}, and {many}. There are: {', '.join(there[:8]) or 'none'}. Give "
             f"the folder."
         )
-    root, entry = found[0]
+    root, entry = same[0]
     if entry.folder is None:
         return entry_of_ledger(str(root), reading)
     return entry_of_folder(entry.folder, entry.name, reading)

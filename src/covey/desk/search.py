@@ -24,7 +24,7 @@ from covey.desk.register import (
     run_handle,
     text_handle,
 )
-from covey.desk.runs import RunEntry, found_runs, reader_url
+from covey.desk.runs import RunEntry, find_runs, reader_url
 from covey.ledger.store import Ledger
 from covey.runtime.copies import BASELINE
 from covey.runtime.folder import RunFolder
@@ -37,10 +37,10 @@ class Holdings:
     """The runs below some folders, by what they know of some names.
 
     Attributes:
-        known: by run, the names that it knows.
+        known: by run, the names that it has.
         stopped: by run, those of them whose data no round uses any more.
         left: by run, the names of clients that left it.
-        unreadable: runs of which nobody can say, with the reason.
+        unreadable: runs of which that is unclear, with the reason.
     """
 
     known: Mapping[str, frozenset[ClientName]]
@@ -60,7 +60,7 @@ def search_runs(roots: Sequence[str | Path], names: Sequence[ClientName]) -> Hol
     """
     known, stopped, left = (dict[str, frozenset[ClientName]]() for _ in range(3))
     unreadable: dict[str, str] = {}
-    wanted, entries = frozenset(names), {path_of(each): each for each in found_runs(roots)}
+    wanted, entries = frozenset(names), {path_of(each): each for each in find_runs(roots)}
     for path, entry in entries.items():
         if Path(path).name == BASELINE and str(Path(path).parent) in entries:
             continue
@@ -98,14 +98,14 @@ def _left(
 
 
 def searched(
-    held: Register, request: Request, found: Holdings, *, look_up: bool
+    held: Register, request: Request, holdings: Holdings, *, look_up: bool
 ) -> tuple[list[Fact], dict[str, str]]:
     """Return what the search found for a request and is not put down yet, with new texts.
 
     Args:
         held: the register.
         request: whose names were searched for.
-        found: what the search found.
+        holdings: what the search found.
         look_up: put down, too, what each run holds on a name, while that leads to it.
     """
     texts, facts, new = held.texts(), list[Fact](), dict[str, str]()
@@ -113,7 +113,7 @@ def searched(
     others = [r for r in held.requests().values() if r.closing is None and not is_access]
     for person in request.entry.names:
         name, mine = texts[person], [run for one, run in request.runs if one == person]
-        places = (*found.known, *found.unreadable, *(texts[run] for run in mine))
+        places = (*holdings.known, *holdings.unreadable, *(texts[run] for run in mine))
         for place in dict.fromkeys(places):
             run = run_handle(place)
             about: dict[str, Any] = {"request": request.number, "person": person, "run": run}
@@ -121,7 +121,7 @@ def searched(
             kept = [each.held for each in same if each.answer]
             now, fact = request.noted.get((person, run), RunOfRequest(**about)), None
             waits = look_up and is_access and not now.ended
-            if name in found.known.get(place, ()) or (kept and run not in mine):
+            if name in holdings.known.get(place, ()) or (kept and run not in mine):
                 handle = kept[0] if kept else ""
                 if look_up and not (handle or now.held):
                     handle = text_handle()
@@ -129,10 +129,10 @@ def searched(
                 if handle or run not in mine:
                     fact = RunOfRequest(held=handle, **about)
             elif run not in mine or (waits and not now.held):
-                why: Ending = "gone" if place not in found.known else "elsewhere"
-                if place in found.unreadable:
+                why: Ending = "gone" if place not in holdings.known else "elsewhere"
+                if place in holdings.unreadable:
                     why = "unreadable"
-                elif name in found.left.get(place, ()):
+                elif name in holdings.left.get(place, ()):
                     why = "before"
                 if run in mine or why != "elsewhere":
                     fact = RunOfRequest(ended=why, **about)
@@ -163,7 +163,7 @@ def by_hand(
     """
     if problem := held.get("problem"):
         return [ToDo("run", place, "unreadable", str(problem))]
-    found = [
+    steps = [
         ToDo("place", each["path"], each["kind"], f"{each['what']}. {each['how']}")
         for each in held["places"]
         if each["who_must_act"] == YOU and each["path"] not in among
@@ -171,8 +171,8 @@ def by_hand(
     for copy in proof.get("copies", ()):
         if copy["notify"] and copy["recipient"]:
             where = f"{copy['recipient']} ({str(copy['sha256'])[:16]})"
-            found.append(ToDo("recipient", where, copy["what"], place))
-    return [*found, *(ToDo("not searched", each) for each in held["not_searched"])]
+            steps.append(ToDo("recipient", where, copy["what"], place))
+    return [*steps, *(ToDo("not searched", each) for each in held["not_searched"])]
 
 
 def needed_runs(
@@ -181,7 +181,7 @@ def needed_runs(
     """Return why runs are needed, by their place; folder: the register's, if it is there.
 
     Raises:
-        LedgerError: the register cannot be read: then nobody can say.
+        LedgerError: the register cannot be read: then it is unclear.
     """
     if not (folder / FILE).is_file():
         return {}
@@ -189,10 +189,10 @@ def needed_runs(
         texts = register.texts()
         alive = [each for each in register.requests().values() if not each.is_closed]
     names = {r.number: [texts[n] for n in r.entry.names if n in texts] for r in alive}
-    found = search_runs(roots, [name for each in names.values() for name in each])
+    holdings = search_runs(roots, [name for each in names.values() for name in each])
     needed: dict[str, str] = {}
     for number, request in ((each.number, each) for each in alive):
-        known = (path for name in names[number] for path in found.runs_of(name))
+        known = (path for name in names[number] for path in holdings.runs_of(name))
         for path in (*(texts[run] for _, run in request.runs if run in texts), *known):
             needed.setdefault(path, f"request {number} of the register is open")
     return {e.place: needed[path_of(e)] for e in entries if path_of(e) in needed}
@@ -207,20 +207,20 @@ def delete_run(path: Path) -> None:
     """
     if not RunFolder(path).config_path.is_file():
         return
-    entries = found_runs([path])
+    entries = find_runs([path])
     needed: dict[str, str] = {}  # by open requests: of the registers of the folders around it
     for root in path.resolve().parents:
         needed |= needed_runs(root / "requests", [path], entries)
-    (found,) = (
+    (run,) = (
         each
         for each in retention(entries, timedelta.min, "whole", needed=needed)
         if each.folder and each.folder.resolve() == path.resolve()
     )
-    kept = found.kept
+    kept = run.kept
     if not kept and not RunFolder(path).ledger_path.is_file():
         kept = "its ledger is not in the folder, and would stay"
-    if kept or not prune([found]):
+    if kept or not prune([run]):
         raise RunError(
             f"{path} was to be overwritten and must stay: {kept or 'it is being written'}. "
-            f"Give another folder, or settle that first."
+            f"Give another folder, or finish that first."
         )

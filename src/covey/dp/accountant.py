@@ -129,7 +129,7 @@ def epsilon_bound(mechanisms: Iterable[Mechanism], delta: float) -> EpsilonBound
     """Return what these releases cost together, in whatever order and adaptively.
 
     Returns:
-        None where no accountant knows their composition.
+        None where no accountant has their composition.
     """
     counted = Counter(mechanisms)
     return _epsilon_bound(tuple(sorted(counted.items(), key=str)), delta)
@@ -159,7 +159,7 @@ def multiplier_for(
         epsilon: what may be spent.
         delta: with this probability of failure.
         rounds: releases of the same mechanism.
-        mechanism: one release, given its noise multiplier.
+        mechanism: one release, from its noise multiplier.
     """
 
     def repeated(noise_multiplier: float) -> DpEvent:
@@ -234,7 +234,7 @@ def delivered_epsilon(sigma: float, delta: float, rounds: int) -> EpsilonBound |
 
 
 CONFIDENCE = 0.999
-"""Of a refutation: it accuses, and whoever audits often would else accuse by chance."""
+"""Of a refutation: it accuses, and frequent audits would else accuse by chance."""
 THRESHOLDS = 60
 """Guessing rules that are tried on the first half of the draws."""
 
@@ -246,7 +246,7 @@ class RefutedEpsilon:
     """Every epsilon below this one is refuted, with 99.9% confidence.
 
     Attributes:
-        epsilon: at the delta that was asked about; 0: nothing is refuted.
+        epsilon: at the delta of the question; 0: nothing is refuted.
         mu: the same in the units of Gaussian differential privacy; None where the
             mechanism is no plain Gaussian one.
         draws: of each of the two cases.
@@ -280,10 +280,10 @@ def least_epsilon(
             return float(ndtri(tpr) - ndtri(fpr))
         return math.log((tpr - delta) / fpr) if tpr > delta else -math.inf
 
-    found, draws = max(0.0, _least(with_canary, without, bound)), len(with_canary)
+    least, draws = max(0.0, _least(with_canary, without, bound)), len(with_canary)
     if is_gaussian:
-        return RefutedEpsilon(gaussian_epsilon(found, delta), found, draws)
-    return RefutedEpsilon(found, None, draws)
+        return RefutedEpsilon(gaussian_epsilon(least, delta), least, draws)
+    return RefutedEpsilon(least, None, draws)
 
 
 def least_success(with_canary: Draws, without: Draws) -> float:

@@ -28,7 +28,7 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """How much the releases of a run tell about one client, or about one record.
+    """How much the releases of a run reveal about one client, or about one record.
 
     Whatever an adversary does with them, no event becomes more than exp(epsilon) times as
     likely by that client or record, plus delta.
@@ -79,13 +79,13 @@ def head_bounds(facts: Iterable[Event]) -> Mapping[Handle, HeadsHeld]:
         if isinstance(fact, HeadPerturbed):
             for handle in fact.weights:
                 releases.setdefault(handle, []).append(fact)
-    found: dict[Handle, HeadsHeld] = {}
+    bounds: dict[Handle, HeadsHeld] = {}
     for handle, own in sorted(releases.items()):
         inside = [each for each in own if each.weights[handle] > 0]
         weight = max((each.weights[handle] for each in inside), default=0.0)
         bound = weakest_noise(inside).success(weight, len(inside)) if inside else 0.5
-        found[handle] = HeadsHeld(len(inside), weight, bound)
-    return found
+        bounds[handle] = HeadsHeld(len(inside), weight, bound)
+    return bounds
 
 
 def weakest_noise(heads: Sequence[HeadPerturbed]) -> "HeadNoise":
@@ -105,7 +105,7 @@ NOISE = (SumPerturbed, HeadPerturbed, RepresentativesPerturbed, StepsPerturbed)
 
 
 def hides(fact: Event, unit: Unit) -> bool:
-    """Say whether somebody's noise was told by this fact."""
+    """Say whether this fact records somebody's noise."""
     if isinstance(fact, HeadPerturbed):
         return True
     if unit == "record":
@@ -114,7 +114,7 @@ def hides(fact: Event, unit: Unit) -> bool:
 
 
 def aggregations_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
-    """Cut a story after every merge and every end; the rest comes last."""
+    """Cut a run's events after every aggregation and every end; the rest comes last."""
     part: list[Event] = []
     for fact in facts:
         part.append(fact)

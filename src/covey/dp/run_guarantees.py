@@ -82,7 +82,7 @@ KNOWN = (
     events.OrganisationsAttested,
     events.ClientsAssigned,
     events.ModelsMerged,
-    # What these tell of anybody is told by another one too, or always named as open.
+    # What these reveal of anybody another one reveals too, or it is always named as open.
     events.ClientLeft,
     events.ClusterAbandoned,
     events.ClusterWaited,
@@ -103,7 +103,7 @@ KNOWN = (
 
 def is_known_fact(fact: events.Event) -> bool:
     """Say whether a guarantee accounts for a fact, or names it."""
-    if isinstance(fact, events.ComponentsUsed):  # of covey's own it tells options alone
+    if isinstance(fact, events.ComponentsUsed):  # of covey's own it records options alone
         return _own_code(fact) <= {FEATURES}
     return isinstance(fact, KNOWN)
 
@@ -128,7 +128,7 @@ def guarantees(
         facts: of all rounds ever played, in order. Rounds that were rolled back count:
             what was released stays released.
         delta: the slack that is added to every probability.
-        secret: whether nobody can recompute what was drawn (secrets.source = "os").
+        secret: whether no one can recompute what was drawn (secrets.source = "os").
 
     Returns:
         None, one or two guarantees, that of the client first; of ridge heads two of each,
@@ -233,7 +233,7 @@ def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit) -> Cost:
     """Return the dearest release of every merge, as often as a client may be in one.
 
     A client is in one cluster at a time. Heads that are solved from noisy sums that were
-    released before tell nothing new.
+    released before reveal nothing new.
     """
     if unit == "record" and any(of_kinds(chain.from_iterable(merges), events.StepsPerturbed)):
         return Cost((), NoGuarantee.BOTH)
@@ -295,7 +295,7 @@ def _record_cost(merges: Sequence[tuple[events.Event, ...]]) -> Cost:
         noisy = list(of_kinds(merge, events.StepsPerturbed))
         chosen = (f.clusters for f in of_kinds(merge, events.ClientsAssigned) if f.by != "final")
         bare = {*chain.from_iterable(chosen)} - {h for f in noisy for h in f.steps}
-        # after the last merge nobody trains
+        # after the last aggregation no client trains
         if bare and any(of_kinds(merge, events.ModelsMerged)):
             return Cost((), NoGuarantee.BARE_STEPS, f"merge {number}")
         for fact in noisy:
@@ -331,7 +331,7 @@ def _choices_are_open(merges: Sequence[tuple[events.Event, ...]]) -> bool:
 def _uncovered(
     unit: Unit, facts: Sequence[events.Event], merges: Sequence[tuple[events.Event, ...]]
 ) -> tuple[Term, ...]:
-    told = dict.fromkeys(OPEN[type(fact)] for fact in facts if type(fact) in OPEN)
+    opened = dict.fromkeys(OPEN[type(fact)] for fact in facts if type(fact) in OPEN)
     formed = of_kinds(facts, events.AnonymitySetsFormed, events.DistancesSketched)
     wide = any(diameter is not None for fact in formed for diameter in fact.diameters)
     began = list(of_kinds(facts, events.RunStarted))
@@ -346,7 +346,7 @@ def _uncovered(
         *([Term.OWN_FEATURES] if own_features else []),
         *([Term.STORED] if stored and unit == "client" else []),
         *([Term.REFUSALS] if any(of_kinds(facts, events.HeadPerturbed)) else []),
-        *told,
+        *opened,
         *ALWAYS_OPEN,
     )
 
@@ -380,8 +380,8 @@ class NoisePlan:
 def forecast(plan: NoisePlan, noise_multiplier: float) -> Guarantee:
     """Return what a run with these settings guarantees, if its secret stays one."""
     facts = _facts(plan, noise_multiplier) * plan.rounds
-    (found,) = guarantees(facts, plan.delta, secret=True)
-    return replace(found, holds_if=(*found.holds_if, Term.AS_PLANNED))
+    (guarantee,) = guarantees(facts, plan.delta, secret=True)
+    return replace(guarantee, holds_if=(*guarantee.holds_if, Term.AS_PLANNED))
 
 
 def multiplier(plan: NoisePlan, epsilon: float) -> float:
@@ -414,13 +414,13 @@ def adversary_views(plan: NoisePlan, noise_multiplier: float) -> Mapping[str, fl
     Every representative or only the mean of all, and knowing or not who spoke for a set.
     """
     together = aggregate_multiplier(noise_multiplier, (plan.set_size,) * plan.sets)
-    found: dict[str, Mechanism] = {
+    views: dict[str, Mechanism] = {
         "each representative, and who it is": gaussian(noise_multiplier),
         "their mean, and who they are": gaussian(together),
         "each representative": representative(noise_multiplier, plan.set_size),
         "their mean": representative(together, plan.set_size),
     }
-    costs = {name: epsilon_bound([each] * plan.rounds, plan.delta) for name, each in found.items()}
+    costs = {name: epsilon_bound([each] * plan.rounds, plan.delta) for name, each in views.items()}
     return {name: cost.epsilon if cost else None for name, cost in costs.items()}
 
 

@@ -29,19 +29,21 @@ class GuaranteeStatus:
 
 def guarantee_status(history: History) -> GuaranteeStatus:
     """Return what all rounds ever played guarantee, rolled back ones included."""
-    began, found = history.started, ()
-    noise = of_kinds(history.told, *NOISE)
+    began, guaranteed = history.started, ()
+    noise = of_kinds(history.all_events, *NOISE)
     if began is not None and any(hides(fact, unit) for fact in noise for unit in UNITS):
         # loads SciPy, which takes a second: only for a run with noise
         from covey.dp.run_guarantees import guarantees
 
         secret = began.secrets == "os"
-        found = guarantees(history.told, began.delta, secret=secret)
-    holds = next((each for each in found if each.epsilon is not None), None)
+        guaranteed = guarantees(history.all_events, began.delta, secret=secret)
+    holds = next((each for each in guaranteed if each.epsilon is not None), None)
     if holds:
-        return GuaranteeStatus(holds, "", found)
-    code = found[0].reason_code if found else NoGuarantee.NOT_ACCOUNTED
-    return GuaranteeStatus(None, found[0].reason if found else str(code), found, code)
+        return GuaranteeStatus(holds, "", guaranteed)
+    code = guaranteed[0].reason_code if guaranteed else NoGuarantee.NOT_ACCOUNTED
+    return GuaranteeStatus(
+        None, guaranteed[0].reason if guaranteed else str(code), guaranteed, code
+    )
 
 
 def epsilon_over_rounds(history: History, points: int) -> dict[Unit, list[tuple[int, float]]]:
@@ -49,14 +51,14 @@ def epsilon_over_rounds(history: History, points: int) -> dict[Unit, list[tuple[
 
     Empty for a unit as soon as nothing is guaranteed any more.
     """
-    parts = aggregations_of(history.told)
+    parts = aggregations_of(history.all_events)
     merges = [part for part in parts if any(isinstance(fact, ModelsMerged) for fact in part)]
     places = sorted({round(len(merges) * i / points) for i in range(1, points + 1)})
     lines: dict[Unit, list[tuple[int, float]]] = {}
     for place in places:
         part = tuple(fact for merge in merges[:place] for fact in merge)
-        told = history.told if place == len(merges) else part
-        for each in guarantee_status(replace(history, told=told)).guarantees:
+        released = history.all_events if place == len(merges) else part
+        for each in guarantee_status(replace(history, all_events=released)).guarantees:
             line = lines.setdefault(each.unit, [])
             if each.epsilon is not None:
                 line.append((place, each.epsilon))

@@ -259,7 +259,7 @@ class ParallelEngine:
     that are next to nothing; `workers + 1` where models are large.
 
     Attributes:
-        hands_over: whether nobody but the taker holds a model that `train` yields.
+        hands_over: whether only the taker holds a model that `train` yields.
     """
 
     hands_over: ClassVar[bool] = True
@@ -296,7 +296,7 @@ class ParallelEngine:
         with closing(results):
             for trained, error in results:
                 trained.reverse()
-                while trained:  # whoever takes a model is the only one to hold it
+                while trained:  # the taker of a model is the only one to hold it
                     yield trained.pop()
                 if error is not None:
                     raise error

@@ -89,8 +89,8 @@ def corrected(
     """
     name = type(objective).__name__
     with blamed(ConfigError, f"The objective {name}", "Correct its correction."):
-        found: Any = objective.correction(weights, start, memory)
-        extra = None if found is None else list(found)
+        correction: Any = objective.correction(weights, start, memory)
+        extra = None if correction is None else list(correction)
     if extra is None:
         return None
     shapes = [getattr(each, "shape", None) for each in extra]
@@ -189,8 +189,8 @@ def clipped_sum(
         return losses(outputs, label[None]).sum()
 
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))
-    found = per_example(weights, to_floats(batch.inputs), batch.labels)
-    gradients = [value.nan_to_num(0.0, 0.0, 0.0) for value in found.values()]
+    sums = per_example(weights, to_floats(batch.inputs), batch.labels)
+    gradients = [value.nan_to_num(0.0, 0.0, 0.0) for value in sums.values()]
     norms = torch.stack([value.flatten(1).norm(dim=1) for value in gradients]).norm(dim=0)
     shares = (clip / norms).clamp(max=1)
     return [torch.tensordot(shares, value, dims=1) for value in gradients]

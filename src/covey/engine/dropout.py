@@ -8,7 +8,7 @@ operation: there, below autograd, the random operation itself is handed the gene
 
 Dropout of clients that train as one tensor: nothing is drawn inside `vmap`.
 
-A forward pass of one client tells which masks a batch takes. They are drawn before every
+A forward pass of one client shows which masks a batch takes. They are drawn before every
 step, each client's out of its own stream and in the order in which it would draw them by
 itself, and handed in.
 """
@@ -57,13 +57,13 @@ def refuse_dropout(module: nn.Module, who: str, remedy: str, *, fused_alone: boo
     """
     others = [] if fused_alone else dropout_layers(module)
     for layer in (*others, *fused_dropout_layers(module)):
-        found = str(layer)
+        shown = str(layer)
         if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):  # it may have layers of its own
-            found = f"{type(layer).__name__} with dropout {layer.dropout:g}"
+            shown = f"{type(layer).__name__} with dropout {layer.dropout:g}"
         model = "whose dropout is in layers of its own" if fused_alone else "without dropout"
         raise ModelError(
             f"{who} needs a model {model}, because masks drawn inside vmap cannot be "
-            f"reproduced, but the model has {found}. {remedy}"
+            f"reproduced, but the model has {shown}. {remedy}"
         )
 
 
@@ -106,7 +106,7 @@ class MaskedDropout(TorchFunctionMode):
     """Replaces torch's dropout functions: `mask` says what is kept.
 
     Args:
-        mask: returns ones and zeros, given the inputs, the shape of the mask, which
+        mask: returns ones and zeros, from the inputs, the shape of the mask, which
             broadcasts to theirs, and the chance of a one.
     """
 
@@ -146,7 +146,7 @@ class MaskedDropout(TorchFunctionMode):
 
 
 class _SeededDraws(TorchDispatchMode):
-    """Hands `generator` to every random operation that was given none."""
+    """Hands `generator` to every random operation that has none."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -190,15 +190,15 @@ class MaskShape:
 
 def mask_shapes(forward: Callable[[], object]) -> list[MaskShape]:
     """Return the masks that a forward pass takes, in order; nothing is drawn for it."""
-    found: list[MaskShape] = []
+    shapes: list[MaskShape] = []
 
     def listed(inputs: Tensor, shape: tuple[int, ...], kept: float) -> Tensor:
-        found.append(MaskShape(shape, kept))
+        shapes.append(MaskShape(shape, kept))
         return inputs.new_ones(shape)
 
     with MaskedDropout(listed):
         forward()
-    return found
+    return shapes
 
 
 def drawn_masks(

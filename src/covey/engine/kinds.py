@@ -95,7 +95,7 @@ class Vmap(EngineFactory):
 
 
 class Auto(Parallel):
-    """`vmap` on a GPU that can do what is asked for, else `parallel`.
+    """`vmap` on a GPU that can do what is needed, else `parallel`.
 
     Attributes:
         chunk: clients at once on a GPU; 0: as many as its free memory holds, by estimate.

@@ -206,5 +206,5 @@ class TorchOptimizer(Optimizer, OwnFunction):
 
     @property
     def _guard(self) -> AbstractContextManager[None]:
-        subject = f"train.optimizer must take one step with given gradients, but {self.name}"
+        subject = f"train.optimizer must take one step with these gradients, but {self.name}"
         return blamed(ConfigError, subject, "Correct its settings, or choose another.")

@@ -101,7 +101,7 @@ class EngineFactory(Component):
     Attributes:
         is_remote: whether clients are on machines of their own, and keep their data there;
             what is built is then the engine of one such client.
-        keeps_clients_apart: whether a client's training comes to the same bits whoever else
+        keeps_clients_apart: whether a client's training comes to the same bits no matter who else
             trains. A class of one's own must say so itself.
         batches_clients: whether several clients are trained as one tensor, and never the
             gradient of a single example computed.
@@ -116,7 +116,7 @@ class EngineFactory(Component):
 
         Args:
             module: the architecture, and what is frozen in it.
-            task: what the model is asked for.
+            task: what the model predicts.
             apart: whether training needs every client, or every example, by itself.
         """
         raise NotImplementedError
@@ -192,25 +192,25 @@ class EngineOver:
 
 
 class ScoredOnce(EngineOver):
-    """An engine that scores a model on the same examples once, however often it is asked.
+    """An engine that scores a model on the same examples once, however often it is called.
 
-    The same are the same objects. It keeps what it found and was asked about, so it is for
+    The same are the same objects. It keeps the scores and their jobs, so it is for
     one stage of a run; log-probabilities, which are many, it neither keeps nor returns.
     """
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._found: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
+        self._scored: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
         keys = [(id(job.params), id(job.examples)) for job in jobs]
-        new = {k: job for k, job in zip(keys, jobs, strict=True) if k not in self._found}
+        new = {k: job for k, job in zip(keys, jobs, strict=True) if k not in self._scored}
         scored = self._engine.score(list(new.values()))
-        for (key, job), found in zip(new.items(), scored, strict=True):
+        for (key, job), scores in zip(new.items(), scored, strict=True):
             # the job beside it keeps both ids taken
-            self._found[key] = job, found._replace(log_probs=None)
-        return [self._found[key][1] for key in keys]
+            self._scored[key] = job, scores._replace(log_probs=None)
+        return [self._scored[key][1] for key in keys]
 
 
 class CompletingEngine(EngineOver):

@@ -32,13 +32,13 @@ from covey.engine.recipe import MULTICLASS, Task
 from covey.models.build import frozen_params
 
 Ref = Any
-"""`ray.ObjectRef`: something that Ray keeps, and brings to a node that asks for it."""
+"""`ray.ObjectRef`: something that Ray keeps, and sends to a node that needs it."""
 
 Stand = Any
 """A `Held`, in the place of what it holds."""
 
 SETUPS = 2
-"""Engines that a host keeps; another one is made anew when it is asked for again."""
+"""Engines that a host keeps; another one is made anew when it is needed again."""
 
 START_SECONDS = 120.0
 """For the processes of all nodes to start: each imports covey and torch."""
@@ -222,7 +222,7 @@ def _connected(address: str) -> Any:  # noqa: ANN401 - a module
     if ray.is_initialized():
         return ray
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    # what Ray would tell its makers of a cluster that is started here
+    # what Ray would report to its makers of a cluster that is started here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     here: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     host, colon, port = address.rpartition(":")
@@ -269,18 +269,18 @@ def _has_started(ray: Any, node: Node) -> bool:  # noqa: ANN401 - a module
         ConfigError: the node has another covey or none.
     """
     try:
-        found = tuple(ray.get(node.host.versions.remote(), timeout=START_SECONDS))
+        versions_there = tuple(ray.get(node.host.versions.remote(), timeout=START_SECONDS))
     except ray.exceptions.GetTimeoutError:
         log.warning("Ray: node %s starts no process", node.name[:8])
         return False
     except ray.exceptions.RayError as error:
         if node.name not in _processors(ray):
             return False
-        found = str(error)
-    if found != versions():
+        versions_there = str(error)
+    if versions_there != versions():
         raise ConfigError(
             f"Every node of a Ray cluster must have covey and torch in the versions of "
-            f"this machine, {versions()}, found on {node.name}: {found}. Install them "
+            f"this machine, {versions()}, found on {node.name}: {versions_there}. Install them "
             f"there, or start the node in an environment that has them."
         )
     return True
@@ -342,7 +342,7 @@ class _Dispatch(Generic[Job]):
                     yield from self._first()
             while self.on_the_way:
                 yield from self._first()
-        finally:  # what nobody waits for is called back; what has begun ends by itself
+        finally:  # what no caller waits for is called back; what has begun ends by itself
             for sent in self.on_the_way:
                 if library().is_initialized():
                     library().cancel(sent.ref)
@@ -367,7 +367,7 @@ class _Dispatch(Generic[Job]):
         sent, ray = self.on_the_way[0], library()
         while True:
             try:
-                found = ray.get(sent.ref)
+                results = ray.get(sent.ref)
             except ray.exceptions.RayError as error:
                 cause = getattr(error, "cause", None)
                 if isinstance(cause, Exception) and not isinstance(cause, ray.exceptions.RayError):
@@ -375,7 +375,7 @@ class _Dispatch(Generic[Job]):
                 self._send_again(sent.node, error)
             else:
                 self.on_the_way.popleft()
-                return zip(sent.bundle, found, strict=True)
+                return zip(sent.bundle, results, strict=True)
 
     def _send_again(self, lost: Node | None, reason: Exception) -> None:
         """Send all that a lost node had to do to others.
@@ -409,7 +409,7 @@ class RayEngine:
         module: gives the architecture and what is frozen in it.
         workers: threads per node; 0: one for each of its processors.
         precision: as of the parallel engine.
-        task: what the model is asked for.
+        task: what the model predicts.
         address: of the cluster; "": `RAY_ADDRESS`, else one that is started here.
 
     Raises:

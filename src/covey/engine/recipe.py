@@ -1,8 +1,8 @@
 """How a client trains: task, loss, objective, schedule, and the recipe they make together.
 
-What models are asked for: one class, several labels, a number, or a class per token.
+What models predict: one class, several labels, a number, or a class per token.
 
-All that the engines and whoever reads their scores must know of it is in a `Task`.
+All that the engines and readers of their scores need of it is in a `Task`.
 """
 
 import math
@@ -37,7 +37,7 @@ Counts = Int[Tensor, " batch"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a model is asked for, and how its answers are judged.
+    """What a model predicts, and how its answers are judged.
 
     Attributes:
         name: as `model.task` has it.
@@ -48,7 +48,7 @@ class Task:
         log_probs: of every class, in nats; None without classes that exclude each other.
         outputs: how many numbers a model must give for labels like these. DataError
             where the labels are of another task.
-        chance_loss: the loss of whoever knows nothing, by the number of outputs; infinite
+        chance_loss: the loss of the best constant answer, by the number of outputs; infinite
             where it has no bound.
         num_tokens: how many tokens of each example have a label; None where labels are of
             whole examples.
@@ -245,7 +245,7 @@ class Loss(Component):
                 )
 
     Attributes:
-        mixes_examples: whether an example's loss hangs on others of its batch: DP-SGD has no
+        mixes_examples: whether an example's loss depends on others of its batch: DP-SGD has no
             such batch.
         tasks: the values of `model.task` whose labels it takes.
     """
@@ -259,7 +259,7 @@ class Loss(Component):
         return OwnLoss(function=function, **options)
 
     def losses(self, outputs: Outputs, labels: Labels) -> Losses:
-        """Return the loss of every example, given the model's outputs."""
+        """Return the loss of every example, from the model's outputs."""
         raise NotImplementedError("write losses(outputs, labels)")
 
     def of(self, task: Task) -> PerExample:  # noqa: ARG002 - one that follows the task does
@@ -270,14 +270,14 @@ class Loss(Component):
         shapes = f"outputs of shape {tuple(outputs.shape)} and labels of {tuple(labels.shape)}"
         subject = f"On {shapes} the loss {self._name}"
         with blamed(ConfigError, subject, "Correct it, or choose another train.loss."):
-            found: Any = self.losses(outputs, labels)
-        shape = found.shape if isinstance(found, Tensor) else type(found).__name__
+            values: Any = self.losses(outputs, labels)
+        shape = values.shape if isinstance(values, Tensor) else type(values).__name__
         if shape != labels.shape[:1]:
             raise ConfigError(
                 f"The loss {self._name} must return one number per example, so shape "
                 f"{tuple(labels.shape[:1])}, found {shape}. Take no mean over the batch."
             )
-        return found
+        return values
 
     @property
     def _name(self) -> str:
@@ -628,8 +628,8 @@ class Recipe(RecipeNumbers):
                 f"momentum is short for optimizer=Sgd(momentum=...), found another "
                 f"optimizer, {type(self.optimizer).__name__}. Leave one of the two out."
             )
-        told = self.optimizer.model_copy(update={"momentum": momentum})
-        object.__setattr__(self, "optimizer", told)
+        optimizer = self.optimizer.model_copy(update={"momentum": momentum})
+        object.__setattr__(self, "optimizer", optimizer)
 
     def at(self, round_index: int, rounds: int) -> "Recipe":
         """Return the recipe of one round, whose learning rate stays.

@@ -64,7 +64,7 @@ def free_on(device: torch.device) -> int | None:
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Say whether a device's memory was too small, whatever errors tell of it."""
+    """Say whether a device's memory was too small, whatever error reports it."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return True
@@ -211,13 +211,13 @@ def grouped(
     alike: dict[Hashable, list[int]] = {}
     for position, key in enumerate(keys):
         alike.setdefault(key, []).append(position)
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for positions in alike.values():
         size = size_of(positions)
         for window in _cut(positions, LOOK_AHEAD * size):
             by_length = sorted(window, key=lambda i: -steps[i])
-            found += _cut(by_length, size)
-    return found
+            groups += _cut(by_length, size)
+    return groups
 
 
 def _cut(positions: list[int], size: int) -> list[list[int]]:
@@ -289,21 +289,21 @@ class _Clients:
         return weights, buffers, inputs, self._labels[group.examples]
 
     def gradients(
-        self, groups: Sequence[Together], found: Sequence[tuple[Params, tuple[Params, Tensor]]]
+        self, groups: Sequence[Together], results: Sequence[tuple[Params, tuple[Params, Tensor]]]
     ) -> list[Tensor]:
         """Put down buffers and losses of a step, and return all clients' gradients.
 
         Who is done has a gradient of 0: what its weights become is not looked at.
         """
-        for group, (_, (buffers, losses)) in zip(groups, found, strict=True):
+        for group, (_, (buffers, losses)) in zip(groups, results, strict=True):
             for name, value in buffers.items():
                 self._buffers[name][group.rows] = value
             if any(job.on_losses for job in self._jobs):
                 self._losses.append((group.clients, losses))
         if len(groups[0].clients) == len(self._jobs):
-            return [found[0][0][name] for name in self.weights]
+            return [results[0][0][name] for name in self.weights]
         whole = [value.new_zeros(value.shape) for value in self.weights.values()]
-        for group, (gradients, _) in zip(groups, found, strict=True):
+        for group, (gradients, _) in zip(groups, results, strict=True):
             for value, name in zip(whole, self.weights, strict=True):
                 value[group.rows] = gradients[name]
         return whole
@@ -321,7 +321,7 @@ class _Clients:
             self._left = left
 
     def trained(self) -> list[Params]:
-        """Return everybody's params, after everybody was told its losses."""
+        """Return everybody's params, after every client's losses were passed on."""
         losses: list[list[Tensor]] = [[] for _ in self._jobs]
         for clients, rows in self._losses:
             for client, own in zip(clients, rows.cpu(), strict=True):
@@ -358,10 +358,10 @@ class VmapEngine:
         module: the architecture.
         device: where it trains.
         chunk: clients at once, at most; 0: as many as the free memory holds by estimate,
-            or 32 where nothing tells it.
-        task: what the model is asked for.
+            or 32 where it is unknown.
+        task: what the model predicts.
         precision: what forward and backward passes multiply in.
-        free_memory: tells the bytes that training may take; None: asks the device.
+        free_memory: returns the bytes that training may take; None: asks the device.
 
     Attributes:
         rounds_together: clients in one batch are rounded together.
@@ -438,7 +438,7 @@ class VmapEngine:
     def _in_pieces(self, jobs: Sequence[TrainingJob]) -> list[Params]:
         """Train a chunk, in halves from then on where the memory is too small for it.
 
-        An attempt that failed has told nobody anything.
+        An attempt that failed has passed nothing on.
         """
         done: list[Params] = []
         while len(done) < len(jobs):
@@ -476,11 +476,11 @@ class VmapEngine:
         sizes = [len(job.examples) for job in jobs]
         for groups in lockstep(clients.drawn, sizes, self._device):
             clients.finish(sum(len(group.clients) for group in groups))
-            found = [
+            results = [
                 gradients_of(*clients.of(group), self._masks(jobs[0], group, generators))
                 for group in groups
             ]
-            step(clients.gradients(groups, found))
+            step(clients.gradients(groups, results))
         return clients.trained()
 
     def _try_out(self, start: Params, batch: Examples) -> list[MaskShape]:
@@ -505,8 +505,8 @@ class VmapEngine:
         batch = job.examples.take(torch.arange(size) % len(job.examples))
         if batch.inputs.shape not in self._shapes:
             with torch.no_grad():
-                found = self._try_out(job.start, batch)
-            self._shapes[batch.inputs.shape] = found
+                masks = self._try_out(job.start, batch)
+            self._shapes[batch.inputs.shape] = masks
         drawn = drawn_masks(
             self._shapes[batch.inputs.shape],
             [generators[client] for client in group.clients],
@@ -550,8 +550,8 @@ class VmapEngine:
         examples = Examples(
             sent(job.examples.inputs, self._device), sent(job.examples.labels, self._device)
         )
-        found = score_whole(self._module, ScoringJob(job.params, examples), self._task)
-        return Scored._make(None if each is None else each.cpu() for each in found)
+        scores = score_whole(self._module, ScoringJob(job.params, examples), self._task)
+        return Scored._make(None if each is None else each.cpu() for each in scores)
 
 
 def check_batchable(module: nn.Module) -> None:

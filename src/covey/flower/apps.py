@@ -42,10 +42,10 @@ def _main(grid: Grid, context: Context) -> None:
     # covey's messages are logged through Flower's logger
     theirs, ours = logging.getLogger("flwr"), logging.getLogger("covey")
     ours.handlers, ours.level, ours.propagate = theirs.handlers, logging.INFO, False
-    told = {key: str(value) for key, value in context.run_config.items()}
-    names = frozenset(filter(None, told.get("names", "").split(",")))
-    federated = Federated(told["config"], invited=names, timeout=float(told["timeout"]))
-    federated.start(grid, told["out"], int(told["nodes"]))
+    settings = {key: str(value) for key, value in context.run_config.items()}
+    names = frozenset(filter(None, settings.get("names", "").split(",")))
+    federated = Federated(settings["config"], invited=names, timeout=float(settings["timeout"]))
+    federated.start(grid, settings["out"], int(settings["nodes"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Federated:
     Attributes:
         config: the settings, or their TOML file.
         model: builds a fresh module; None: the network that the settings name.
-        invited: names of clients; empty: whoever the SuperLink lets in.
+        invited: names of clients; empty: every node that the SuperLink lets in.
         timeout: seconds that a round waits for a node.
         binds_names: whether a client's name belongs to the key of the node that first came
             with it. Not where nodes have no keys that last (`--insecure`).
@@ -130,7 +130,7 @@ class Federated:
 def _ledger_facts(folder: RunFolder) -> tuple[Mapping[ClientName, str], int, frozenset[ClientName]]:
     """Return a run's keys of clients, how many have left, and who asks to leave.
 
-    Nobody waits for the latter two.
+    The run does not wait for the latter two.
     """
     if not Ledger.exists(folder.ledger):
         return {}, 0, frozenset()
@@ -146,11 +146,11 @@ def _report(history: History) -> None:
     """Log the latest round."""
     if history.rounds and history.finished is None:
         latest = history.rounds[-1]
-        told = "unknown" if latest.accuracy is None else f"{latest.accuracy:.3f}"
+        accuracy = "unknown" if latest.accuracy is None else f"{latest.accuracy:.3f}"
         log.info(
             "Round %d: %d clients, %s per cluster, accuracy %s.",
             round_number(latest.round_index),
             latest.participants,
             list(latest.clients),
-            told,
+            accuracy,
         )

@@ -58,14 +58,14 @@ from covey.settings.node import NodeFile
 
 log = logging.getLogger(__name__)
 
-CHOOSING = ("choose", "settle", "compare")
+CHOOSING = ("choose", "reassign", "compare")
 """Tasks in which a client takes a cluster by itself."""
 
 SHARED_SETTINGS = ("data", "model", "train", "method", "aggregation", "risk", "privacy")
 """Sections of the settings that the server and every node must have alike."""
 
 Train = Callable[[ClientRequest, int], Params]
-"""How a client trains a given cluster's model: returns its local model."""
+"""How a client trains one cluster's model: returns its local model."""
 
 
 def shared_settings_hash(config: Config) -> str:
@@ -110,9 +110,9 @@ class Node:
 
     def member(self, classes: int = 0) -> ClientRuntime:
         """Return the client with its examples, in a federation with so many classes."""
-        file, given = self.file, self.examples
-        if given is None and file.data:
-            given = read_client(self.path.parent / file.data)
+        file, examples = self.file, self.examples
+        if examples is None and file.data:
+            examples = read_client(self.path.parent / file.data)
         own = ClientSecrets(
             name=file.name,
             seed=file.seed,
@@ -120,7 +120,7 @@ class Node:
             holdout=file.holdout,
             classes=classes,
         )
-        clients = None if given is None else {file.name: given}
+        clients = None if examples is None else {file.name: examples}
         return client_runtime_of(self.config, own, Overrides(self.model, clients))
 
     def memory(self, run: str) -> MemoryFolder:
@@ -150,14 +150,14 @@ def answer_message(
     try:
         question = question_of(message.content)
         node = load()
-        is_hello = question.asked.task == "hello"
+        is_hello = question.request.task == "hello"
         content = _hello(node, question) if is_hello else _reply(node, question, train)
     except Exception as error:
         log.exception("Answering failed; the server learns the kind of error only.")
         refused = isinstance(error, RefusedError)
         kind = error.reason.name if refused else type(error).__name__
         versions = version("covey"), question.token
-        if question.asked.task == "hello":
+        if question.request.task == "hello":
             content = encode(Hello(*versions, "", "", (), images=False, classes=0, failed=kind))
         else:
             content = encode(Reply(*versions, question.name, failed=kind))
@@ -178,67 +178,67 @@ def _hello(node: Node, question: Question) -> RecordDict:
         images=inputs.dtype == torch.uint8,
         classes=member.classes,
         whole=inputs.dtype == torch.int64,
-        examples=len(member.client.train) if member.tells_size else 1,
-        held_out=len(member.client.holdout) if member.tells_size else 0,
+        examples=len(member.client.train) if member.reports_size else 1,
+        held_out=len(member.client.holdout) if member.reports_size else 0,
     )
     return encode(hello)
 
 
 def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
     """Choose, train, count or take a step of secure sums, as the question asks."""
-    file, asked, context = node.file, question.asked, question.context
+    file, request, context = node.file, question.request, question.context
     if question.name != file.name:
         raise InvalidMessageError("the question is for another client")
-    # tells nothing but whether the client asks to leave
+    # reveals nothing but whether the client asks to leave
     reply = Reply(version("covey"), question.token, file.name, leave=file.leave)
 
     @cache  # which a step of secure sums may do without
     def member() -> ClientRuntime:
-        return node.member(question.classes).agreeing(asked)
+        return node.member(question.classes).agreeing(request)
 
     folder, sums = node.memory(question.run), node.sums(question.run)
 
     def trained(cluster: int) -> ClientUpdate:
         """Train, and keep what the objective goes on from."""
         kept = folder.read_tensors(context.memory_round)
-        made = member().train(asked, cluster, train, kept)
-        if made.kept is not None and asked.round_index >= 0:
+        made = member().train(request, cluster, train, kept)
+        if made.kept is not None and request.round_index >= 0:
             # an objective that keeps nothing new leaves its memory as it was
-            folder.write_tensors(asked.round_index, made.kept or kept)
+            folder.write_tensors(request.round_index, made.kept or kept)
         return made
 
-    if asked.sums is not None:
+    if request.sums is not None:
 
         def counted() -> ClientUpdate:
             memory = folder.read()
             folder.write(replace(memory, updates=memory.updates + 1))
-            return trained(context.given or 0)
+            return trained(context.assigned or 0)
 
-        own, letter = own_numbers(member, asked, counted), asked.letters[question.name]
-        return encode(reply, letter=sums.answer(asked.sums, context.session, letter, own))
-    sums.check_told(asked, member())
-    if asked.task in OF_FEATURES:
-        return encode(reply, member().told(asked, context))
+        own, letter = own_numbers(member, request, counted), request.letters[question.name]
+        return encode(reply, letter=sums.answer(request.sums, context.session, letter, own))
+    sums.check_request(request, member())
+    if request.task in OF_FEATURES:
+        return encode(reply, member().feature_sums(request, context))
     memory, kept = folder.read(), folder.read_tensors(context.memory_round)
-    chosen = member().choose(asked, context, memory.risks)
+    chosen = member().choose(request, context, memory.risks)
     folder.write(_with_spent_epsilon(memory, node.config, question, chosen))
-    model = asked.models[chosen.cluster]  # its own one, or its own entries, if it has any
+    model = request.models[chosen.cluster]  # its own one, or its own entries, if it has any
     in_use = kept.get(PERSONAL, {**model, **kept.get(LAYERS, {})})
-    tells = asked.task in (*CHOOSING, "train")
+    reports = request.task in (*CHOOSING, "train")
     threshold = member().client.preference.risk_threshold
     reply = replace(
         reply,
         cluster=chosen.cluster,
-        accuracy=member().accuracy(in_use) if tells and file.tell_accuracy else None,
-        above=chosen.above(threshold) if tells and file.tell_violation else None,
+        accuracy=member().accuracy(in_use) if reports and file.report_accuracy else None,
+        above=chosen.above(threshold) if reports and file.report_violation else None,
     )
-    if asked.task == "count":
-        inside, outside = member().count(asked, chosen.cluster)
+    if request.task == "count":
+        inside, outside = member().count(request, chosen.cluster)
         return encode(replace(reply, members=_plain(inside), held_out=_plain(outside)))
-    if asked.task == "settle" and OWN_RECORDS in kept:
+    if request.task == "reassign" and OWN_RECORDS in kept:
         losses = member().losses(model)
-        folder.write_tensors(asked.round_index, with_final_losses(kept, losses))
-    if asked.task not in ("choose", "train"):
+        folder.write_tensors(request.round_index, with_final_losses(kept, losses))
+    if request.task not in ("choose", "train"):
         return encode(reply)
     made = trained(chosen.cluster)
     return encode(replace(reply, weight=made.weight), made.update)
@@ -248,8 +248,8 @@ def _with_spent_epsilon(
     memory: NodeMemory, config: Config, question: Question, chosen: ClusterChoice
 ) -> NodeMemory:
     """Return what the client keeps after it has answered."""
-    task, context = question.asked.task, question.context
-    noise, chooses = config.privacy.selection_noise, context.given is None and task in CHOOSING
+    task, context = question.request.task, question.context
+    noise, chooses = config.privacy.selection_noise, context.assigned is None and task in CHOOSING
     return NodeMemory(
         risks=memory.risks if chosen.known == context.risks else chosen.known,
         updates=memory.updates + (task in ("choose", "train")),

@@ -50,7 +50,7 @@ class ClusterChoice:
     """What a client decided, and what it rests on; only the cluster is sent.
 
     Attributes:
-        known: what it knows of each cluster's risk: from the server, or found by itself.
+        known: its figure of each cluster's risk: from the server, or measured by itself.
     """
 
     cluster: int
@@ -88,11 +88,11 @@ class ClientRuntime:
         Raises:
             ConfigError: they are others.
         """
-        found = model_hash([self.held]) if self.held else ""
-        if found != request.frozen:
+        digest = model_hash([self.held]) if self.held else ""
+        if digest != request.frozen:
             raise ConfigError(
                 f"The model's parameters that do not train must be the server's, with hash "
-                f"{request.frozen[:12] or 'none'}, found {found[:12] or 'none'}. Give the "
+                f"{request.frozen[:12] or 'none'}, found {digest[:12] or 'none'}. Give the "
                 f"model, the settings' seed and any weights that it reads the server's version."
             )
         return self
@@ -100,11 +100,11 @@ class ClientRuntime:
     def choose(
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks = ()
     ) -> ClusterChoice:
-        """Take a cluster: the given one, or the best by the method's rule (line 12).
+        """Take a cluster: the assigned one, or the best by the method's rule (line 12).
 
         Args:
             request: what the server asks.
-            context: what it tells this client of itself.
+            context: what this client receives about itself.
             measured: what the client found out about the risks in earlier rounds.
         """
         known = (
@@ -112,8 +112,8 @@ class ClientRuntime:
             if self.config.risk.on_clients
             else context.risks
         )
-        if context.given is not None:
-            return ClusterChoice(context.given, known)
+        if context.assigned is not None:
+            return ClusterChoice(context.assigned, known)
         streams = self._streams(request)
         losses = self._losses(request, context, streams)
         if request.task == "place":
@@ -130,16 +130,16 @@ class ClientRuntime:
         Raises:
             ConfigError: they are others.
         """
-        found = "none" if self.records is None else self.records.fingerprint
-        if self.records is None or found != request.features:
+        fingerprint = "none" if self.records is None else self.records.fingerprint
+        if self.records is None or fingerprint != request.features:
             raise ConfigError(
                 f"The features of every client must be the server's, with fingerprint "
-                f"{request.features[:12]}, found {found[:12]}. Give model, seed and any "
+                f"{request.features[:12]}, found {fingerprint[:12]}. Give model, seed and any "
                 f"code and weights of your own the server's version."
             )
         return self.records
 
-    def told(self, request: ClientRequest, context: ClientContext) -> Params:
+    def feature_sums(self, request: ClientRequest, context: ClientContext) -> Params:
         """Return the mean of the client's features in steps, or sums of weight 1 over them.
 
         Raises:
@@ -148,13 +148,13 @@ class ClientRuntime:
         records = self.features(request)
         if request.task == "mean":
             return {"mean": records.mean(self.client.train)}
-        found = self.sums(request)
-        if context.digest not in ("", found.digest()):
+        sums = self.sums(request)
+        if context.digest not in ("", sums.digest()):
             raise DataError(
                 "The sums that this client sent before are to be taken off, and must be "
                 "sent again, found others. Put back the examples that it had, or leave."
             )
-        return {"gram": found.gram, "targets": found.targets}
+        return {"gram": sums.gram, "targets": sums.targets}
 
     def sums(self, request: ClientRequest) -> Sums:
         """Return the sums over the client's records, each of weight 1."""
@@ -167,8 +167,8 @@ class ClientRuntime:
         if context.shares:
             records, train = self.features(request), self.client.train
             heads = heads_of(request.models, request.roots)
-            stake = context.weight, context.shares
-            return losses_without_oneself(records, train, heads, stake)[None]
+            weighted = context.weight, context.shares
+            return losses_without_oneself(records, train, heads, weighted)[None]
         return self._alone(recipe_of(self.config)).evaluate(request.models, (self.client,), streams)
 
     def _alone(self, recipe: Recipe) -> Simulated:
@@ -192,7 +192,7 @@ class ClientRuntime:
             memory: what the client kept for its objective.
 
         Raises:
-            ConfigError: the recipe keeps something that `train_model` knows nothing of.
+            ConfigError: the recipe keeps something that `train_model` does not return.
         """
         weights, handle = self.config.aggregation.weights, self.client.handle
         recipe = recipe_of(self.config).with_numbers(request.recipe)
@@ -200,7 +200,7 @@ class ClientRuntime:
             if recipe.keeps_memory:
                 raise ConfigError(
                     "The settings' algorithm or objective lets clients keep something from round "
-                    "to round, of which a training function of one's own knows nothing. Train as "
+                    "to round, which a training function of your own does not return. Train as "
                     "the settings say (covey.flower.client.client_app), or choose another."
                 )
             weight = 1.0 if weights == "equal" else float(len(self.client.train))
@@ -245,22 +245,24 @@ class ClientRuntime:
         return Streams(self.seed, request.path, secrets.randbits(256) if anew else None)
 
     @property
-    def tells_size(self) -> bool:
-        """Whether answers tell how many examples it has: by weight, counts or sums."""
+    def reports_size(self) -> bool:
+        """Whether answers reveal how many examples it has: by weight, counts or sums."""
         if self.config.privacy.secure_sums:
             return False
-        told = summed_up(self.config) & {"sums", "counts"}
-        return bool(told) or self.config.aggregation.weights == "examples"
+        revealing = summed_up(self.config) & {"sums", "counts"}
+        return bool(revealing) or self.config.aggregation.weights == "examples"
 
     def _measured_risks(
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks
     ) -> KnownRisks:
-        """Return what the client knows now; it measures when it is time, and at the end."""
-        if request.task not in ("choose", "settle", "compare") or request.round_index == 0:
+        """Return the client's figures; it measures when it is time, and at the end."""
+        if request.task not in ("choose", "reassign", "compare") or request.round_index == 0:
             return measured
         every, this_client = self.config.risk.every, (self.client,)
         state = self._state(request, context, measured)
-        due = this_client if request.task == "settle" else due_to_measure(state, this_client, every)
+        due = (
+            this_client if request.task == "reassign" else due_to_measure(state, this_client, every)
+        )
         streams = self._streams(request)
         judge = client_assessment_of(self.config, RiskContext(self.engine))
         judged = judge(request.models, due, streams)
@@ -300,11 +302,11 @@ class ClientSecrets:
 def client_runtime_of(
     config: Config, secrets: ClientSecrets, overrides: Overrides | None = None
 ) -> ClientRuntime:
-    """Return one client's half of a federation, with nobody else's data.
+    """Return one client's half of a federation, with no one else's data.
 
     Args:
         config: the federation's settings.
-        secrets: what only this client knows.
+        secrets: what only this client has.
         overrides: its model and its examples, where they are not named in the settings.
             Where the settings name a data set, the client is the one of that name in the
             population that they simulate: for trying things out.

@@ -85,7 +85,7 @@ class Plan:
         stranger = min(self.organisations.keys() - set(self.nodes), default=None)
         odd = next((o for o in self.organisations.values() if not _ORGANISATION.fullmatch(o)), None)
         twice = not self.nodes or len(set(self.nodes)) < len(self.nodes)
-        for is_wrong, expected, found in (
+        for is_wrong, expected, actual in (
             (
                 name is not None,
                 "--node takes at most 63 letters, digits, '.', '_', '-'",
@@ -106,7 +106,7 @@ class Plan:
             ),
         ):
             if is_wrong:
-                raise ConfigError(f"{expected}, found {found}. Correct it.")
+                raise ConfigError(f"{expected}, found {actual}. Correct it.")
 
     @property
     def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -160,19 +160,21 @@ class Declaration:
             RunError: it is missing or malformed.
         """
         try:
-            found = _DECLARATION.validate_python(tomllib.loads(read_text(folder / DECLARATION)))
+            federation = _DECLARATION.validate_python(
+                tomllib.loads(read_text(folder / DECLARATION))
+            )
             if (
-                (folder.absolute() != Path(found.folder))
-                if found.folder
-                else (found.node not in found.plan.nodes)
+                (folder.absolute() != Path(federation.folder))
+                if federation.folder
+                else (federation.node not in federation.plan.nodes)
             ):
-                raise ValueError(f"it was moved from {found.folder}")  # noqa: TRY301
+                raise ValueError(f"it was moved from {federation.folder}")  # noqa: TRY301
         except (OSError, ValueError, RecursionError, ConfigError) as problem:
             raise RunError(
                 f"{folder} must be the folder of a federation or of one of its nodes, whose "
                 f"{DECLARATION} says which, but: {problem}. Give what `covey deploy init` wrote."
             ) from None
-        return found
+        return federation
 
     def files(self, **more: object) -> Iterator[tuple[str, bytes]]:
         """Yield the files of the templates' tree, filled in, by their paths in the folder."""

@@ -4,7 +4,7 @@ Flower starts the program `flwr-clientapp`, found on PATH, for every message to 
 takes seconds to load itself, PyTorch and covey. A node's `start.sh` starts this module as
 `serve FOLDER PARENT`, and puts FOLDER first on PATH: a `flwr-clientapp` there hands its words
 over (`hand-over FOLDER WORDS`), and a fork becomes what Flower's program would be. Where
-nobody takes them, because the server has ended or this is not Linux, Flower's own runs.
+no process takes them, because the server has ended or this is not Linux, Flower's own runs.
 
 The server ends with the process that started it, whose id is PARENT, and before it would
 answer with code that is older than what is installed. Of Flower it uses the name of its
@@ -60,7 +60,7 @@ def _hand_over(folder: str, words: Sequence[str]) -> None:
 
 
 def _serve(folder: Path, parent: int) -> None:
-    """Fork for every launch, until nobody wants any; each child becomes Flower's program."""
+    """Fork for every launch, until none is wanted; each child becomes Flower's program."""
     import gc
     from importlib import import_module
     from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -101,7 +101,7 @@ def _serve(folder: Path, parent: int) -> None:
 
 
 def _listening(folder: Path) -> socket.socket:
-    """Return where launchers come to, as nobody but the owner can, and write the launcher."""
+    """Return where launchers come to, as only the owner can, and write the launcher."""
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     for name in (SOCKET, PROGRAM):
@@ -133,7 +133,7 @@ def _forked(connection: socket.socket) -> _Launch | None:
     for stream in streams:
         os.close(stream)
     if is_whole:
-        with suppress(OSError):  # who has given up meanwhile has started it otherwise
+        with suppress(OSError):  # the launcher stopped waiting and has started it otherwise
             connection.sendall(TAKEN)
     return None
 

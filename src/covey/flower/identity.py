@@ -135,16 +135,16 @@ class NodeIdentities:
         """Return the client's signature."""
         return self.own.sign(content, ECDSA(SHA384()))
 
-    def knows(self, name: str, signature: bytes, content: bytes) -> bool:
+    def has_signed(self, name: str, signature: bytes, content: bytes) -> bool:
         """Say whether the client of this name signed that content."""
         return name in self.known and _signed(self.known[name], signature, content)
 
 
 def identities_in(folder: Path) -> Identities:
-    """Return by what a node signs in a round, and by which keys it knows the others.
+    """Return by what a node signs in a round, and by which keys it checks the others.
 
     Raises:
-        ConfigError: a file is missing or damaged. Nobody sends anything under masks to
+        ConfigError: a file is missing or damaged. No node sends anything under masks to
             clients that a server may have invented.
     """
     if not (folder / PEERS).is_file():

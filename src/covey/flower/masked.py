@@ -38,7 +38,7 @@ _LOSS = "the client could be asked for two sums that reveal its own"
 
 @dataclass(frozen=True, slots=True)
 class SumMemory:
-    """What keeps a client from being asked twice in a run.
+    """What keeps a client from answering twice in a run.
 
     Attributes:
         round: the latest one, with its secrets; "": it is over, or none has begun. A
@@ -68,7 +68,7 @@ class OpenedSum:
     """A sum that a client opened, or signed.
 
     Attributes:
-        what: names the numbers: two sums of the same ones tell what one does not.
+        what: names the numbers: two sums of the same ones reveal what one does not.
         records: digest of the client's records; "": they are no sums over records.
         name: the client's own.
         clients: whose numbers are in it.
@@ -125,7 +125,7 @@ class SumGuard:
         """Return the guard of a client.
 
         Args:
-            folder: where the client keeps what it knows of all runs.
+            folder: where the client keeps its record of all runs.
             records: digest of its records; "": other nodes have nothing of them.
 
         Raises:
@@ -173,7 +173,7 @@ def _lock(file: Path) -> FileLock:
     return FileLock(place, mode=0o600, thread_local=False, fallback_to_soft=False)
 
 
-CHOICES = ("place", "settle", "compare")
+CHOICES = ("place", "reassign", "compare")
 """Tasks of which the answer is a cluster."""
 
 SERVER = "server"
@@ -188,7 +188,7 @@ class OwnNumbers:
 
     Attributes:
         what: names the numbers: sums of the same ones are compared with each other.
-        values: returns them, once they are asked for.
+        values: returns them, once they are needed.
         digest: returns what they are known by later; "": they are never taken off.
         records: returns the digest of the records that they are sums over; "": of none.
     """
@@ -217,31 +217,31 @@ class SumRounds:
     kept: Path
     simulated: bool = False
 
-    def answer(self, asked: SumStep, session: str, letter: bytes, own: OwnNumbers) -> bytes:
+    def answer(self, step: SumStep, session: str, letter: bytes, own: OwnNumbers) -> bytes:
         """Return what is sent in a step; what must never be sent twice is kept before.
 
         Args:
-            asked: the step.
+            step: the one to take.
             session: the round's name, in hexadecimal digits.
             letter: what the server sent for it.
             own: what is added up.
 
         Raises:
-            RefusedError: the step is not the next one, or what the server sent would tell
+            RefusedError: the step is not the next one, or what the server sent would reveal
                 more than a sum over enough clients.
             ConfigError: sums are not sent under masks here, or not of these numbers.
         """
-        self._check_needed(asked.of)
+        self._check_needed(step.of)
         identities, name = identities_in(self.folder), self.file.name
         with _lock(self.kept):
             memory = read_kept(self.kept, _memory_of, _LOSS)
-            if asked.step == "keys":
+            if step.step == "keys":
                 least = max(self.config.privacy.min_cohort, self.file.min_cohort or 0)
-                terms = Terms.new(asked.length, least, bytes.fromhex(session))
+                terms = Terms.new(step.length, least, bytes.fromhex(session))
                 after, said = ClientRound.begin(terms, name).advertise(identities)
-            elif asked.step == "shares":
+            elif step.step == "shares":
                 after, said = _current(memory, session).share(letter, identities)
-            elif asked.step == "masked":
+            elif step.step == "masked":
                 current = _current(memory, session)
                 if current.step != "masked":
                     raise RefusedError(Reason.REPEATED, SERVER)
@@ -254,7 +254,7 @@ class SumRounds:
                     raise RefusedError(Reason.TOO_LARGE, name)
                 after, said = current.mask(letter, values)
             else:
-                return self._opened(memory, _current(memory, session), asked, letter, identities)
+                return self._opened(memory, _current(memory, session), step, letter, identities)
             write_kept(self.kept, memory.in_round(after))
         return said
 
@@ -262,11 +262,11 @@ class SumRounds:
         self,
         memory: SumMemory,
         current: ClientRound,
-        asked: SumStep,
+        step: SumStep,
         letter: bytes,
         identities: Identities,
     ) -> bytes:
-        """Sign or open a sum, unless with another one it would tell of too few clients.
+        """Sign or open a sum, unless with another one it would reveal too few clients' sum.
 
         What was opened is read again here, and kept, while no other process can open any.
         """
@@ -275,9 +275,9 @@ class SumRounds:
         with guard.locked() as known:
             current = replace(current, earlier=known.like(*numbers, name, self.file.left))
             try:
-                if asked.step == "agreements":
+                if step.step == "agreements":
                     after, said = current.agree(letter, identities)
-                elif asked.step == "unmasking":
+                elif step.step == "unmasking":
                     after, said = current.unmask_signed(letter, identities)
                 else:
                     raise RefusedError(Reason.EARLY, SERVER)  # noqa: TRY301
@@ -310,8 +310,8 @@ class SumRounds:
                 f"this node and the server the same covey.toml."
             )
 
-    def check_told(self, request: ClientRequest, member: ClientRuntime) -> None:
-        """Refuse to tell of this client alone; its sums, where it leaves, are told once.
+    def check_request(self, request: ClientRequest, member: ClientRuntime) -> None:
+        """Refuse to reveal this client alone; its sums, where it leaves, are revealed once.
 
         Raises:
             ConfigError: its owner does not want it to leave.
@@ -351,7 +351,7 @@ def own_numbers(
 
     Args:
         member: returns the client with its examples.
-        request: what it is asked.
+        request: what the server asks for.
         trained: trains, and returns what came of it, where updates are added up.
     """
     of = request.sums.of if request.sums is not None else "sums"
@@ -378,19 +378,19 @@ def own_numbers(
 
 def _records_digest(client: Client) -> str:
     """Return what names a client's records, whatever their order, file and holdout."""
-    found = sorted(
+    digests = sorted(
         hashlib.sha256(inputs.tobytes() + labels.tobytes()).digest()
         for each in (client.train, client.holdout)
         for inputs, labels in zip(each.inputs.numpy(), each.labels.numpy(), strict=True)
     )
-    return hashlib.sha256(b"".join(found)).hexdigest()
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _current(memory: SumMemory, session: str) -> ClientRound:
     """Return the round that this client is in; one that is over is no more."""
     if not memory.round:
         raise RefusedError(Reason.LATE, SERVER)
-    found = ClientRound.from_bytes(memory.round.encode())
-    if found.terms.session.hex() != session:
+    current = ClientRound.from_bytes(memory.round.encode())
+    if current.terms.session.hex() != session:
         raise RefusedError(Reason.WRONG_SESSION, SERVER)
-    return found
+    return current

@@ -82,7 +82,7 @@ class MemoryFolder:
     What its objective goes on from has a file for every round, and the server says after
     which one to go on: the latest of which it took the client's update. So a round that is
     played again begins at the same tensors, and what was made of an update that was lost or
-    refused is never looked at. Only a retraining that is given up half-way leaves the files
+    refused is never looked at. Only a retraining that stops half-way leaves the files
     of the rounds that it had played again as it wrote them.
 
     Attributes:

@@ -76,8 +76,8 @@ class Question:
         covey_version: of the server.
         run: names the run, for what a node remembers.
         token: to be sent back; it makes an answer good for this question only.
-        name: the client that is asked; empty where the node is asked who it is.
-        asked: what of it, and of it alone (`ClientRequest.for_client`).
+        name: the client that it is for; empty where the node is to say who it is.
+        request: what it is to do, and it alone (`ClientRequest.for_client`).
         classes: how many the federation has; 0: not known yet.
     """
 
@@ -85,13 +85,13 @@ class Question:
     run: str
     token: str
     name: ClientName
-    asked: ClientRequest
+    request: ClientRequest
     classes: int = 0
 
     @property
     def context(self) -> ClientContext:
-        """What the client is told of itself."""
-        return self.asked.contexts.get(self.name, ClientContext())
+        """What the client receives about itself."""
+        return self.request.contexts.get(self.name, ClientContext())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class Reply:
         failed: the kind of error that kept the node from answering; never its text,
             which may hold data.
         leave: whether the client asks to be forgotten.
-        accuracy: of the chosen model on its holdout, if it tells.
-        above: whether that model is riskier than the client accepts, if it tells.
+        accuracy: of the chosen model on its holdout, if it reports that.
+        above: whether that model is riskier than the client accepts, if it reports that.
     """
 
     covey_version: str
@@ -129,9 +129,9 @@ class Hello:
         images: whether examples are uint8 images, or else features or ids.
         classes: as many as its own examples show.
         whole: whether examples are whole numbers: ids for an embedding.
-        examples: how many it trains on, where weights or counts tell it anyway; else 1.
+        examples: how many it trains on, where weights or counts reveal it anyway; else 1.
             No weight and no count may be above it.
-        held_out: how many it holds out, where counts tell it anyway.
+        held_out: how many it holds out, where counts reveal it anyway.
     """
 
     covey_version: str
@@ -164,7 +164,7 @@ class PendingQuestion(NamedTuple):
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {
     kind: TypeAdapter(kind) for kind in (Question, Reply, Hello)
 }
-_AS_ARRAYS = {"asked": {"models", "roots", "broadcast", "letters"}}
+_AS_ARRAYS = {"request": {"models", "roots", "broadcast", "letters"}}
 """What of a question is no text."""
 
 Carried = dict[tuple[int, bool], tuple[Params, ArrayRecord]]
@@ -178,11 +178,11 @@ def make_message(
 
     What several messages of a round carry is held once, in `carried`.
     """
-    asked, held = question.asked, {} if carried is None else carried
-    content = encode(question, letter=asked.letters.get(question.name, b""))
-    models = enumerate(asked.models)
-    named = {f"model-{j}": (model, asked.roots.get(j)) for j, model in models if model}
-    named |= {f"broadcast-{name}": (tensors, None) for name, tensors in asked.broadcast.items()}
+    request, held = question.request, {} if carried is None else carried
+    content = encode(question, letter=request.letters.get(question.name, b""))
+    models = enumerate(request.models)
+    named = {f"model-{j}": (model, request.roots.get(j)) for j, model in models if model}
+    named |= {f"broadcast-{name}": (tensors, None) for name, tensors in request.broadcast.items()}
     for name, (params, root) in named.items():
         key = id(params), root is not None
         if key not in held:
@@ -216,11 +216,11 @@ def question_of(content: RecordDict) -> Question:
     if question.covey_version != version("covey"):
         raise InvalidMessageError(f"the server has covey {question.covey_version}")
     # of the models a client gets some, and with heads that it is in their roots
-    names = [f"model-{j}" for j in range(len(question.asked.available))]
+    names = [f"model-{j}" for j in range(len(question.request.available))]
     models = [_params(_record(content, name)) if name in content else {} for name in names]
     sent = (name.partition("broadcast-") for name in content)
-    asked = replace(
-        question.asked,
+    request = replace(
+        question.request,
         roots={j: model.pop(ROOT) for j, model in enumerate(models) if ROOT in model},
         models=tuple(models),
         broadcast={
@@ -230,7 +230,7 @@ def question_of(content: RecordDict) -> Question:
         },
         letters={question.name: letter_in(content, inf)},
     )
-    return replace(question, asked=asked)
+    return replace(question, request=request)
 
 
 def hello_of(content: RecordDict, token: str, settings_hash: str) -> Hello:
@@ -270,15 +270,15 @@ def reply_of(content: RecordDict, pending: PendingQuestion) -> tuple[Reply, Clie
     Raises:
         InvalidMessageError: with what was expected.
     """
-    question, asked = pending.question, pending.question.asked
+    question, request = pending.question, pending.question.request
     reply = _read(content, Reply)
     _check_answer(reply, question.token)
     if reply.name != question.name:
         raise InvalidMessageError("it answers for another client")
-    given = question.context.given
-    allowed = [j for j, offered in enumerate(asked.available) if offered]
-    allowed = allowed if given is None else [given]
-    allowed = allowed if asked.task not in (*OF_FEATURES, "masked") else [0]
+    assigned = question.context.assigned
+    allowed = [j for j, offered in enumerate(request.available) if offered]
+    allowed = allowed if assigned is None else [assigned]
+    allowed = allowed if request.task not in (*OF_FEATURES, "masked") else [0]
     if reply.cluster not in allowed:
         raise InvalidMessageError(f"it must name one of the clusters {allowed}")
     if not (np.isfinite(reply.weight) and reply.weight > 0):
@@ -286,22 +286,22 @@ def reply_of(content: RecordDict, pending: PendingQuestion) -> tuple[Reply, Clie
     if reply.accuracy is not None and not 0 <= reply.accuracy <= 1:
         raise InvalidMessageError("its accuracy must lie in [0, 1]")
     answer = ClientResponse(pending.handle, reply.cluster, weight=reply.weight)
-    if asked.task in ("choose", "train"):
-        answer = replace(answer, update=_update(content, asked.models[reply.cluster]))
-    elif asked.task == "count":
+    if request.task in ("choose", "train"):
+        answer = replace(answer, update=_update(content, request.models[reply.cluster]))
+    elif request.task == "count":
         members = _counts(reply.members, pending.examples)
         answer = replace(
             answer, members=members, held_out=_counts(reply.held_out, pending.held_out)
         )
-    elif asked.task == "mean":
-        mean = _update(content, {"mean": _like((asked.width,), torch.float64)})["mean"]
+    elif request.task == "mean":
+        mean = _update(content, {"mean": _like((request.width,), torch.float64)})["mean"]
         if fault := fault_of_mean(mean):
             raise InvalidMessageError(fault)
         answer = replace(answer, mean=mean)
-    elif asked.task == "sum":
+    elif request.task == "sum":
         answer = replace(answer, sums=_sums(content, pending))
-    elif asked.sums is not None:  # the protocol reads what a client sends in a step of it
-        answer = replace(answer, letter=letter_in(content, 8.0 * asked.sums.length + MAX_SHARES))
+    elif request.sums is not None:  # the protocol reads what a client sends in a step of it
+        answer = replace(answer, letter=letter_in(content, 8.0 * request.sums.length + MAX_SHARES))
     return reply, answer
 
 
@@ -342,7 +342,7 @@ def letter_in(content: RecordDict, most: float) -> bytes:
 
 def _sums(content: RecordDict, pending: PendingQuestion) -> Sums:
     """Return a client's sums over records of weight 1."""
-    width, classes = pending.question.asked.width, pending.question.classes
+    width, classes = pending.question.request.width, pending.question.classes
     expected = {
         "gram": _like((width * (width + 1) // 2,), torch.int64),
         "targets": _like((width, classes), torch.int64),

@@ -42,7 +42,7 @@ from covey.flower.deployment import (
     general_name,
     write_federation,
 )
-from covey.settings.aggregation import masks_told, summed_up
+from covey.settings.aggregation import describe_masks, summed_up
 from covey.settings.clients import least_organisations
 from covey.settings.load import Config
 from covey.settings.node import NodeFile
@@ -116,7 +116,7 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
         yield Finding("error", about, str(problem))
     if config is not None:
         yield from (Finding("warning", *each) for each in _choices(config, is_node=is_node))
-        if protection := masks_told(config):
+        if protection := describe_masks(config):
             bare = summed_up(config) & {"updates", "counts"}
             yield Finding("warning" if bare else "ok", "masks", protection)
         if not is_node and (config.population.organisations or least_organisations(config) > 1):
@@ -218,11 +218,11 @@ def _programs(*, is_node: bool) -> str:
 
 def _unchanged(script: Path, content: bytes) -> str:
     """Look whether a script is as this covey writes it: of others nothing is known."""
-    found = read_bounded(script) if script.is_file() else None
-    if found != content:
+    content_now = read_bounded(script) if script.is_file() else None
+    if content_now != content:
         raise RunError(
             f"expected it as covey {version('covey')} writes it, found "
-            f"{'none' if found is None else 'it changed'}: it is not known what it sends to "
+            f"{'none' if content_now is None else 'it changed'}: it is not known what it sends to "
             f"others, who can reach what it starts, and what stays on the disk. Write the folder "
             f"again with `covey deploy init`; options are words behind the script's name."
         )
@@ -265,9 +265,9 @@ def _permissions(folder: Path) -> str:
     private = [folder, *(path for pattern in patterns for path in folder.glob(pattern))]
     modes = {str(path): path.stat().st_mode & 0o777 for path in private}
     if open_ones := {path: m for path, m in modes.items() if permissions_of_others(m)}:
-        found = ", ".join(f"{path} with mode {mode:04o}" for path, mode in open_ones.items())
+        modes = ", ".join(f"{path} with mode {mode:04o}" for path, mode in open_ones.items())
         raise RunError(
-            f"expected what is private for its owner alone, found {found}. Run chmod go= "
+            f"expected what is private for its owner alone, found {modes}. Run chmod go= "
             f"{' '.join(open_ones)}; if others may have read it, make a new one."
         )
     return f"{len(private)} private files and folders are private"
@@ -366,7 +366,7 @@ class Node:
 
     Attributes:
         name: None if its key was not registered by register.sh.
-        id: Flower's, for as long as the server knows the key; None: not registered.
+        id: Flower's, for as long as the key is registered; None: not registered.
         state: online, offline, registered (never seen) or not registered.
         since: when that began, UTC; None: not known.
     """
@@ -444,7 +444,7 @@ def nodes_of(folder: Path) -> tuple[Node, ...]:
 
 
 def _ask(folder: Path, *words: str) -> dict[str, Any]:
-    """Return what `flwr` answers, which tells success by its answer alone."""
+    """Return what `flwr` answers, which shows success by its answer alone."""
     program = shutil.which("flwr") or shutil.which("flwr", path=sysconfig.get_path("scripts"))
     if program is None:
         raise ConfigError(
@@ -518,7 +518,7 @@ def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
 
     Args:
         folder: a new one.
-        report: is told of every step that was taken.
+        report: called with every step that was taken.
 
     Raises:
         ConfigError: there is no Flower, or something in the folder.
@@ -540,7 +540,7 @@ def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
     with _Processes(folder) as processes:
         processes.start("server", home / "server.sh")
         processes.play("register", home / "register.sh")
-        report(f"the server answers at {plan.address}, and knows the nodes' keys")
+        report(f"the server answers at {plan.address}, and has the nodes' keys")
         for name, own in zip(names, node_ports, strict=True):
             processes.start(name, home / "nodes" / name / "start.sh", "--port", str(own))
         processes.wait(lambda: {n.state for n in _answered(home)} == {"online"}, "nodes online")
@@ -665,10 +665,10 @@ class _Processes:
                 raise self._failed("server", f"found nothing in {_TRIAL_SECONDS:.0f} s: {wanted}")
             time.sleep(_POLL_SECONDS)
 
-    def _failed(self, name: str, found: str) -> RunError:
+    def _failed(self, name: str, reason: str) -> RunError:
         said = read_bounded(self._log(name)).decode(errors="replace").strip().splitlines()[-3:]
         return RunError(
-            f"Expected a trial of a federation to go through, {found}: {' / '.join(said)}. Look "
+            f"Expected a trial of a federation to go through, {reason}: {' / '.join(said)}. Look "
             f"into {self._logs}, and at `covey deploy check {self._logs.parent / 'fed'}`."
         )
 

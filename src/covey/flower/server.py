@@ -1,8 +1,8 @@
-"""The server's side of a federation on Flower: the nodes, and how they are asked.
+"""The server's side of a federation on Flower: the nodes, and how they get requests.
 
 Rules over the answers of one round: no client may move or weigh far more than most.
 
-Both compare with a median, so that whoever is to move the bound needs a majority.
+Both compare with a median, so that an attacker needs a majority to move the bound.
 """
 
 import logging
@@ -63,7 +63,7 @@ def time_limit(limit: float, half: float | None) -> float:
 
     Args:
         limit: the configured limit.
-        half: after how long more than half of those who were asked had answered; None:
+        half: after how long more than half of the nodes with a request had answered; None:
             they have not.
     """
     if half is None:
@@ -74,7 +74,7 @@ def time_limit(limit: float, half: float | None) -> float:
 class Attendance:
     """Which nodes are left alone for a while: for 2^(k-1) rounds after k silences in a row.
 
-    After `PATIENCE` silences a node is not asked any more, until it has been away and is
+    After `PATIENCE` silences a node gets no more requests, until it has been away and is
     back: that is how a node that was restarted looks.
     """
 
@@ -90,7 +90,7 @@ class Attendance:
         }
 
     def is_off(self, node: int) -> bool:
-        """Return whether a node is not asked in this round."""
+        """Return whether a node gets no request in this round."""
         return node in self._rounds_off or self._silences.get(node, 0) >= PATIENCE
 
     def answered(self, node: int) -> None:
@@ -180,17 +180,17 @@ class AdmissionPolicy:
     Attributes:
         run: names the run, for what nodes remember.
         settings_hash: hash of the settings that server and nodes must share.
-        invited: names of clients; empty: whoever the SuperLink lets in.
+        invited: names of clients; empty: every node that the SuperLink lets in.
         timeout: seconds that a round waits for a node at most (`time_limit`).
         compares_norms: whether an update far larger than the others' is refused. Not
-            where updates are clipped anyway, since who is refused would tell of the rest.
+            where updates are clipped anyway, since refusals would reveal something of the rest.
         equal_weights: whether an answer that claims a weight other than 1 is refused.
-        hides_sizes: whether nobody tells how many examples it has.
-        keys: of clients' names, as far as the run knows them.
+        hides_sizes: whether no client reports how many examples it has.
+        keys: of clients' names, as far as the run has them.
         binds_names: whether a name belongs to the key of the node that first came with it.
         organisations: names of clients whose organisation is attested, for the key that is
             registered under this name.
-        attested_only: whether nobody else is let in.
+        attested_only: whether no other client is let in.
     """
 
     run: str
@@ -210,7 +210,7 @@ class FlowerServer:
     """The nodes of one run, by the names of their clients.
 
     A name belongs to the key of the node that first came with it (`NameBindings`); another
-    one that claims it is refused, whether that node is there or not. Nobody is known by a
+    one that claims it is refused, whether that node is there or not. No client is known by a
     node id alone: ids change with every SuperLink that keeps nothing.
     """
 
@@ -240,7 +240,7 @@ class FlowerServer:
         """What the clients' data look like, by the first who came.
 
         Raises:
-            RunError: nobody has come yet.
+            RunError: no client has come yet.
         """
         if self._profile is None:
             if not self._hellos:
@@ -263,7 +263,7 @@ class FlowerServer:
             self._clock.sleep(POLL_SECONDS)
 
     def available_clients(self) -> Collection[ClientName]:
-        """Return the clients that can be asked now; new nodes identify themselves first."""
+        """Return the clients that are reachable now; new nodes identify themselves first."""
         infos = {info.node_id: info for info in self._grid.get_nodes()}
         self._identities = {node: identity_of(info) for node, info in infos.items()}
         there = infos.keys()
@@ -297,7 +297,7 @@ class FlowerServer:
         return tuple(sorted(answers, key=lambda each: order[each.handle]))
 
     def reports(self) -> ClientReports:
-        """Return what has happened since the last time this was asked."""
+        """Return what has happened since the last call."""
         reports = ClientReports(tuple(self._events), tuple(self._leaving))
         self._events, self._leaving = [], {}
         return reports
@@ -333,7 +333,7 @@ class FlowerServer:
         return kinds.most_common(1)[0][0] if kinds else None
 
     def _reject(self, node: int, reason: str) -> None:
-        """Put down why a node is refused, once: it is asked again in every round."""
+        """Put down why a node is refused, once: it gets a request again in every round."""
         if self._rejected.get(node) != reason:
             self._rejected[node] = reason
             log.warning("A node was refused: %s.", reason)
@@ -357,7 +357,7 @@ class FlowerServer:
         most = self._profile.classes if self._profile else MAX_CLASSES
         if hello.classes > most:
             raise InvalidMessageError(
-                f"its examples must be of at most {most} classes, as this run knows them"
+                f"its examples must be of at most {most} classes, as this run's"
             )
         identity = self._identities.get(node, NodeIdentity())
         if hello.name in self._policy.organisations:
@@ -371,14 +371,14 @@ class FlowerServer:
         self._hellos[node] = hello
 
     def _question(
-        self, asked: ClientRequest, token: str, name: ClientName = "", classes: int = 0
+        self, request: ClientRequest, token: str, name: ClientName = "", classes: int = 0
     ) -> Question:
-        return Question(version("covey"), self._policy.run, token, name, asked, classes)
+        return Question(version("covey"), self._policy.run, token, name, request, classes)
 
     def _pending(self, request: ClientRequest, hello: Hello, handle: Handle) -> PendingQuestion:
-        asked = request.for_client(handle, hello.name)
+        own = request.for_client(handle, hello.name)
         token = secrets.token_hex(16)
-        question = self._question(asked, token, hello.name, self.profile.classes)
+        question = self._question(own, token, hello.name, self.profile.classes)
         most = MAX_EXAMPLES if self._policy.hides_sizes else hello.examples
         return PendingQuestion(handle, question, most, hello.held_out)
 
@@ -391,33 +391,33 @@ class FlowerServer:
             make_message(each.question, node, timeout, carried) for node, each in pending.items()
         )
         replies = self._exchanged(messages, timeout)
-        found: dict[Handle, tuple[Reply, ClientResponse]] = {}
+        received: dict[Handle, tuple[Reply, ClientResponse]] = {}
         while replies:  # each is let go once it is read: it is as large as the model
             node, message = replies.pop(0)
             handle = pending[node].handle
             try:
-                if handle in found:
+                if handle in received:
                     raise InvalidMessageError("it has answered already")  # noqa: TRY301
                 reply, answer = reply_of(message.content, pending[node])
                 self._check_answer(node, pending[node], answer)
-                found[handle] = reply, answer
+                received[handle] = reply, answer
             except InvalidMessageError as error:
                 self._refuse(handle, str(error))
-        answers = [answer for _, answer in found.values()]
+        answers = [answer for _, answer in received.values()]
         compared = answers if self._policy.compares_norms else ()
         lengths = _updates(compared) or lengths_of(compared)
-        task = next((each.question.asked.task for each in pending.values()), "")
+        task = next((each.question.request.task for each in pending.values()), "")
         for handle in self._norms.outsized(task, lengths):
-            what = "features are" if found[handle][1].sums else "update is"
+            what = "features are" if received[handle][1].sums else "update is"
             reason = f"its {what} far larger than the others'"
-            del found[handle]
+            del received[handle]
             self._refuse(handle, reason)
-        self._record_reports({h: reply for h, (reply, _) in found.items()})
-        accepted = [answer for _, answer in found.values()]
+        self._record_reports({h: reply for h, (reply, _) in received.items()})
+        accepted = [answer for _, answer in received.values()]
         return accepted if self._policy.equal_weights else self._weighed(accepted)
 
     def _refuse(self, handle: Handle, reason: str) -> None:
-        """Put down a refusal: whoever is refused is not missing, too."""
+        """Put down a refusal: a refused client is not missing, too."""
         log.warning("An answer was refused: %s.", reason)
         self._events.append(AnswerRefused(handle, reason))
         self._refused.add(handle)
@@ -430,7 +430,7 @@ class FlowerServer:
             raise InvalidMessageError(
                 f"its weight must be at most the {pending.examples} examples that it announced"
             )
-        question, sums = pending.question, pending.question.asked.sums
+        question, sums = pending.question, pending.question.request.sums
         if sums is not None and sums.step == "keys":
             terms = Terms(bytes.fromhex(question.context.session), sums.length)
             public = self._identities.get(node, NodeIdentity()).public
@@ -456,7 +456,7 @@ class FlowerServer:
         self._leaving |= {r.name: None for r in replies.values() if r.leave}
 
     def _exchanged(self, messages: Iterable[Message], timeout: float) -> list[tuple[int, Message]]:
-        """Send messages, and return what came back from the node that was asked.
+        """Send messages, and return what came back from the node that got each.
 
         A node that ran into an error gives no answer: its error comes from the SuperLink.
         """
@@ -468,17 +468,17 @@ class FlowerServer:
         waiting = {each for each in self._grid.push_messages(out.pop()) if each}
         replies = self._answers(waiting, timeout)
         to = {each.message_id: each.dst_node_id for each in sent}
-        found = [
+        exchanged = [
             (to[reply.metadata.reply_to_message_id], reply)
             for reply in replies
             if reply.metadata.reply_to_message_id in to
         ]
         genuine = [
             (node, reply)
-            for node, reply in found
+            for node, reply in exchanged
             if reply.has_content() and reply.metadata.src_node_id == node
         ]
-        came = {node for node, _ in found}
+        came = {node for node, _ in exchanged}
         for node in came:
             self._attendance.answered(node)
         for node in sorted({to[each] for each in waiting} - came):
@@ -490,7 +490,7 @@ class FlowerServer:
 
     def _answers(self, waiting: set[str], timeout: float) -> list[Message]:
         """Return what comes in time, and take it out of what is waited for."""
-        asked, begun = len(waiting), self._clock.now()
+        sent, begun = len(waiting), self._clock.now()
         replies: list[Message] = []
         half: float | None = None
         while waiting:
@@ -498,7 +498,7 @@ class FlowerServer:
             replies += came
             waiting -= {each.metadata.reply_to_message_id for each in came}
             passed = self._clock.now() - begun
-            if half is None and asked > 2 * len(waiting):
+            if half is None and sent > 2 * len(waiting):
                 half = passed
             if not waiting or passed >= time_limit(timeout, half):
                 break

@@ -119,7 +119,7 @@ class SqliteFile:
         return self.path.is_file()
 
     def lock(self) -> Lock:
-        """Take the right to write; the empty file that stays behind locks nobody out.
+        """Take the right to write; the empty file that stays behind locks no process out.
 
         Raises:
             LedgerLocked: somebody else has it.
@@ -167,7 +167,7 @@ class SqliteFile:
     def reader(self) -> Engine:
         """Return connections that change nothing, beside a writer if there is one.
 
-        They open the file for writing where they may: after a kill, whoever comes first
+        They open the file for writing where they may: after a kill, the first reader
         must put back what the dead transaction had begun to change.
         """
         return self._engine("rw", "PRAGMA query_only = ON", "BEGIN")
@@ -181,9 +181,9 @@ class SqliteFile:
         Raises:
             LedgerError: one is damaged.
         """
-        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-        if found != "ok":
-            raise LedgerError(f"The file {self} is damaged: {found}. {self.remedy}")
+        result = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if result != "ok":
+            raise LedgerError(f"The file {self} is damaged: {result}. {self.remedy}")
 
     def scrub(self) -> None:
         """Rewrite the file, so that no page holds what was erased.
@@ -237,7 +237,7 @@ class PostgresRun:
         return self.url.set(drivername="postgresql", query={"run": self.run}).render_as_string()
 
     def exists(self) -> bool:
-        """Return True: only the database knows."""
+        """Return True: only the database can say."""
         return True
 
     def lock(self) -> Lock:

@@ -6,13 +6,13 @@ The hash chain: every recorded event seals all that came before it.
 
 Nothing else enters it, no clock and no random identifier, so that equal runs end in
 equal heads. A chain shows any change but one: a tail that was cut off leaves a chain
-that is whole and shorter, and only a head kept elsewhere can tell.
+that is whole and shorter, and only a head kept elsewhere can show that.
 
 Which recorded rounds still count, once a run was rolled back.
 
-Nothing leaves the chain. A record between two rounds says that the story goes on before
+Nothing leaves the chain. A record between two rounds says that the run goes on before
 some round, and from there on what was recorded of that round and of later ones is
-superseded: still sealed, no longer told.
+superseded: still sealed, no longer counted.
 """
 
 import hashlib
@@ -84,10 +84,10 @@ def no_event(position: int | None, problem: str) -> LedgerError:
 
 
 def _table(text: str) -> dict[str, Any]:
-    found = json.loads(text, parse_constant=_no_number)
-    if not isinstance(found, dict):
-        raise ValueError(f"a {type(found).__name__} and not a table")  # noqa: TRY004
-    return cast("dict[str, Any]", found)
+    table = json.loads(text, parse_constant=_no_number)
+    if not isinstance(table, dict):
+        raise ValueError(f"a {type(table).__name__} and not a table")  # noqa: TRY004
+    return cast("dict[str, Any]", table)
 
 
 def _no_number(text: str) -> float:
@@ -138,9 +138,9 @@ def verify(links: Iterable[Link], after: Link | None = None) -> None:
         LedgerError: an event was changed, moved, added or taken out.
     """
     begin, head = (after.position, after.hash) if after else (0, GENESIS)
-    for position, found in enumerate(links, start=begin + 1):
-        head = link(head, found.round_index, found.kind, found.body)
-        if (position, head) != (found.position, found.hash):
+    for position, entry in enumerate(links, start=begin + 1):
+        head = link(head, entry.round_index, entry.kind, entry.body)
+        if (position, head) != (entry.position, entry.hash):
             raise LedgerError(
                 f"The ledger is broken at position {position}: what stands there is "
                 f"not what was sealed. Restore the file from a copy; nothing from "
@@ -149,12 +149,12 @@ def verify(links: Iterable[Link], after: Link | None = None) -> None:
 
 
 REWIND = "RunRolledBack"
-"""The kind of a record between rounds that rewinds the story; its body's `round_index`
+"""The kind of a record between rounds that rewinds the run; its body's `round_index`
 is the first round that no longer counts."""
 
 
 def rewound_to(record: Record) -> int | None:
-    """Return the round before which the story goes on, where `record` rewinds it.
+    """Return the round before which the run goes on, where `record` rewinds it.
 
     Raises:
         LedgerError: it is a rewind that names no round.
@@ -164,10 +164,10 @@ def rewound_to(record: Record) -> int | None:
     match record.body:
         case {"round_index": int(first)} if first >= 0 and not isinstance(first, bool):
             return first
-    found = (
+    reason = (
         f"a {REWIND} must name a round to go on before, found {record.body.get('round_index')!r}"
     )
-    raise no_event(record.position, found)
+    raise no_event(record.position, reason)
 
 
 def superseded_up_to(rewinds: Iterable[tuple[int, int]], round_index: int) -> int:

@@ -39,10 +39,10 @@ NOTE: TypeAdapter[_Marked | Served] = TypeAdapter(_Marked | Served)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A client's wish to leave, and what came of it.
+    """A client's request to leave, and what came of it.
 
     Attributes:
-        after_round: the round after which a simulation drew it; None: somebody asked.
+        after_round: the round after which a simulation drew it; None: a person made the request.
         mark: of a client that comes back, until the request is served, then None.
         served: what is known of a request that is being served; None before and after.
         sealed: what finds the client again, for who has the requester's name and salt;
@@ -87,9 +87,9 @@ class NewRequest:
     """What is put in the queue.
 
     Attributes:
-        wanted: the answer that is asked for, or "auto".
-        after_round: the round after which a simulation drew it; None: somebody asked.
-        mark: of a client that comes back: nobody else knows its name any more.
+        wanted: the answer to be given, or "auto".
+        after_round: the round after which a simulation drew it; None: a person made the request.
+        mark: of a client that comes back: the ledger has its name no more.
         id: names it.
     """
 
@@ -174,7 +174,7 @@ class ClientTables:
         erased = select(requests.c.handle).where(requests.c.state.in_(NAMELESS))
         if handles.keys() & set(connection.scalars(erased)):
             raise LedgerError(
-                f"Who left {self.location} stays out, but an enrolment brings a client back "
+                f"Who left {self.location} stays out, but an enrolment lets a client back in "
                 f"whose name was erased. Leave out every client that has a tombstone."
             )
         for start in range(0, len(new), AT_ONCE):
@@ -254,19 +254,19 @@ class ClientTables:
         One that was drawn before is returned as it is.
 
         Args:
-            new_requests: what is asked.
-            records: that it is, between two rounds, so that nobody changes it unseen.
+            new_requests: what clients want.
+            records: that it is, between two rounds, so that no change of it stays unseen.
 
         Raises:
             LedgerError: there is no such answer or basis, or it cannot be written.
         """
         with self._database.writing() as connection:
             asked_at = self._clock()
-            asked = [_ask(connection, each, asked_at) for each in new_requests]
+            recorded = [_ask(connection, each, asked_at) for each in new_requests]
             rows.seal_tables(connection, [requests])
             if records:
                 rows.add(connection, None, records, asked_at)
-            return asked
+            return recorded
 
     def serve(self, served: Sequence[ServedRequest], records: Sequence[Record]) -> str:
         """Record answers and erase the requesters' names, in one transaction.
@@ -281,7 +281,7 @@ class ClientTables:
             The new head.
 
         Raises:
-            LedgerError: a request is not pending, nobody is behind its handle, or it
+            LedgerError: a request is not pending, no client is behind its handle, or it
                 cannot be written.
         """
         with self._database.writing() as connection:
@@ -331,29 +331,29 @@ def _bind(connection: Connection, column: Column[Any], to: Mapping[Handle, str])
 
 
 def _ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
-    for what, found, known in (
+    for what, value, known in (
         ("want", new.wanted, get_args(Wanted)),
         ("rest its request on", new.basis, BASES),
     ):
-        if found not in known:
+        if value not in known:
             raise LedgerError(
-                f"A client can {what} {', '.join(known)}, but it is {found!r}. "
+                f"A client can {what} {', '.join(known)}, but it is {value!r}. "
                 f"Ask with one of those."
             )
     earlier = _read_requests(connection)
     for request in earlier:
         if new.after_round is not None and request.after_round == new.after_round:
             return request
-    asked = {name: getattr(new, name) for name in ("id", "handle", "wanted", "after_round")}
+    content = {name: getattr(new, name) for name in ("id", "handle", "wanted", "after_round")}
     note = new.mark and canonical_body(asdict(_Marked(new.mark)))
-    row = insert(requests).values(number=len(earlier), **asked, note=note, basis=new.basis)
+    row = insert(requests).values(number=len(earlier), **content, note=note, basis=new.basis)
     connection.execute(row.values(state="pending", asked_at=asked_at))
     return _read_requests(connection)[-1]
 
 
 def _read_requests(connection: Connection) -> list[Request]:
-    found = connection.execute(select(requests).order_by(requests.c.number))
-    return [_request(row) for row in found]
+    rows_read = connection.execute(select(requests).order_by(requests.c.number))
+    return [_request(row) for row in rows_read]
 
 
 def _advance(
@@ -363,9 +363,9 @@ def _advance(
     known = requests.c.id == request_id
     state = connection.scalar(select(requests.c.state).where(known))
     if state != before:
-        found = "there is none" if state is None else f"it is {state}"
+        actual = "there is none" if state is None else f"it is {state}"
         raise LedgerError(
-            f"The request {request_id} must be {before} for this step, but {found}. "
+            f"The request {request_id} must be {before} for this step, but {actual}. "
             f"Look at the requests again and take each step once."
         )
     connection.execute(update(requests).where(known).values(**changes))
@@ -383,7 +383,7 @@ def _serve(connection: Connection, served: ServedRequest, served_at: str) -> Non
     gone = connection.execute(delete(clients).where(clients.c.handle == handle))
     if gone.rowcount != 1:
         raise LedgerError(
-            f"A client is erased once, but nobody is behind the handle {handle}. "
+            f"A client is erased once, but no client is behind the handle {handle}. "
             f"Check the handle; it may be erased already."
         )
     known = connection.scalars(select(tombstones.c.mark))

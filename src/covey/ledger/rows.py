@@ -46,10 +46,10 @@ def add(
     if strays or not records:
         where = "between two rounds" if round_index is None else f"of round {round_index}"
         other = "no round" if None in strays else f"round {strays[0]}" if strays else ""
-        found = f"one of {other}" if other else "none"
+        actual = f"one of {other}" if other else "none"
         raise LedgerError(
             f"What is recorded {where} must be at least one event, and all of them from there, "
-            f"but there is {found}. Record what happened, each round by itself."
+            f"but there is {actual}. Record what happened, each round by itself."
         )
     for one in records:
         rewound_to(one)  # refuses a rewind that no reader could follow
@@ -65,7 +65,9 @@ def add(
         for one in sealed
     ]
     connection.execute(insert(events), cells)
-    add_places(connection, ((a.position, b) for a, b in zip(sealed, records, strict=True)))
+    add_participation_rows(
+        connection, ((a.position, b) for a, b in zip(sealed, records, strict=True))
+    )
     stamp = {"position": sealed[-1].position, "written_at": written_at}
     connection.execute(insert(tables.clock), stamp)
     return sealed[-1].hash
@@ -121,19 +123,19 @@ def last_round(connection: Connection) -> int | None:
     rewinds = read_rewinds(connection)
     at, before = max(rewinds, default=(0, None))
     since = events.c.position > at, events.c.round_index.is_not(None)
-    found, by = newest(connection, *since), (events.c.round_index, events.c.position)
-    while found is None and before is not None:
+    latest_event, by = newest(connection, *since), (events.c.round_index, events.c.position)
+    while latest_event is None and before is not None:
         latest = newest(connection, events.c.round_index < before, by=by)
         before = latest.round_index if latest else None
-        found = latest if latest and counts(rewinds, latest.position, before) else None
-    return found.round_index if found else None
+        latest_event = latest if latest and counts(rewinds, latest.position, before) else None
+    return latest_event.round_index if latest_event else None
 
 
 def read_rewinds(connection: Connection) -> list[tuple[int, int]]:
     """Return the position of each rewind, and the round that it rewinds to."""
     between = events.c.round_index.is_(None), events.c.kind == REWIND
-    found = ((one.position, rewound_to(one.record())) for one in links(connection, *between))
-    return [(position, first) for position, first in found if first is not None]
+    rewinds = ((one.position, rewound_to(one.record())) for one in links(connection, *between))
+    return [(position, first) for position, first in rewinds if first is not None]
 
 
 def _compressed(text: str) -> bytes:
@@ -158,7 +160,7 @@ def _link(cells: tuple[Any, ...]) -> Link:
     )
 
 
-class Place(NamedTuple):
+class ParticipationRow(NamedTuple):
     """A client's place in a round.
 
     Attributes:
@@ -174,17 +176,17 @@ class Place(NamedTuple):
     set_index: int | None
 
 
-def add_places(connection: Connection, records: Iterable[tuple[int, Record]]) -> None:
-    """Write the places of whole rounds that were just recorded, at these positions."""
+def add_participation_rows(connection: Connection, records: Iterable[tuple[int, Record]]) -> None:
+    """Write the rows of whole rounds that were just recorded, at these positions."""
     for rows in _rows_by_round(records):
-        values = [dict(zip(Place._fields, row, strict=True)) for row in rows]
+        values = [dict(zip(ParticipationRow._fields, row, strict=True)) for row in rows]
         connection.execute(insert(participation), values)
 
 
-def places_of(connection: Connection, client: Handle) -> list[Place]:
-    """Return a client's places in order, those in superseded rounds too."""
+def participation_rows(connection: Connection, client: Handle) -> list[ParticipationRow]:
+    """Return a client's rows in order, those in superseded rounds too."""
     # The rows of a round stand together, so that a round is added at the end of the table
-    # whoever took part; a client is then looked up once in each round.
+    # no matter who took part; a client is then looked up once in each round.
     rounds = select(events.c.round_index).distinct().subquery()
     query = (
         select(participation)
@@ -192,10 +194,10 @@ def places_of(connection: Connection, client: Handle) -> list[Place]:
         .where(participation.c.client == client)
         .order_by(participation.c.position)
     )
-    return [Place(*row) for row in connection.execute(query)]
+    return [ParticipationRow(*row) for row in connection.execute(query)]
 
 
-def check_places(connection: Connection, piece: Sequence[Link]) -> None:
+def check_participation_rows(connection: Connection, piece: Sequence[Link]) -> None:
     """Compare the rows of whole, verified rounds with the events that they were made of.
 
     Raises:
@@ -262,7 +264,7 @@ def _named(record: Record) -> Iterable[tuple[Handle, int | None, int | None]]:
             case _:
                 return ()
     except (TypeError, ValueError, AttributeError):
-        return ()  # whoever seals a chain can put anything there; its readers refuse it
+        return ()  # the sealer of a chain can put anything there; its readers refuse it
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +309,7 @@ class FileHashes:
                 if digest not in _hashes_of(connection, name):
                     connection.execute(insert(files).values(name=name, hash=digest))
 
-    def settle(self, name: str, digest: str) -> None:
+    def keep_only(self, name: str, digest: str) -> None:
         """Forget every other hash of a file: it is on the disk with this one."""
         with self._database.writing() as connection:
             others = files.c.name == name, files.c.hash != digest
@@ -334,18 +336,18 @@ def seal_tables(connection: Connection, changed: Iterable[Table] = SEALED) -> No
 
 
 def check_tables(connection: Connection) -> None:
-    """Compare the tables outside the chain with what was last noted of them.
+    """Compare the tables outside the chain with what was last recorded of them.
 
     Raises:
         LedgerError: one of them holds something else.
     """
     for table in SEALED:
-        noted = _hashes_of(connection, f"ledger:{table.name}")
-        if _content_hash(connection, table) not in noted:
+        recorded = _hashes_of(connection, f"ledger:{table.name}")
+        if _content_hash(connection, table) not in recorded:
             raise LedgerError(
                 f"The ledger's table of {table.name} must hold what covey last wrote "
                 f"there, but it holds something else. Restore the ledger from a copy: "
-                f"who takes part, who asked to leave and who left cannot be trusted."
+                f"who takes part, who requested to leave and who left cannot be trusted."
             )
 
 

@@ -20,7 +20,7 @@ from covey.ledger import rows, tables
 from covey.ledger.backends import Backend, Database, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, verify
 from covey.ledger.requests import ClientTables
-from covey.ledger.rows import FileHashes, Place
+from covey.ledger.rows import FileHashes, ParticipationRow
 
 EVENTS = tables.events.c
 AT_ONCE = 1_000
@@ -50,7 +50,7 @@ class Overview:
 class Ledger(ClientTables):
     """The record of one run; close it, or use it in a `with` block.
 
-    It lives in an SQLite file, or in a PostgreSQL database that many runs may share:
+    It is in an SQLite file, or in a PostgreSQL database that many runs may share:
     `postgresql://USER@HOST/DATABASE?run=NAME` keeps it in the schema NAME.
 
     >>> with Ledger.create("runs/first/ledger.sqlite", clock=utc_now) as ledger:
@@ -84,7 +84,7 @@ class Ledger(ClientTables):
         Args:
             location: a file, or the URL of a database.
             clock: says when something is written.
-            after: the end of what whoever opens it has verified; None: nothing.
+            after: the end of what the caller has verified; None: nothing.
 
         Raises:
             LedgerError: there is no ledger, or it is broken or cannot be written.
@@ -138,7 +138,7 @@ class Ledger(ClientTables):
 
         Raises:
             LedgerError: the round is recorded already, comes before the last one of
-                the current story, is empty, or cannot be written.
+                the current events, is empty, or cannot be written.
         """
         with self._database.writing() as connection:
             last = rows.last_round(connection)
@@ -155,7 +155,7 @@ class Ledger(ClientTables):
     ) -> str:
         """Record what happened between two rounds, and return the new head.
 
-        A record of kind `REWIND` makes the story go on before the round that it names.
+        A record of kind `REWIND` makes the run go on before the round that it names.
 
         Args:
             records: what happened.
@@ -195,7 +195,7 @@ class Ledger(ClientTables):
             verify(links, after)
             if places:
                 with self._database.reading() as connection:
-                    rows.check_places(connection, links)
+                    rows.check_participation_rows(connection, links)
             if links:
                 after = links[-1]
                 yield links
@@ -231,7 +231,7 @@ class Ledger(ClientTables):
 
     def look_at(
         self, client: Handle, of_kinds: Collection[str] = ()
-    ) -> tuple[list[Place], list[Link]]:
+    ) -> tuple[list[ParticipationRow], list[Link]]:
         """Return where a client took part, and its sets' events and those of some kinds.
 
         As far as they still count, in order, fast and not verified.
@@ -240,14 +240,14 @@ class Ledger(ClientTables):
             rewinds = rows.read_rewinds(connection)
             places = [
                 each
-                for each in rows.places_of(connection, client)
+                for each in rows.participation_rows(connection, client)
                 if counts(rewinds, each.position, each.round_index)
             ]
             sets = sorted({each.position for each in places if each.set_index is not None})
             some = [sets[i : i + AT_ONCE] for i in range(0, len(sets), AT_ONCE)]
             wanted = [EVENTS.kind.in_(of_kinds), *(EVENTS.position.in_(each) for each in some)]
-            found = [rows.links(connection, where) for where in wanted]
-            links = [*chain.from_iterable(found)]
+            pieces = [rows.links(connection, where) for where in wanted]
+            links = [*chain.from_iterable(pieces)]
         links = [one for one in links if counts(rewinds, one.position, one.round_index)]
         return places, sorted(links, key=lambda one: one.position)
 
@@ -321,7 +321,7 @@ class Ledger(ClientTables):
         return [(b - a).total_seconds() for a, b in pairwise(stamps)]
 
     def check(self) -> None:
-        """Check what the database itself knows of its file.
+        """Let the database check its own file.
 
         Raises:
             LedgerError: a page or an index is damaged.
@@ -345,7 +345,7 @@ class Ledger(ClientTables):
         with self._database.writing() as connection:
             connection.execute(delete(tables.participation))
             records = ((one.position, one.record()) for one in rows.links(connection))
-            rows.add_places(connection, records)
+            rows.add_participation_rows(connection, records)
 
     def scrub(self) -> None:
         """Overwrite what is left of erased names; may be done again at any time.

@@ -125,9 +125,9 @@ def check_version(connection: Connection, location: str) -> None:
         raise LedgerError(
             f"{location} must hold a ledger, but it holds no ledger. Check the place."
         )
-    found = connection.scalar(sql.select(schema.c.version))
-    if found != VERSION:
-        raise LedgerError(another_format(f"The ledger {location}", found, VERSION))
+    version = connection.scalar(sql.select(schema.c.version))
+    if version != VERSION:
+        raise LedgerError(another_format(f"The ledger {location}", version, VERSION))
 
 
 def check_writable(connection: Connection) -> None:

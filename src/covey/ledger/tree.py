@@ -3,7 +3,7 @@
     leaf = SHA-256(0x00 || entry)      node = SHA-256(0x01 || left || right)
 
 The entry of an event is its hash in the chain. That hash covers all that came before it,
-so nobody can guess what stands behind a neighbour's leaf, and a proof names nobody else.
+so no reader can guess what stands behind a neighbour's leaf, and a proof names no one else.
 A proof holds at most ceil(log2 n) + 1 hashes.
 
 A signed head is a checkpoint, as transparency logs share it:
@@ -235,8 +235,8 @@ class TreeHead:
             LedgerError: it is none.
         """
         with _one_form():
-            found = _BODY.fullmatch(text)
-            head = cls(found[1], int(found[2]), b64decode(found[3])) if found else None
+            match = _BODY.fullmatch(text)
+            head = cls(match[1], int(match[2]), b64decode(match[3])) if match else None
             text.encode()  # half characters can be in no file
             if head is None or head.body != text or head.size >= 2**63:
                 raise ValueError("its lines are not an origin, a size and a root")
@@ -256,15 +256,18 @@ class TreeHead:
 
     def cosigned_by(self, keys: Sequence[KeyRecord]) -> Cosignature | None:
         """Return what a witness's key cosigned, one that may speak before others."""
-        found: list[Cosignature] = []
+        cosignatures: list[Cosignature] = []
         for key, (name, value) in product(keys, self.signatures):
             seconds, own = int.from_bytes(value[4:12], "big"), value[:4] + value[12:]
             text = f"cosignature/v1\ntime {seconds}\n{self.body}".encode()
             known = name == key.name and seconds <= _LATEST
             if known and _is_by(key.public, name, COSIGNATURE, own, text):
                 moment = datetime.fromtimestamp(seconds, UTC)
-                found.append(Cosignature(key, moment, check_key(key, moment)))
-        return next((each for each in found if each.check.ok), found[0] if found else None)
+                cosignatures.append(Cosignature(key, moment, check_key(key, moment)))
+        return next(
+            (each for each in cosignatures if each.check.ok),
+            cosignatures[0] if cosignatures else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,11 +300,11 @@ class LogProof:
             LedgerError: it is none.
         """
         with _one_form():
-            if (found := _PROOF.match(text)) is None:
+            if (match := _PROOF.match(text)) is None:
                 raise ValueError("it does not begin as a tlog-proof with an entry")
-            path = tuple(b64decode(each) for each in found[3].split())
-            head = TreeHead.parse(text[found.end() :])
-            proof = cls(b64decode(found[1]), int(found[2]), path, head)
+            path = tuple(b64decode(each) for each in match[3].split())
+            head = TreeHead.parse(text[match.end() :])
+            proof = cls(b64decode(match[1]), int(match[2]), path, head)
             if proof.text() != text:
                 raise ValueError("a hash is not in the one form of base64")
         return proof
@@ -318,7 +321,7 @@ def head_of(hashes: Sequence[str]) -> TreeHead:
 
 
 def begins_with(hashes: Sequence[str], head: TreeHead) -> bool:
-    """Say whether the tree of a head is the beginning of that over a ledger's events."""
+    """Say whether the tree of a head is the start of that over a ledger's events."""
     return 0 < head.size <= len(hashes) and root_of(entries_of(hashes[: head.size])) == head.root
 
 

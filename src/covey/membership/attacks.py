@@ -499,7 +499,7 @@ class Shokri(Attack):
     """A classifier that learns on references what a member looks like."""
 
     def __call__(self, signals: Signals) -> Scores:
-        """Return the log-odds of membership: learnt on the references, asked of the target.
+        """Return the log-odds of membership: learnt on the references, computed for the target.
 
         log P[in] / P[out] = w . standardised features + b
         """
@@ -526,7 +526,7 @@ def fedmia(
 
     mean_t Phi((s_t,k(x) - mu_t(x)) / sigma_t(x)), mu and sigma over all clients but k
 
-    Whoever did not train on x is an OUT model, and comes for free.
+    A model that was not trained on x is an OUT model, and comes for free.
 
     Args:
         signals: s, what client k's model of round t says of x; higher is more

@@ -88,12 +88,12 @@ def quarters(candidates: Candidates, signals: Signals) -> Int[ndarray, " records
     outside = losses.mean(axis=1, where=~signals.inside)
     from scipy.stats import rankdata
 
-    found = np.zeros(len(outside), dtype=np.int64)
+    result = np.zeros(len(outside), dtype=np.int64)
     for place in range(len(candidates.strata)):
         here = candidates.stratum == place
         ranks = rankdata(outside[here], method="ordinal") - 1
-        found[here] = ranks * len(QUARTERS) // here.sum()
-    return found
+        result[here] = ranks * len(QUARTERS) // here.sum()
+    return result
 
 
 def _parts(
@@ -143,7 +143,7 @@ class Auditor:
             attack but `from_weights` is made.
         observe: called with the cluster and the number of references played so far.
         from_weights: scores candidates by the weights of a last layer, by attack; None:
-            nobody does.
+            not at all.
     """
 
     attacks: Mapping[str, Scorer]
@@ -164,7 +164,7 @@ class ClusterAuditResult:
         clients: those that use it and trained it: their records are the members.
         members, non_members: how many of each are judged.
         background: members without a partner among the non-members: every reference
-            trains on them, and nobody is judged by them.
+            trains on them, and no client is judged by them.
         blind_auc: of a classifier that never sees the model.
         reason: why there are no figures, or what is missing; "" if nothing is.
         accuracies: of the model on its members and on non-members, and of the
@@ -214,9 +214,9 @@ def examine_cluster(
         scores |= auditor.from_weights(target, candidates)
     reason = ""
     if auditor.from_updates and len(target.members) > MIN_OTHERS:
-        found = _from_updates(engine, target, candidates, auditor, streams)
-        scores |= {} if found is None else {FEDMIA: found}
-        reason = f"{FEDMIA}: a client's one more round diverged" if found is None else ""
+        from_updates = _from_updates(engine, target, candidates, auditor, streams)
+        scores |= {} if from_updates is None else {FEDMIA: from_updates}
+        reason = f"{FEDMIA}: a client's one more round diverged" if from_updates is None else ""
     elif auditor.from_updates:
         reason = f"{FEDMIA} needs more than {MIN_OTHERS} clients in a cluster"
     return ClusterAuditResult(
@@ -229,8 +229,8 @@ def examine_cluster(
         reason=reason,
         accuracies=accuracies(signals, candidates.member),
         attacks={
-            name: attack_figures(found, candidates, signals, streams.at("verdict"))
-            for name, found in scores.items()
+            name: attack_figures(each, candidates, signals, streams.at("verdict"))
+            for name, each in scores.items()
         },
         exposed=exposed_counts(signals, candidates.member, candidates.suspects),
     )
@@ -285,11 +285,11 @@ def _gradients(
 def _log_probs(
     engine: Engine, params: Params, examples: Examples
 ) -> Float[ndarray, "records classes"]:
-    """Return a model's answers; one that diverged (NaN) knows nothing: uniform."""
-    found = _answers(engine, params, examples)
-    if found is None:
+    """Return a model's answers; one that diverged (NaN) gives none: uniform."""
+    outputs = _answers(engine, params, examples)
+    if outputs is None:
         raise ConfigError(f"No attack here: {NO_CLASSES}.")
-    answers = found.double().numpy()
+    answers = outputs.double().numpy()
     return np.nan_to_num(answers, nan=-np.log(answers.shape[1]))
 
 
@@ -346,7 +346,7 @@ def _from_updates(
 def accuracies(signals: Signals, member: Bool[ndarray, " records"]) -> dict[str, float]:
     """Return how often a model and its references are right, on records of either side."""
     right = signals.target.argmax(axis=1) == signals.labels
-    found = {"members": float(right[member].mean()), "non_members": float(right[~member].mean())}
+    rates = {"members": float(right[member].mean()), "non_members": float(right[~member].mean())}
     theirs = signals.references.argmax(axis=2) == signals.labels[:, None]
     sides = {"references_inside": signals.inside, "references_outside": ~signals.inside}
-    return found | {name: float(theirs[side].mean()) for name, side in sides.items() if side.any()}
+    return rates | {name: float(theirs[side].mean()) for name, side in sides.items() if side.any()}

@@ -1,7 +1,7 @@
 """Controls: what must hold before an attack's success is believed.
 
 An attack must find what was learnt by heart, and nothing where there is nothing. The two
-sides must be alike: if a classifier tells members from non-members without any model, or
+sides must be alike: if a classifier separates members from non-members without any model, or
 non-members copy members, success shows the sides and not what a model remembers.
 
 References:
@@ -73,7 +73,7 @@ def blind_baseline(
     non_members: Float[ndarray, "others features"],
     generator: np.random.Generator,
 ) -> RiskEstimate:
-    """Return how well a classifier of records tells the sides apart.
+    """Return how well a classifier of records separates the sides.
 
     Trained on one random half of each side and judged on the other: over cross-validation
     folds the errors would depend on each other, and the standard error would be too small.

@@ -79,7 +79,7 @@ class RiskContext:
 
 
 class RiskEstimator(Component):
-    """Measures how well members of a cluster model can be told from non-members.
+    """Measures how well members of a cluster model can be separated from non-members.
 
     Your own is a subclass with one method, here with one option:
 
@@ -98,10 +98,10 @@ class RiskEstimator(Component):
     it: `covey.Config(risk=LossGap(slope=0.2))`.
 
     Attributes:
-        on_clients: whether every client measures for itself, and tells nobody: then each
+        on_clients: whether every client measures for itself, and reports nothing: then each
             target has that one client as its member.
         counts: whether it takes what members count of each model: remote ones are then
-            asked about all models at once.
+            called with all models at once.
         note: what a reader of the results must know of it.
         measures: whether it measures anything.
         needs_client_data: whether it looks at every client's examples, which remote clients
@@ -109,7 +109,7 @@ class RiskEstimator(Component):
         needs_holdout: whether clients must hold examples out.
         needs_pool: whether the server must have examples like the clients', of classes, and
             know all clients from the start.
-        every: rounds between two measurements; a figure lives twice as long.
+        every: rounds between two measurements; a figure expires after twice as long.
     """
 
     measures: ClassVar[bool] = True
@@ -177,8 +177,8 @@ def combined_counts(inside: Sequence[Counts], outside: Sequence[Counts]) -> tupl
 
     Left out is who is further than 4 max(s_i, s) from the median of the clients' own AUCs;
     s_i^2 = (m + n + 1) / (12 m n) with its m members and n held-out examples, and s is
-    1.4826 times the median distance. Whoever has more than 5 times the median of all
-    examples counts as having so many. Where nobody does either, these are plain sums.
+    1.4826 times the median distance. A client with more than 5 times the median of all
+    examples counts as having so many. Where no client does, these are plain sums.
     """
     if not inside:
         nothing = np.zeros((1, 1), dtype=np.int64)
@@ -326,7 +326,7 @@ SHAPE = FOLDS, len(EDGES) + 1
 def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
     """Return how clients count under masks; fewer than so many count nothing.
 
-    Nobody can be left out for counting otherwise than most: whose counts are odd, no server
+    No client can be left out for counting otherwise than most: whose counts are odd, no server
     sees.
     """
 
@@ -340,8 +340,8 @@ def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
             return np.concatenate([side.ravel() for side in sides])
 
         sending = {each.handle: partial(own, each) for each in target.members}
-        found = secure_sum(sending, 2 * nothing.size, min_cohort).values
-        inside, outside = found.reshape(2, *SHAPE)
+        counts = secure_sum(sending, 2 * nothing.size, min_cohort).values
+        inside, outside = counts.reshape(2, *SHAPE)
         return inside, outside
 
     return count
@@ -362,12 +362,12 @@ class ClientEstimator(RiskEstimator):
         """Return what the members find, weighted by their examples."""
         rows = self.judge((target.params,), target.members, context, streams)
         known = [each for row in rows.values() for each in row if each is not None]
-        found = stratified(known)
-        if found is None:
+        combined = stratified(known)
+        if combined is None:
             return RiskEstimate.unknown(
                 f"no member has {MIN_RECORDS} examples and {MIN_RECORDS} held-out ones"
             )
-        return replace(found, rests_on=f"{len(known)} members, each by itself")
+        return replace(combined, rests_on=f"{len(known)} members, each by itself")
 
     def judge(
         self,
@@ -392,7 +392,7 @@ class ClientEstimator(RiskEstimator):
             for model in models
         ]
         losses = iter(each.losses.double().numpy() for each in context.engine.score(jobs))
-        found: dict[Handle, list[RiskEstimate | None]] = {
+        estimates: dict[Handle, list[RiskEstimate | None]] = {
             client.handle: [None] * len(models) for client in cohort
         }
         for client in able:
@@ -401,8 +401,8 @@ class ClientEstimator(RiskEstimator):
                 if all(np.isfinite(side).all() for side in both):
                     sides = scores_of(both[0]), scores_of(both[1])
                     generator = streams.at("own risk", client.name).at(j).generator()
-                    found[client.handle][j] = cross_fitted(*sides, generator)
-        return found
+                    estimates[client.handle][j] = cross_fitted(*sides, generator)
+        return estimates
 
 
 class NoEstimator(RiskEstimator):
@@ -418,7 +418,7 @@ class NoEstimator(RiskEstimator):
         streams: Streams,  # noqa: ARG002
     ) -> RiskEstimate:
         """Return that there is none."""
-        return RiskEstimate.unknown("nobody measures it")
+        return RiskEstimate.unknown("it is not measured")
 
 
 class OracleEstimator(RiskEstimator):
@@ -429,4 +429,4 @@ class OracleEstimator(RiskEstimator):
     def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return what the audit at the end of a run would say now."""
         truth = true_risk(context.engine, target.params, target.members, context.reference, streams)
-        return replace(truth, rests_on="the truth, which only a simulation knows")
+        return replace(truth, rests_on="the truth, which only a simulation has")

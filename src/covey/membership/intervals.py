@@ -23,7 +23,7 @@ MIN_RECORDS = 10
 def stratified(strata: Sequence[RiskEstimate]) -> RiskEstimate | None:
     """Average the estimates of several groups, weighted by their members.
 
-    Mixing groups before comparing would let an attack succeed by telling groups apart.
+    Mixing groups before comparing would let an attack succeed by separating groups.
     """
     if not strata:
         return None
@@ -54,7 +54,7 @@ Sides = tuple[Float[ndarray, "_"], Float[ndarray, "_"]]
 
 @dataclass(frozen=True, slots=True)
 class AttackMetrics:
-    """How well one attack tells members from non-members.
+    """How well one attack separates members from non-members.
 
     Attributes:
         balanced_accuracy: (TPR + TNR) / 2, by thresholds fitted on other records.

@@ -12,11 +12,11 @@ How much a record's loss moved while a model learnt: the more, the more it is ex
 A record that is easy from the start is learnt from others like it. One whose loss was high
 and fell was learnt by heart, and is missed by a model without it: reference models would
 say so, at the price of training each of them. The losses cost nothing. `loss_drop` is
-covey's own; it is best where the newest loss is asked of the final model.
+covey's own; it is best where the newest loss is the final model's.
 
 How exposed every record is, by models that learnt it and models that did not.
 
-The auditor's view, in a simulation. Of whose records they are, only counts are told.
+The auditor's view, in a simulation. Of whose records they are, only counts are returned.
 
 The participation game SG_FL: did this client take part in training these models?
 
@@ -137,7 +137,7 @@ class Attribution:
 
 
 def source_of(losses: Float[ndarray, "sources records"]) -> Int[ndarray, " records"]:
-    """Return argmin_j loss(theta_j, x): whose model knows the record best."""
+    """Return argmin_j loss(theta_j, x): whose model fits the record best."""
     return losses.argmin(axis=0)
 
 
@@ -184,12 +184,12 @@ def loss_drop(
 def _quantiles(
     losses: Float[ndarray, "records looks"], quantiles: Sequence[float]
 ) -> Float[ndarray, "quantiles records"]:
-    found = np.full((len(quantiles), len(losses)), np.nan)
+    result = np.full((len(quantiles), len(losses)), np.nan)
     seen = np.isfinite(losses).any(axis=1)
     if seen.any():
         finite = np.where(np.isfinite(losses[seen]), losses[seen], np.nan)
-        found[:, seen] = np.nanquantile(finite, quantiles, axis=1)
-    return found
+        result[:, seen] = np.nanquantile(finite, quantiles, axis=1)
+    return result
 
 
 def top_share(scores: Float[ndarray, " records"], share: float) -> Bool[ndarray, " records"]:
@@ -223,7 +223,7 @@ class ExposedCounts:
 
     Attributes:
         records: how many these are.
-        exposure: their mean chance that an attack which knows a record's reference models
+        exposure: their mean chance that an attack with a record's reference models
             says rightly whether it was learnt.
         everybody: the same of all members.
         held: how many of them each client holds that holds any, the largest first: no
@@ -299,7 +299,7 @@ def exposed_counts(
 
 
 MIN_RESERVED = 5
-"""Reserved clients of a group below which its participants are compared with nobody."""
+"""Reserved clients of a group below which its participants are not compared."""
 
 MIN_RESAMPLED = 8
 """Clients of a side below which a bootstrap is too sure: of 5, it covers 0.86, not 0.95."""
@@ -312,7 +312,7 @@ ScoresByGroup = Mapping[int, Float[ndarray, "_"]]
 
 @dataclass(frozen=True, slots=True)
 class GameOutcome:
-    """How well the adversary tells clients from reserved ones.
+    """How well the adversary separates clients from reserved ones.
 
     Attributes:
         auc: the chance that such a client scores higher than a reserved one of its
@@ -358,7 +358,7 @@ def client_scores(
 
     score(c) = -min_j mean_{x in D_c} loss(theta_j, x)
 
-    A model that diverged (NaN) suits nobody.
+    A model that diverged (NaN) suits no client.
 
     Args:
         losses: of all clients' examples, one client after the other.

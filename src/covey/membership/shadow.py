@@ -79,7 +79,7 @@ def power_law(by_size: Sequence[Sequence[RiskEstimate]], members: int) -> RiskEs
     SE^2 = (SE of the line, by the delta method)^2 + s^2 of the largest shadows
 
     An advantage below its own standard error counts as that: its logarithm says nothing.
-    Nobody may act on it: it is of smaller federations.
+    No rule may act on it: it is of smaller federations.
     """
     means = [_averaged(group, 1 / np.sqrt(len(group))) for group in by_size]
     errors = np.array([2 * figure.standard_error for figure in means])
@@ -338,7 +338,7 @@ def gap_corrected(
     risk_k + gap risk of the target - gap risk of shadow k
 
     What the clients report makes the gap attack exact on the target itself; the shadows
-    only tell by how much a loss threshold does better.
+    only show by how much a loss threshold does better.
     """
     moved = [
         each.risk + gap - gap_risk(result.train, result.test)
@@ -379,7 +379,7 @@ class ShadowEstimator(RiskEstimator):
 
     Attributes:
         shadows: shadow federations per cluster. Where the server's images are too few to
-            match a cluster, its figure is extrapolated from smaller ones, and nobody acts
+            match a cluster, its figure is extrapolated from smaller ones, and no rule acts
             on it.
     """
 
@@ -398,7 +398,7 @@ class ShadowEstimator(RiskEstimator):
         context: RiskContext,
         streams: Streams,  # noqa: ARG002 - shadows have streams of their own
     ) -> Assessment:
-        """Let the shadows that the target brings play on, and attack them."""
+        """Let the target's own shadows play on, and attack them."""
         finding, shadows = self._attacked(target, context)
         before = kept(target.states, ShadowFederations).clusters
         after = ShadowFederations(clusters={**before, target.cluster: shadows})

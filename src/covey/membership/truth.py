@@ -1,6 +1,6 @@
 """The truth about a cluster model, from its real members: only simulations know it.
 
-Models that are none: what diverged, or answers no better than whoever guesses.
+Models that are none: what diverged, or answers no better than a guess.
 
 An attack on such a model finds nothing, because there is nothing in it: "no signal" would
 read like privacy, and is only the lack of a model.
@@ -45,7 +45,7 @@ class Target:
         members: the clients whose latest choice is this cluster.
         states: what components have kept, an estimator its own (`covey.kept`).
         diverged: why the model is known to be none; "" where it is not.
-        counts: what its members count (`Count`), where they have been asked already.
+        counts: what its members count (`Count`), where they are known already.
     """
 
     cluster: int
@@ -88,7 +88,7 @@ STALLED = "its training diverged: no update of its clients was finite, so all we
 
 @dataclass(frozen=True, slots=True)
 class ConstantPredictor:
-    """The best answer that looks at no input, on given examples.
+    """The best answer that looks at no input, on some examples.
 
     Attributes:
         loss: its mean loss, in nats; no other constant answer has a lower one.
@@ -100,7 +100,7 @@ class ConstantPredictor:
 
 
 def best_constant(labels: Tensor, *, tokens: bool = False) -> ConstantPredictor | None:
-    """Return the best constant answer; None where it is perfect, and nobody beats it.
+    """Return the best constant answer; None where it is perfect, and no model beats it.
 
     One class:       loss = H(p) = -sum_c p_c ln p_c,     accuracy = max_c p_c
     Several labels:  the means over labels l of H(p_l) and of max(p_l, 1 - p_l)
@@ -109,7 +109,7 @@ def best_constant(labels: Tensor, *, tokens: bool = False) -> ConstantPredictor 
                      tokens that are not masked
 
     p are the shares among these very labels, so that the constant is fitted to what it is
-    judged on: whoever answers without looking at the input has at least this loss.
+    judged on: any answer without a look at the input has at least this loss.
     """
     y = labels.double()
     if not len(y):
@@ -136,27 +136,27 @@ def no_better_than_guessing(
     times: float = 1.0,
     whose: str = "its clients' examples",
 ) -> str:
-    """Say why a model knows nothing of these clients' examples; "" if it may know some.
+    """Say why a model is no better than a guess on these clients' examples; "" if it may be.
 
-    It knows nothing if its mean loss is not below the best constant's and, where answers
+    It is no better if its mean loss is not below the best constant's and, where answers
     are right or wrong, its accuracy is not clearly above the best constant's:
 
         mean loss >= loss*
         accuracy <= a* + max(2 sqrt(a* (1 - a*) / n), (1 - a*) / 10)
 
     Both, so that a model whose losses are badly scaled but whose answers are right stays
-    a model, and so does one that is right no more often but knows how sure it is. The
+    a model, and so does one that is right no more often but is better calibrated. The
     examples are those it trains on: where it has learnt anything, it shows here. a* (1 -
     a*) bounds the variance of any share in [0, 1] with this mean, so the 2 SE hold for
     several labels as well. The tenth of the way to perfect is what random weights may
-    reach by luck, on however many examples. Where the best constant is perfect nobody can
-    tell: "".
+    reach by luck, on however many examples. Where the best constant is perfect this cannot
+    be decided: "".
 
     Args:
         engine: scores, and draws nothing.
         params: the model.
         clients: who trains it; only examples that are finite are looked at.
-        times: how often loss* the mean loss must be, at least. Above 1 it tells models
+        times: how often loss* the mean loss must be, at least. Above 1 it separates models
             that diverged from those that have not learnt anything yet, which are near
             loss*; numbers, whose loss at the start has no scale, are then not judged.
         whose: what the examples are called in the answer.
@@ -171,14 +171,14 @@ def no_better_than_guessing(
     loss, n = float(scored.losses.double().mean()), len(some)
     if loss < times * constant.loss * (1 - ROUNDING):
         return ""
-    found = f"of {loss:.3g} nats" if math.isfinite(loss) else "that is not finite"
-    told = f"a mean loss {found}, and {constant.loss:.3g} without looking at inputs"
+    size = f"of {loss:.3g} nats" if math.isfinite(loss) else "that is not finite"
+    reason = f"a mean loss {size}, and {constant.loss:.3g} without looking at inputs"
     if scored.correct is not None and constant.accuracy is not None:
         accuracy, a = float(scored.correct.double().mean()), constant.accuracy
         if accuracy > a + max(2 * math.sqrt(a * (1 - a) / n), (1 - a) / 10):
             return ""
-        told += f"; an accuracy of {accuracy:.3f}, and {a:.3f} without"
-    return f"it does no better than guessing on {n} of {whose}: {told}"
+        reason += f"; an accuracy of {accuracy:.3f}, and {a:.3f} without"
+    return f"it does no better than guessing on {n} of {whose}: {reason}"
 
 
 def has_non_finite_values(params: Params) -> str:
@@ -196,7 +196,7 @@ def divergence(engine: Engine, target: Target, start: Sequence[Params], rounds: 
     Args:
         engine: scores, and draws nothing.
         target: the model.
-        start: the models that the run begins with. One that nobody has moved since has
+        start: the models that the run begins with. One that no client has moved since has
             not diverged.
         rounds: of the run.
     """
@@ -286,13 +286,13 @@ def true_risk(
         if min(len(inside), len(outside)) >= MIN_RECORDS:
             generator = streams.at("folds", str(group)).generator()
             strata.append(cross_fitted(inside, outside, generator))
-    found = stratified(strata)
-    if found is None:
+    estimate = stratified(strata)
+    if estimate is None:
         return RiskEstimate.unknown(FEW, LOSS)
-    is_coin = found.risk - 0.5 < 2 * found.standard_error
+    is_coin = estimate.risk - 0.5 < 2 * estimate.standard_error
     verdict = "no membership signal (within 2 SE of 0.5)" if is_coin else APART
-    sides = f"{found.members} members against {found.non_members} matched non-members"
-    return replace(found, source=LOSS, rests_on=f"{sides}: {verdict}")
+    sides = f"{estimate.members} members against {estimate.non_members} matched non-members"
+    return replace(estimate, source=LOSS, rests_on=f"{sides}: {verdict}")
 
 
 def blind_risk(
@@ -348,7 +348,7 @@ def audit_clusters(
             truth = exposed = traced = RiskEstimate.unknown(refused, LOSS)
         else:
             truth = true_risk(scorer, params, chosen, reference, at)
-            same = trained == chosen  # nobody came or left: one attack answers both
+            same = trained == chosen  # no client came or left: one attack answers both
             exposed = truth if same else true_risk(scorer, params, trained, reference, at)
         if truth.is_known:
             inside = [_scores(scorer, params, [client.train]) for client in chosen]
@@ -375,7 +375,7 @@ def mismatch(members: Sequence[Client], reference: Reference, blind: RiskEstimat
 
 
 def refusal_reason(blind: RiskEstimate) -> str:
-    """Say that a classifier which never sees the model tells the sides apart."""
+    """Say that a classifier which never sees the model separates the sides."""
     return (
         f"refused: a classifier that never sees the model distinguishes members "
         f"from non-members with accuracy {blind.risk:.3f} +- {blind.standard_error:.3f}, "

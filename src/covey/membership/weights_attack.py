@@ -152,8 +152,8 @@ def last_layer_of(module: nn.Module, params: Params, examples: Examples) -> Equa
         return None
     name, inputs = layers[-1], list[Tensor]()
 
-    def keep(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-        inputs.append(given[0].detach().flatten(1))
+    def keep(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        inputs.append(arguments[0].detach().flatten(1))
 
     hook = module.get_submodule(name).register_forward_pre_hook(keep)
     try:

@@ -404,7 +404,7 @@ def check_model(
 
 
 class PassedModel(ModelFactory):
-    """The place, in settings, of a model that lives in a program."""
+    """The place, in settings, of a model that a program holds."""
 
     is_passed: ClassVar[bool] = True
 
@@ -439,7 +439,7 @@ class ModelFunction(ModelFactory, OwnFunction):
             signature = inspect.signature(factory)
         except (TypeError, ValueError):  # some builtins have none
             signature = inspect.Signature()
-        # two arguments are left to be given, by their number or as the needed
+        # two arguments are left to pass, by their number or as the needed
         left = [each for name, each in signature.parameters.items() if name not in self.options]
         needed = [each for each in left if each.default is each.empty]
         arguments = sizes if 2 in (len(left), len(needed)) else ()

@@ -214,7 +214,7 @@ TINY = 1e-6
 class OneNorm(nn.Module):
     """Each record's features less their own mean, scaled to one L2 norm.
 
-    What all records have in common takes most of a norm, and tells no class: half of it
+    What all records have in common takes most of a norm, and shows no class: half of it
     is gone with the mean, which no other record enters.
 
     Args:
@@ -273,7 +273,7 @@ class Whitening:
 
     Attributes:
         features: what is whitened.
-        key: tells it from all others.
+        key: distinguishes it from all others.
         power: p: 0 centres only, at 1 the covariance is the identity.
         input_shape: of one image: channels, height, width.
         streams: draw the images.
@@ -338,7 +338,7 @@ class FrozenFeatures(nn.Module):
     Attributes:
         name: of the feature map, as settings have it.
         options: of the feature map.
-        source: SHA-256 of a user's own source; "" for what covey brings.
+        source: SHA-256 of a user's own source; "" for covey's own.
         tensors: SHA-256 of its tensors: filters or weights; "" if it has none.
         size: how many features there are (d).
     """

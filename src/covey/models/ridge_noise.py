@@ -1,17 +1,17 @@
-"""Ridge heads under objective perturbation, and how well anybody tells who is in one.
+"""Ridge heads under objective perturbation, and how well an attacker sees who is in one.
 
     theta = (A + lambda I)^-1 (B + xi)
     A = sum_i w_i phi_i phi_i^T,    B = sum_i w_i phi_i t_i^T,    t_i = onehot - 1 / K
 
 phi_i are features of norm 1 at most, and xi is N(0, sigma^2) in the K - 1 directions in
-which targets add up to 0, sigma = z R. Who knows every record but one, all settings and
+which targets add up to 0, sigma = z R. An attacker that has every record but one, all settings and
 theta, looks at y = (A' + lambda I) theta - B', of the others' A' and B':
 
     without the record:  y = xi
     with it:             y = xi + w phi r^T,    r = t - theta^T phi, in which xi is again
 
 Two Gaussians, so what the best attacker achieves can be computed. It achieves most where
-the record's residual without it is R and either nobody shares its direction, which then
+the record's residual without it is R and either no other shares its direction, which then
 gives away the larger curvature too, or so many do that r does not move:
 
     alone:   N(s w R, s^2 sigma^2 I) against N(0, sigma^2 I) in K - 1 directions,
@@ -51,10 +51,10 @@ from covey.models.ridge_sums import (
 )
 
 GRID = 2.0**20
-"""Steps of a released head in 1: rounding what real noise is in tells nothing more."""
+"""Steps of a released head in 1: rounding a sum with real noise reveals nothing more."""
 
 LARGEST = 256.0
-"""An epsilon above which nobody cares how much it is."""
+"""An epsilon above which its size does not matter."""
 
 ROUNDED_UP = 1e-6
 """By which an epsilon is raised: to how much it is known."""
@@ -65,7 +65,7 @@ POINTS = 2**12
 
 @dataclass(frozen=True, slots=True)
 class HeadNoise:
-    """Noise on B, by which no record, and no client, is told from a head as it likes.
+    """Noise on B, by which no record, and no client, can be read off a head at will.
 
     Attributes:
         clip: R: the largest residual |t - theta^T phi| of a record in a head without it.
@@ -152,7 +152,7 @@ class HeadNoise:
 
     @cache  # noqa: B019 - few settings, and frozen
     def weight_for(self, accepted: float, releases: int = 1) -> int:
-        """Return the largest weight, in steps, at which nobody succeeds more often."""
+        """Return the largest weight, in steps, at which no attacker succeeds more often."""
 
         def success(steps: int) -> float:
             return self.success(steps / WEIGHT_STEPS, releases)
@@ -173,7 +173,7 @@ class HeadNoise:
         return float(root_scalar(lambda w: self.success(w) - success, bracket=(0.0, most)).root)
 
     def _alone(self, epsilon: float, weight: float, releases: int) -> tuple[float, float]:
-        """Return delta of who nobody shares a direction with: come, and gone.
+        """Return delta of a client whose direction no other shares: come, and gone.
 
         log p/q(y) = C - a/2 |y - c|^2 is above epsilon in a ball, of which noncentral
         chi-squared distributions know the probabilities. Equal releases are one release
@@ -218,8 +218,8 @@ def _least(delta_of: Callable[[float], float], delta: float) -> float:
         if most > LARGEST:
             return math.inf
         most *= 2
-    found = root_scalar(lambda e: delta_of(e) - delta, bracket=(0.0, most), xtol=ROUNDED_UP)
-    step, epsilon = ROUNDED_UP, float(found.root) + ROUNDED_UP
+    solution = root_scalar(lambda e: delta_of(e) - delta, bracket=(0.0, most), xtol=ROUNDED_UP)
+    step, epsilon = ROUNDED_UP, float(solution.root) + ROUNDED_UP
     while delta_of(epsilon) > delta:  # by what tails of chi-squared are rounded
         step *= 2
         epsilon += step
@@ -228,7 +228,7 @@ def _least(delta_of: Callable[[float], float], delta: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hidden:
-    """Records in a head, as the one attacker sees them who knows all but them.
+    """Records in a head, as the attacker sees them who has all but them.
 
     Of a record's features of norm f, a = phi / f, and M of all others:
 
@@ -263,7 +263,7 @@ class Hidden:
         sigma, k = self.noise.clip * self.noise.multiplier, self.noise.classes - 1
         z, first, second = _points(k)
         rest = np.sqrt(np.maximum(self.lengths**2 - self.kernels**2, 0))
-        found = np.empty(len(self.weights))
+        chances = np.empty(len(self.weights))
         for i, (w, r, kernel, length) in enumerate(
             zip(self.weights, self.residuals, self.kernels, rest, strict=True)
         ):
@@ -275,8 +275,8 @@ class Hidden:
             ratio = along + values[0] * first + values[1] * second
             ratio += k * math.log1p(w * kernel)
             tv = np.maximum(0, -np.expm1(np.minimum(ratio, 0))).mean()
-            found[i] = 0.5 + 0.5 * tv
-        return found
+            chances[i] = 0.5 + 0.5 * tv
+        return chances
 
 
 @cache

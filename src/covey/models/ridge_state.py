@@ -1,8 +1,8 @@
-"""What a server knows where heads are solved; one noisy release; a head without a client.
+"""What a server has where heads are solved; one noisy release; a head without a client.
 
 What a head would answer without a client, as long as lambda's unit stays.
 
-That is what a client compares heads by. It says nothing of who knows what from a head.
+That is what a client compares heads by. It says nothing of what a head reveals.
 
 With e = t - p the errors on a client's records, R R^T = M^-1 and w the weight with which
 they stand in the system of the head:
@@ -155,7 +155,7 @@ class _Solved(NamedTuple):
     """A head, and what it was solved from."""
 
     sums: tuple[Tensor, ...]
-    dials: tuple[float, float]
+    coefficients: tuple[float, float]
     head: Head
 
 
@@ -211,16 +211,20 @@ class ClusterSums(ComponentState):
 
     def head(self, cluster: int) -> Head:
         """Return a cluster's head, solved once: the newest of each cluster is kept."""
-        dials = self.pooling[cluster], self.regularisation[cluster]
+        coefficients = self.pooling[cluster], self.regularisation[cluster]
         sums = (*self.gram, *self.targets)
         known = self._solved.get(cluster)
-        # the head of these very tensors, which nobody writes into
-        if not known or known.dials != dials or [*map(id, known.sums)] != [*map(id, sums)]:
-            head = solved_head(*self.own_and_others(cluster), *dials)
-            self._solved[cluster] = known = _Solved(sums, dials, head)
+        # the head of these very tensors, which stay unchanged
+        if (
+            not known
+            or known.coefficients != coefficients
+            or [*map(id, known.sums)] != [*map(id, sums)]
+        ):
+            head = solved_head(*self.own_and_others(cluster), *coefficients)
+            self._solved[cluster] = known = _Solved(sums, coefficients, head)
         return known.head
 
-    def stake(self, handle: Handle) -> tuple[int, tuple[float, ...]]:
+    def weight_and_shares(self, handle: Handle) -> tuple[int, tuple[float, ...]]:
         """Return a client's weight, and which share of it is in each cluster's head."""
         if handle not in self.counted:
             return 0, (0.0,) * len(self.gram)

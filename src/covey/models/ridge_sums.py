@@ -114,7 +114,7 @@ class Sums:
 
     @classmethod
     def nothing(cls, d: int, classes: int) -> "Sums":
-        """Return the sums over nobody."""
+        """Return the sums over no clients."""
         half = torch.zeros(d * (d + 1) // 2, dtype=torch.int64)
         return cls(half, torch.zeros(d, classes, dtype=torch.int64))
 
@@ -148,9 +148,9 @@ class Sums:
 
     def digest(self) -> str:
         """Return the SHA-256 of all numbers."""
-        found = hashlib.sha256(self.gram.numpy().data)
-        found.update(self.targets.contiguous().numpy().tobytes())
-        return found.hexdigest()
+        hashed = hashlib.sha256(self.gram.numpy().data)
+        hashed.update(self.targets.contiguous().numpy().tobytes())
+        return hashed.hexdigest()
 
     def matrices(
         self, others: "Sums | None" = None, share: float = 0.0
@@ -185,7 +185,7 @@ def sums_of(clients: Iterable[Rows], d: int, classes: int) -> Sums:
     for features, labels, weights in _chunks(clients):
         onehot = torch.nn.functional.one_hot(labels, classes).double()
         weighted = features * weights[:, None]
-        for top, bottom in blocks(d):  # nobody reads what is above the blocks of the diagonal
+        for top, bottom in blocks(d):  # nothing reads what is above the blocks of the diagonal
             gram[top:bottom, :bottom].addmm_(weighted[:, top:bottom].T, features[:, :bottom])
         targets.addmm_(weighted.T, onehot)
         _check_exact(float(gram.diagonal().max()))
@@ -303,7 +303,7 @@ def joint_norm(rows: Rows, classes: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """theta = M^-1 B, with what tells how much each record has to say in it.
+    """theta = M^-1 B, with what shows how much each record contributes to it.
 
     Attributes:
         theta: the weights, the bias last.
@@ -373,7 +373,7 @@ def solved_head(own: Sums, others: Sums, pooling: float, regularisation: float) 
 
 
 def unit_of(own: Sums, others: Sums) -> float:
-    """Return m, the mean diagonal of A_j + A_rest; 1 where there is nobody."""
+    """Return m, the mean diagonal of A_j + A_rest; 1 where there is no client."""
     diagonal = diagonal_of(len(own.targets))
     both = (own.gram[diagonal] + others.gram[diagonal]).double()
     return float(both.mean()) / (FEATURE_STEPS**2 * WEIGHT_STEPS) or 1.0
@@ -429,8 +429,8 @@ def _fault_of_classes(sums: Sums) -> str:
     return ""
 
 
-def _beyond(found: Int64[Tensor, "..."], most: int) -> bool:
-    low, high = found.aminmax()
+def _beyond(numbers: Int64[Tensor, "..."], most: int) -> bool:
+    low, high = numbers.aminmax()
     return int(low) < -most or int(high) > most
 
 

@@ -116,11 +116,11 @@ def strongest(attacks: Iterable[RiskEstimate]) -> RiskEstimate | None:
 
 def attacks_on_models(history: History) -> dict[int, list[RiskEstimate]]:
     """Return per cluster every attack on the model that it ended with; none if it diverged."""
-    found = {each.cluster: [each.truth] for each in history.audits}
+    attacks_of = {each.cluster: [each.truth] for each in history.audits}
     for each in _final_attacks(history):
         if not each.client:
-            found.setdefault(each.cluster, []).append(each.estimate)
-    return {j: [] if j in history.diverged else attacks for j, attacks in found.items()}
+            attacks_of.setdefault(each.cluster, []).append(each.estimate)
+    return {j: [] if j in history.diverged else attacks for j, attacks in attacks_of.items()}
 
 
 def _final_attacks(history: History) -> Iterator[ModelAttacked]:

@@ -35,11 +35,11 @@ def labels(runs: Sequence[Reported]) -> list[str]:
     matters = [_without(run.settings, "seed", *INERT) for run in runs]
     keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
     differing = [key for key in keys if len({each[key] for each in matters if key in each}) > 1]
-    found: list[str] = []
+    names: list[str] = []
     for run, each in zip(runs, matters, strict=True):
         apart = (f"{key}={each[key]}" for key in differing if key in each)
-        found.append(" ".join(filter(None, [run.method, run.selection, *apart])))
-    return found
+        names.append(" ".join(filter(None, [run.method, run.selection, *apart])))
+    return names
 
 
 def with_baselines(runs: Sequence[Reported]) -> list[Reported]:

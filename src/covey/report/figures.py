@@ -185,7 +185,7 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
 def clusters_figure(history: History) -> Figure:
     """Draw how many clients each cluster has, and how many moved, per round.
 
-    Read off it whether the clusters settle, keep changing, or collapse into one. Grey
+    Read off it whether the clusters become stable, keep changing, or collapse into one. Grey
     are rounds of a warm start: there are no clusters, and all share one model.
     """
     rows, number = history.rounds, len(history.rounds[0].clients) if history.rounds else 0
@@ -246,8 +246,8 @@ def prices_figure(history: History) -> Figure:
         look: dict[str, Any] = {"color": cycled(CLUSTERS, j)}
         posted = [fact.prices[j] for fact in facts]
         prices.plot(t, posted, marker=".", label=f"cluster {j}", **look)
-        wished = [fact.wished[j] for fact in facts]
-        shares.plot(t, wished, cycled(MARKERS, j), markersize=4, **look)
+        desired = [fact.desired[j] for fact in facts]
+        shares.plot(t, desired, cycled(MARKERS, j), markersize=4, **look)
         share = [row.clients[j] / max(1, sum(row.clients)) for row in rows]
         shares.plot([row.round_index for row in rows], share, **look)
     if facts:

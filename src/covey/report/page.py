@@ -73,7 +73,7 @@ def run_view(run: Reported, *, is_whole: bool = True) -> dict[str, Any]:
 
 
 def _quick_summary(history: History) -> Summary:
-    return summary(replace(history, told=(), hidden=()))
+    return summary(replace(history, all_events=(), hidden=()))
 
 
 def pictures_of(

@@ -213,12 +213,12 @@ def round_line(history: History) -> str:
         "risk " + ", ".join(map(str, row.risks[:CLUSTERS_SHOWN])),
         f"over threshold {'unknown' if row.over is None else row.over}",
         *diverged_sentences(history)[:CLUSTERS_SHOWN],
-        budget_told(history),
+        describe_budget(history),
     ]
     return "  ".join(filter(None, parts))
 
 
-def budget_told(history: History) -> str:
+def describe_budget(history: History) -> str:
     """Say how many more clients can be denied; nothing where updates are not hidden."""
     budget = deniability(history).budget
     if budget is None or budget.denials_left is None:
@@ -269,10 +269,10 @@ def final_figures(history: History) -> dict[str, float]:
 
 def replays(history: History) -> int:
     """Count how often rounds were rolled back."""
-    return sum(1 for _ in of_kinds(history.told, RunRolledBack))
+    return sum(1 for _ in of_kinds(history.all_events, RunRolledBack))
 
 
-def told_settings(config: Config) -> dict[str, Any]:
+def settings_for_trackers(config: Config) -> dict[str, Any]:
     """Return the settings that say nothing of who takes part, and of no place.
 
     Numbers and truths, and names of components and other choices; of tables of options
@@ -281,7 +281,7 @@ def told_settings(config: Config) -> dict[str, Any]:
     """
     settings = flat(config.model_dump(mode="json"))
 
-    def may_be_told(key: str, value: object) -> bool:
+    def is_shareable(key: str, value: object) -> bool:
         above, _, option = key.rpartition(".")
         own = option != "name" and ":" in str(settings.get(f"{above}.name", ""))
         spec = None if own else spec_of(key.split("."))
@@ -289,7 +289,7 @@ def told_settings(config: Config) -> dict[str, Any]:
             return False
         return bool(choices(spec)) or (value != [] and _without_text(value))
 
-    return {key: value for key, value in settings.items() if may_be_told(key, value)}
+    return {key: value for key, value in settings.items() if is_shareable(key, value)}
 
 
 def _without_text(value: object) -> bool:

@@ -25,7 +25,7 @@ FORMAT, VERSION = "covey-report", 1
 
 SAYS = (
     "Figures of the run follow from its ledger, event by event, and a reader who has the "
-    "ledger can fold them again. The page beside this has the hash that is given here. "
+    "ledger can fold them again. The page beside this has the hash that is recorded here. "
     "Nothing here decides whether a likelihood is insignificant, or whether a law is kept."
 )
 
@@ -85,7 +85,7 @@ def check_report(path: Path, run: Path | None = None, key: Path | None = None) -
     checks = [*check_signature(document, key_records(key) if key else None, "written")]
     checks.append(_check_files(document.get("files"), path.parent))
     if run is None:
-        return [*checks, Check("ledger", None, "not compared: no run was given (--ledger)")]
+        return [*checks, Check("ledger", None, "not compared: no run was named (--ledger)")]
     with no_foreign_code():
         return [*checks, _check_ledger(document, RunFolder.existing(run))]
 

@@ -28,7 +28,7 @@ from covey.report.clients import (
 from covey.unlearning.participation import DeniabilityBudget, budget, participation_of
 from covey.unlearning.plan import at_risk
 
-SETTLED_AFTER = 5
+STABLE_AFTER = 5
 """The round after which a move is no longer part of finding one's place."""
 
 NO_GROUPS = "the clients have no known groups"
@@ -208,7 +208,7 @@ class Summary:
         metrics: those that the settings name, by what they are called.
         adjusted_rand_index: of clusters against groups, 1 the same; None: not known.
         components: by setting, those that are a user's own or have options.
-        left: how many clients, by the answer that they were given.
+        left: how many clients, by the answer that they got.
         notes: what a reader has to know.
     """
 
@@ -253,7 +253,7 @@ def summary(history: History) -> Summary:
         method=started.method if started else None,
         rounds=len(history.rounds),
         finished=finished is not None,
-        ended_early=early_end_told(history.ended_early),
+        ended_early=describe_early_end(history.ended_early),
         model_hash=end.model_hash or None,
         accuracy=Utility(end.accuracy, end.accuracy_by_group),
         squared_error=Utility(end.squared_error, end.squared_error_by_group),
@@ -337,7 +337,7 @@ def violations(history: History, by: str | None = None) -> Violations:
     alone, which makes runs comparable.
 
     Where clients keep what they accept to themselves, those are counted that report: each
-    by one bit about the figure that it knows, and not about the truth.
+    by one bit about the figure that it has, and not about the truth.
 
     As soon as one client uses a model that diverged, nothing is counted, and `reason` says
     so; the counts over exposures already where its examples ever reached one.
@@ -395,7 +395,7 @@ def _exposure(history: History, ends: Sequence[ClientSummary]) -> Exposure:
 
 
 def _moves(history: History, ends: Sequence[ClientSummary]) -> Moves:
-    late = [sum(t > SETTLED_AFTER for t in rounds) for rounds in history.moves.values()]
+    late = [sum(t > STABLE_AFTER for t in rounds) for rounds in history.moves.values()]
     movers = [each for each in ends if each.handle in history.moves]
     exposed = [each for each in movers if each.risk and float(each.exposure) > each.risk.risk]
     return Moves(
@@ -479,7 +479,7 @@ FIGURES = {
 }
 
 
-def early_end_told(ended: events.RunEndedEarly | None) -> str:
+def describe_early_end(ended: events.RunEndedEarly | None) -> str:
     """Say that a run ended early, and why; "" where it did not. No full stop."""
     if ended is None:
         return ""

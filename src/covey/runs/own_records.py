@@ -1,8 +1,8 @@
 """A client's own look at its records: which of them a model gives away the most.
 
-They are told from the losses that the client kept (`train.keep_losses`), on the machine
-where these lie: that of its node, or, where clients are simulated, that of whoever plays
-them all. Nothing is written but a page for the client, where it is asked for.
+They follow from the losses that the client kept (`train.keep_losses`), on the machine
+where these lie: that of its node, or, where clients are simulated, that of the operator
+who plays them all. Nothing is written but a page for the client, where it is requested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from covey.base.names import ClientName, Params
 from covey.base.own_code import no_foreign_code
 from covey.base.rng import Streams
 from covey.data.arrays import read_client
-from covey.data.population import brought_order
+from covey.data.population import example_order
 from covey.engine.protocol import ScoringJob
 from covey.ledger.store import Ledger
 from covey.membership.references import loss_drop, top_share
@@ -104,7 +104,7 @@ class ExposedRecords:
     run: Path | None = field(default=None, metadata=HIDDEN)
 
     def write_html(self, out: str | Path) -> Path:
-        """Write the client's page, for its owner alone; nothing else is told of it.
+        """Write the client's page, for its owner alone; nothing else is shown of it.
 
         Raises:
             RunError: the file would lie in the folder of the run, which is the server's.
@@ -212,7 +212,7 @@ def _of_node(path: Path) -> Mapping[str, Params]:
 def _rows_of(path: Path, file: NodeFile) -> tuple[int, ...]:
     """Return the rows of the node's data file that it trains on; (): not known.
 
-    Whoever passes examples by hand has no such file, and a file may be gone by now.
+    A program that passes examples by hand has no such file, and a file may be gone by now.
     """
     if not file.data:
         return ()
@@ -222,7 +222,7 @@ def _rows_of(path: Path, file: NodeFile) -> tuple[int, ...]:
     except CoveyError:
         return ()
     share = usual if file.holdout is None else file.holdout
-    order = brought_order(file.name, count, Streams(file.seed))
+    order = example_order(file.name, count, Streams(file.seed))
     return tuple(order[: count - round(share * count)].tolist())
 
 
@@ -235,10 +235,10 @@ def _listed(
 ) -> ExposedRecords:
     trace = loss_trace(memory)
     if trace is None or len(trace) < MIN_ROUNDS:
-        found = "none" if trace is None else f"{len(trace)} rounds"
+        actual = "none" if trace is None else f"{len(trace)} rounds"
         raise RunError(
             f"Losses of {client}'s records over at least {MIN_ROUNDS} rounds are needed, "
-            f"found {found}. Play a run with train.keep_losses = true."
+            f"found {actual}. Play a run with train.keep_losses = true."
         )
     losses, final = trace.T.double().numpy(), final_losses(memory)
     to_model = final is not None and len(final) == len(losses)

@@ -80,7 +80,7 @@ def baseline_of(path: Path) -> History | None:
 def _population(folder: RunFolder) -> Population | None:
     """Read the run's data again, if they are still there and may be shown."""
     config = folder.config()
-    if config.brings_clients:
+    if config.has_own_data:
         return None  # users' own clients, and no test images beside them
     try:
         return build_run(config).population  # a user's code is refused here

@@ -31,7 +31,7 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     Args:
         folder: the run's.
         overrides: what a program passes again that the settings do not name.
-        call: what is asked of the run, as an error repeats it.
+        call: what the run is to do, as an error repeats it.
 
     Raises:
         CoveyError: its model or its clients' data are missing, or are others.
@@ -51,8 +51,8 @@ def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> Built
     Raises:
         CoveyError: what a program passes does not fit, or nothing is recorded yet.
     """
-    given = (overrides.model, overrides.clients, overrides.parts)
-    passed = any(each is not None for each in given)
+    overridden = (overrides.model, overrides.clients, overrides.parts)
+    passed = any(each is not None for each in overridden)
     try:
         return playable(folder, overrides, call)
     except CoveyError as error:
@@ -87,16 +87,16 @@ def check_answerable(session: Session, plan: ClientPlan) -> None:
 
 
 def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
-    config, given = folder.config(), {"model": overrides.model, "clients": overrides.clients}
+    config, passed = folder.config(), {"model": overrides.model, "clients": overrides.clients}
     named = {"model": config.model, "clients": config.data}
     if FederationMetadata.of(folder) is not None:  # its clients bring their data themselves
         del named["clients"]
-    found = [
+    missing = [
         what
         for what, component in named.items()
-        if not isinstance(component, Unread) and component.is_passed and given[what] is None
+        if not isinstance(component, Unread) and component.is_passed and passed[what] is None
     ]
-    return (*found, *_missing_parts(folder))
+    return (*missing, *_missing_parts(folder))
 
 
 def _missing_parts(folder: RunFolder) -> tuple[str, ...]:
@@ -124,10 +124,10 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
     for key, part in _own(folder.config()):
         again, options = passed.get(key), part.own_settings()
         if again is None or again.own_settings() != options:
-            found = "no part" if again is None else f"{again.name} {again.own_settings()}"
+            actual = "no part" if again is None else f"{again.name} {again.own_settings()}"
             raise RunError(
                 f"{key} must be the part that began the run in {folder.path}, {part.name} "
-                f"{options}, found {found}. Pass the settings with which it was started."
+                f"{options}, found {actual}. Pass the settings with which it was started."
             )
         pass_again(part.name, again.name)
 
@@ -167,7 +167,7 @@ def reference_of(made: object) -> str | None:
 
     Only what is this very object when it is imported: neither a lambda, nor what stands in
     a function, in a script that was started, or in a module that no search path leads to.
-    One that takes two arguments has none either: by name a model's factory is given its
+    One that takes two arguments has none either: by name a model's factory gets its
     sizes, and this would be another model.
     """
     module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "")
@@ -175,7 +175,7 @@ def reference_of(made: object) -> str | None:
         return None
     if module in ("__main__", "__mp_main__"):
         return None
-    if getattr(sys.modules.get(module), name, None) is not made or not _is_found(module):
+    if getattr(sys.modules.get(module), name, None) is not made or not _is_importable(module):
         return None
     try:
         takes_two = len(inspect.signature(made).parameters) == 2
@@ -184,15 +184,15 @@ def reference_of(made: object) -> str | None:
     return None if takes_two else f"{module}:{name}"
 
 
-def _is_found(module: str) -> bool:
+def _is_importable(module: str) -> bool:
     """Say whether the search path leads to the file that the module was loaded from."""
     parent, loaded = module.rpartition(".")[0], sys.modules.get(module)
-    if loaded is None or (parent and not _is_found(parent)):
+    if loaded is None or (parent and not _is_importable(parent)):
         return False
     path = list(sys.modules[parent].__path__) if parent else None
     specs = (finder.find_spec(module, path) for finder in sys.meta_path)
-    found, before = next((spec for spec in specs if spec is not None), None), loaded.__spec__
-    return found is not None and before is not None and found.origin == before.origin
+    spec_now, before = next((spec for spec in specs if spec is not None), None), loaded.__spec__
+    return spec_now is not None and before is not None and spec_now.origin == before.origin
 
 
 Who = ClientName | Returning
@@ -205,7 +205,7 @@ def wanted_answer(answer: str | None, basis: str | None) -> tuple[str, Basis]:
     """Return the answer that is wanted, and what the request rests on.
 
     Raises:
-        ConfigError: neither of them is given, or there is no such one.
+        ConfigError: neither of them is passed, or there is no such one.
     """
     if answer is None and basis is None:
         raise ConfigError(
@@ -229,7 +229,7 @@ def listed(names: Names) -> tuple[Who, ...]:
 
 
 def examples_in(data: Any) -> Any:  # noqa: ANN401 - as `clients_of` takes one client's
-    """Return what a client brings; of a path, what its .npz file holds.
+    """Return a client's new records; of a path, what its .npz file holds.
 
     Raises:
         DataError: the file is malformed.

@@ -36,7 +36,7 @@ from covey.unlearning.proof_text import proof_page
 COPY = "Nothing holds it a second time: restore it from a copy."
 REPLAY = "It is deleted; the rounds since the last whole state are played again and compared."
 HIDDEN = "Its hidden draws are forgotten (secrets.source = 'os'): restore it from a copy."
-SIGNED = "Who asked has a copy of it; a second one is not signed."
+SIGNED = "The requester has a copy of it; a second one is not signed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Damage:
 
     Attributes:
         what: the thing, in words.
-        found: what is wrong with it.
+        problem: what is wrong with it.
         recovery: what it can be recovered from, or that it cannot.
         repair: mends it, but for rounds that have to be played again; None: a person has
             to.
@@ -54,7 +54,7 @@ class Damage:
 
     path: Path
     what: str
-    found: str
+    problem: str
     recovery: str
     repair: Callable[[], object] | None = field(
         default=None, compare=False, repr=False, metadata=as_json.HIDDEN
@@ -73,9 +73,9 @@ def damages(folder: RunFolder) -> Iterator[Damage]:
         yield Damage(path, "a file", "its writing was cut off", how, repair)
     mode = stat.S_IMODE(folder.path.stat().st_mode)
     if sys.platform != "win32" and mode & 0o077:  # a folder that is closed covers what is in it
-        found = f"others may read it: its mode is {mode:04o}"
+        problem = f"others may read it: its mode is {mode:04o}"
         close = partial(folder.path.chmod, 0o700)
-        yield Damage(folder.path, "the run's folder", found, "It is made 0700.", close)
+        yield Damage(folder.path, "the run's folder", problem, "It is made 0700.", close)
     try:
         config = folder.config()
     except (CoveyError, ValueError, OSError) as error:
@@ -107,18 +107,18 @@ def _of_ledger(
     try:
         check_settings(config, history, folder)
     except RunError:
-        found = "they are not those that began the run"
-        yield Damage(folder.config_path, "the settings", found, COPY)
+        problem = "they are not those that began the run"
+        yield Damage(folder.config_path, "the settings", problem, COPY)
     hidden = config.secrets.source == "os"
     if hidden and (problem := lost_secret(marker, ledger)):
-        how = "The ledger knows which of your secrets it named, if that is still there."
+        how = "The ledger shows which of your secrets it named, if that is still there."
         repair = partial(restored_marker, marker, ledger)
         yield Damage(marker, "the name of the run's secret", problem, how, repair)
     yield from _states(folder, ledger, hidden=hidden)
     for t in rounds_in(folder.updates):
         if problem := updates_problem(folder.updates, t, ledger.files):
             path = checkpoint_path(folder.updates, t)
-            how = "It is deleted: from that round on, nobody can be answered by calibration."
+            how = "It is deleted: from that round on, no client can be answered by calibration."
             repair = partial(delete_whole, path)
             yield Damage(path, f"the updates of round {t}", problem, how, repair)
     used = history.components
@@ -163,10 +163,10 @@ def proof_damages(folder: RunFolder) -> Iterator[Damage]:
             continue
         page, whole = path.with_suffix(".html"), proof_page(read_proof(read_bounded(path))).encode()
         if not page.is_file() or read_bounded(page) != whole:
-            found = "it is gone, or is another page than the proof makes"
+            problem = "it is gone, or is another page than the proof makes"
             how = "It is written anew from the signed proof beside it."
             repair = partial(replace_whole, page, whole, mode=0o600)
-            yield Damage(page, "a proof's page", found, how, repair)
+            yield Damage(page, "a proof's page", problem, how, repair)
 
 
 def _line(error: Exception) -> str:
@@ -212,7 +212,7 @@ def repair(path: Path) -> Examination:
             f"restore it from a copy first."
         )
     if mendable:
-        with Ledger.open(folder.ledger, now) as ledger:  # so nobody else writes the run
+        with Ledger.open(folder.ledger, now) as ledger:  # so no one else writes the run
             if of_ledger:
                 ledger.rebuild_participation()
             for mend in mendable:

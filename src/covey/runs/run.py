@@ -1,4 +1,4 @@
-"""A run on disk, and everything that can be asked of it or done with it."""
+"""A run on disk, and everything that can be read of it or done with it."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -234,15 +234,15 @@ class Run:
     def plan(
         self, names: Names, answer: str = "auto", basis: str = "none"
     ) -> ClientPlan | tuple[ClientPlan, ...]:
-        """Return every answer that a client could be given, with its cost; do nothing.
+        """Return every possible answer to a client, with its cost; do nothing.
 
         Of a list of names, what each is answered if all of them leave together.
 
         Raises:
             RunError: a client is not known to the run, or they cannot all leave.
         """
-        found = client_plans(self._folder, listed(names), *wanted_answer(answer, basis))
-        return found[0] if isinstance(names, str | Returning) else found
+        plans = client_plans(self._folder, listed(names), *wanted_answer(answer, basis))
+        return plans[0] if isinstance(names, str | Returning) else plans
 
     def explain(self, name: ClientName) -> Explanation:
         """Return what is held on a client, before anything is erased.
@@ -284,8 +284,8 @@ class Run:
                 answered; see `unacknowledged` for its salt.
 
         Raises:
-            CoveyError: neither answer nor basis is given, a client is not known, or the
-                answer cannot be given; nothing was done.
+            CoveyError: neither answer nor basis is named, a client is not known, or the
+                answer is not possible; nothing was done.
         """
         wanted, clients = wanted_answer(answer, basis), listed(names)
         with self.open(observe, "forget(...)", plays=False) as session:
@@ -318,14 +318,14 @@ class Run:
         stay where they are.
 
         Args:
-            name: one that nobody has or had.
+            name: one that no client has or had.
             data: its examples; or the path of an .npz file with `x` and `y`.
             threshold: the risk that it accepts; None: what the settings say of its name.
             risk_weight: how much a risk weighs in its choice; None: the same.
             observe: called after the round that is solved again.
 
         Raises:
-            CoveyError: nobody can join this run, or the name or the data do not fit.
+            CoveyError: no client can join this run, or the name or the data do not fit.
         """
         new = NewRecords(name, examples_in(data), risk_threshold=threshold, risk_weight=risk_weight)
         with self.open(observe, "join(...)") as session:
@@ -363,7 +363,7 @@ class Run:
 
         Args:
             observe: called with the history before the first round and after each.
-            call: what is asked of the run, as an error repeats it.
+            call: what the run is to do, as an error repeats it.
             plays: whether it needs the model and the data; without them a run can still
                 record requests, and answers that play no round.
 
@@ -391,7 +391,7 @@ class Run:
 
     @property
     def unacknowledged(self) -> tuple[Handover, ...]:
-        """The salts of requests of which nobody said yet that they arrived."""
+        """The salts of requests whose arrival no one has acknowledged yet."""
         return unacknowledged(self._folder, key_of(self._folder.config()))
 
     def acknowledge(self, request: str) -> None:
@@ -423,7 +423,7 @@ class Run:
     ) -> Copy:
         """Write one cluster's model as safetensors, and put on record where and for whom.
 
-        The record is told when a client leaves. A model that a program takes with
+        The record comes up when a client leaves. A model that a program takes with
         `params` and writes itself is on no record.
 
         Args:
@@ -488,11 +488,11 @@ class Run:
             CoveyError: something does not fit.
         """
         with self._finished("audit(...)", "An audit") as session:
-            found = audit_run(session, attacks, references, observe)
-        record_attacks(self._folder, self.history, found)
+            audited = audit_run(session, attacks, references, observe)
+        record_attacks(self._folder, self.history, audited)
         self._seen = None
-        write_audit(found, self.folder)
-        return found
+        write_audit(audited, self.folder)
+        return audited
 
     def audit_epsilon(self, draws: int = 10_000) -> "CanaryAudit":
         """Put the run's noise to the test: is one release's epsilon really delivered?
@@ -513,7 +513,7 @@ class Run:
         return audit_noise(self._playable("audit_epsilon(...)"), draws)
 
     def game(self, *, control: bool = False, observe: Observer = quiet) -> Game:
-        """Play the participation game on a finished run: who can tell who took part?
+        """Play the participation game on a finished run: who can see who took part?
 
         Args:
             control: play the run once more without up to 5 participants, and ask about them
@@ -536,7 +536,7 @@ class Run:
         on_answer: OnAnswer = quiet,
         on_round: OnRound | None = None,
     ) -> "Run":
-        """Carry the run on to its end, answer who asked to leave, and return it.
+        """Carry the run on to its end, answer requests to leave, and return it.
 
         The callbacks are those of `covey.resume` and `Run.forget`.
 

@@ -75,7 +75,7 @@ def variants_of(
     Raises:
         ConfigError: settings do not fit, or what is varied changes nothing.
     """
-    found: dict[str, Config] = {}
+    variants: dict[str, Config] = {}
     meanings: list[Mapping[str, Any]] = []
     without_effect: list[Mapping[str, str]] = []
     values = ([(key, value) for value in values] for key, values in axes)
@@ -90,7 +90,7 @@ def variants_of(
         if meaning not in meanings:
             meanings.append(meaning)
             slug = "-".join(re.sub(r"[:/\\]", "_", str(value)) for _, value in pairs)
-            found[f"{slug}-seed{seed}"] = settings
+            variants[f"{slug}-seed{seed}"] = settings
     for key, _ in axes:
         if key == "seed" or all(key in reasons for reasons in without_effect):
             seeds_of = "its seeds are those of --seeds"
@@ -99,7 +99,7 @@ def variants_of(
                 f"--over {key} changes no run of this sweep: {first}. Leave it out, or "
                 f"change what makes it do nothing."
             )
-    return found
+    return variants
 
 
 def check_variant(folder: RunFolder, settings: Config) -> None:
@@ -143,12 +143,12 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
 
 
 def _value_of(config: Config, key: str) -> object:
-    """Return a setting by `section.key`; None: it has none. A table is told as JSON."""
-    found: Any = config
+    """Return a setting by `section.key`; None: it has none. A table is returned as JSON."""
+    value: Any = config
     for part in key.split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, Component):
-        own = found.own_settings()
-        return json.dumps({"name": found.name, **own}, sort_keys=True) if own else found.name
-    told = to_jsonable_python(found)
-    return json.dumps(told, sort_keys=True) if isinstance(told, dict) else told
+        value = getattr(value, part, None)
+    if isinstance(value, Component):
+        own = value.own_settings()
+        return json.dumps({"name": value.name, **own}, sort_keys=True) if own else value.name
+    plain = to_jsonable_python(value)
+    return json.dumps(plain, sort_keys=True) if isinstance(plain, dict) else plain

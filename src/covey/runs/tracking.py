@@ -10,7 +10,7 @@ from covey.base.components import create
 from covey.base.files import make_folder, read_text, replace_whole
 from covey.base.history import History
 from covey.base.own_code import only_from
-from covey.report.queries import final_figures, replays, round_figures, told_settings
+from covey.report.queries import final_figures, replays, round_figures, settings_for_trackers
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import Observer
 from covey.settings.trackers import Background, TrackedRun, Tracker
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def tracked(folder: RunFolder, observe: Observer) -> Generator[Observer]:
-    """Tell the trackers that a run's settings name of every round, beside `observe`.
+    """Pass every round to the trackers that a run's settings name, beside `observe`.
 
     None of them delays a round or stops the run: each has a thread of its own, one that
     fails is dropped with a warning, and one that hangs keeps the end waiting for a few
@@ -34,9 +34,9 @@ def tracked(folder: RunFolder, observe: Observer) -> Generator[Observer]:
         _in_background(folder, tracker.name, tracker.own_settings()) for tracker in config.tracking
     ]
 
-    def tell(history: History) -> None:
+    def send(history: History) -> None:
         for each in threads:
-            each.tell(history)
+            each.submit(history)
         observe(history)
 
     with ExitStack() as ending:
@@ -44,7 +44,7 @@ def tracked(folder: RunFolder, observe: Observer) -> Generator[Observer]:
             ending.callback(each.wait)
         for each in threads:
             ending.callback(each.stop)  # all of them, before the first is waited for
-        yield tell
+        yield send
 
 
 def _in_background(folder: RunFolder, name: str, options: Mapping[str, Any]) -> Background[History]:
@@ -62,12 +62,12 @@ def _in_background(folder: RunFolder, name: str, options: Mapping[str, Any]) -> 
 
 
 class Follower:
-    """One tracker, and what it was told so far."""
+    """One tracker, and what it received so far."""
 
     def __init__(self, folder: RunFolder, name: str, make: Callable[[], Tracker]) -> None:
         self._folder, self._name, self._make = folder, name, make
         make_folder(folder.tracking)
-        identity = folder.tracking / "id"  # tells this run from all others
+        identity = folder.tracking / "id"  # distinguishes this run from all others
         if not identity.exists():
             replace_whole(identity, secrets.token_hex(6).encode())
         self._id = read_text(identity)
@@ -76,9 +76,9 @@ class Follower:
         self._ended = False
 
     def follow(self, history: History) -> Iterator[bool]:
-        """Tell what the tracker does not hold; yield often, True for a round told.
+        """Send what the tracker does not hold; yield often, True for a round sent.
 
-        After a roll back, all rounds that count are told anew.
+        After a roll back, all rounds that count are sent anew.
         """
         if not history.rounds:
             return
@@ -92,7 +92,7 @@ class Follower:
                 id=self._id,
                 replays=count,
                 folder=place,
-                settings=told_settings(self._folder.config()),
+                settings=settings_for_trackers(self._folder.config()),
             )
             self._next = tracker.begin(run)
             self._replays, self._ended = count, False

@@ -1,7 +1,7 @@
 """What holds a history fast: receipts of requests, and heads that witnesses saw.
 
-A receipt is one signed JSON file, given to who asks before anything is answered. It says what
-was asked, when, and the head of the ledger's tree at that moment.
+A receipt is one signed JSON file, handed to the requester before anything is answered. It says what
+was requested, when, and the head of the ledger's tree at that moment.
 
 An operator's log is a ledger, beside its runs, whose events are the heads of theirs. A witness
 follows it under one name, whatever runs there are, and sees nothing but its size and root.
@@ -67,7 +67,7 @@ class Receipt:
     """A receipt that was written.
 
     Attributes:
-        salt: hex; with its name it tells the requester its own receipt and proof.
+        salt: hex; with its name it leads the requester to its own receipt and proof.
     """
 
     request: str = field(metadata=HIDDEN)
@@ -189,7 +189,7 @@ def _misfits(
         if receipt.get(name) != getattr(proof, name):
             yield f"{name}: the receipt and the proof say different things"
     if receipt.get("wanted") not in ("auto", proof.answer):
-        yield f"wanted: {receipt.get('wanted')!a} was asked for, another answer given"
+        yield f"wanted: {receipt.get('wanted')!a} was requested, another answer recorded"
     if proof.receipt != hashlib.sha256(written).hexdigest():
         yield "the proof refers to another receipt, or to none"
     with suppress(ValueError):

@@ -24,9 +24,9 @@ from covey.runtime.anchors import Receipt, key_of, sign_receipt
 from covey.runtime.copies import (
     RENDERED,
     CopyOutcome,
+    delete_obsolete_copies,
     erase_from_copies,
     outcome_lines,
-    settle_copies,
 )
 from covey.runtime.exports import exported_hashes
 from covey.runtime.inputs import input_hashes
@@ -61,7 +61,7 @@ class AnsweredRequest:
     """A request that was answered.
 
     Attributes:
-        salt: hex; together with its name it tells the requester its own proof. It is
+        salt: hex; together with its name it leads the requester to its own proof. It is
             kept sealed until it is acknowledged, and nowhere after that.
         basis: what the request rests on.
         sealed_record_kept: whether name and salt together still find the client.
@@ -93,7 +93,7 @@ class AnsweredRequest:
 def ask(session: Session, wanted: Sequence[WantedAnswer]) -> list[Request]:
     """Put requests in the ledger's queue, all of them or none, and sign their receipts.
 
-    Their marks are made now: the receipt holds them, and nobody but the requester knows
+    Their marks are made now: the receipt holds them, and only the requester has
     the name of who left, so that a request that a crash cuts off is served without it.
 
     Raises:
@@ -141,7 +141,7 @@ def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveR
             yield event
         elif recorded != event:
             raise LedgerError(
-                f"A request is answered as it was asked, but of {request.id} the table of "
+                f"A request is answered as it was made, but of {request.id} the table of "
                 f"requests says {event}, and the chain {recorded}: the table was changed. "
                 f"Restore the ledger from a copy."
             )
@@ -159,7 +159,7 @@ def mark_of(request: Request, name: ClientName | None) -> Mark:
     if name is None:
         raise RunError(
             f"Who is served must be known by name, or have left marks with its request, "
-            f"but nobody is known behind the handle {request.handle}. Ask again."
+            f"but no client is known behind the handle {request.handle}. Ask again."
         )
     return Mark.fresh(request.handle, name)
 
@@ -200,7 +200,7 @@ def serve_requests(session: Session, pending: Sequence[Request], state: ServerSt
     is; then those who are subtracted, and all others share one replay. The others stay
     pending, and come next.
 
-    What the answers made obsolete is still there: whoever carries the run on tidies
+    What the answers made obsolete is still there: the process that carries the run on tidies
     first, after a crash as well. If rounds have to be played again, the answers are
     finished once they are.
     """
@@ -259,7 +259,7 @@ def _serve(
             option.answer,
             rest.run.data_hash,
             request.id,
-            # of drawn requests nobody has the salt, and equal runs have equal chains
+            # no one has the salt of drawn requests, and equal runs have equal chains
             mark.subject if request.after_round is None else "",
         )
         for request, option, mark in marked
@@ -352,9 +352,11 @@ def finish_request(
     if served.subtracts and first is not None:
         delete_before(session.folder.checkpoints, first)
     models = whole_models(session.folder, session.ledger, state.clusters)
-    copies = () if stops else settle_copies(session.folder, request, exported_hashes(models))
+    copies = (
+        () if stops else delete_obsolete_copies(session.folder, request, exported_hashes(models))
+    )
     path, facts = write_proof(session, request, state, leaver, copies)
-    if request.after_round is None:  # somebody asked, and waits for it
+    if request.after_round is None:  # a person made the request, and waits for it
         handover = Handover(request.id, served.salt, facts.answer, str(path))
         keep_handover(session.folder, key_of(session.run.config), handover)
     return AnsweredRequest(

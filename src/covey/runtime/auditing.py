@@ -91,7 +91,7 @@ NOT_BY_ANSWERS = (FEDMIA, SOURCE, WEIGHTS)
 
 
 VIEW = (
-    "The auditor's view, in a simulation: it knows the real members, and replays the "
+    "The auditor's view, in a simulation: it has the real members, and replays the "
     "run's recipe on random halves of them and of matched non-members. A server holds "
     "neither and could not do this. Intervals (95%) are over records."
 )
@@ -106,7 +106,7 @@ class Audit:
     Attributes:
         view: who could find this, in words.
         references: federations that were played again per cluster.
-        source: how often a member's own cluster model knows it best.
+        source: how often a member's own cluster model fits it best.
         source_reason: why that is not known.
     """
 
@@ -213,34 +213,34 @@ def _attack_weights(
         name: attack(pool if name == WEIGHTS else [candidates.examples])
         for name, attack in attacks.items()
     }
-    found = {name: each for name, each in scores.items() if each is not None}
-    if not found:
+    by_attack = {name: each for name, each in scores.items() if each is not None}
+    if not by_attack:
         raise ConfigError(
             f"The attack weights needs a model whose last layer is linear, and one "
             f"class per example, found model.name = {run.config.model.name!r}. Leave "
             f"it out."
         )
-    return {name: each[: len(candidates.examples)] for name, each in found.items()}
+    return {name: each[: len(candidates.examples)] for name, each in by_attack.items()}
 
 
-def named_attack(asked: str | Scorer) -> tuple[str, Scorer]:
+def named_attack(attack: str | Scorer) -> tuple[str, Scorer]:
     """Return an attack, and what its figures are called."""
-    if not isinstance(asked, str) and not callable(asked):
+    if not isinstance(attack, str) and not callable(attack):
         raise ConfigError(
             f"An attack is named, as package.module:name if it is your own, or is the "
-            f"attack itself, found a {type(asked).__name__}. Give one of them."
+            f"attack itself, found a {type(attack).__name__}. Give one of them."
         )
-    name = asked if isinstance(asked, str) else ""
+    name = attack if isinstance(attack, str) else ""
     if name and ":" not in name and name not in known_names("attack"):
         known = ", ".join([*known_names("attack"), *NOT_BY_ANSWERS])
         raise ConfigError(
             f"--attack must be one of {known}, or package.module:name, found {name!r}."
         )
-    found = create("attack", asked, "--attack", Attack)
-    name = found.name
-    told = ", ".join(f"{key}={value}" for key, value in found.own_settings().items())
-    called = f"{name}({told})" if told else name
-    return called, user_function(f"attack {name}", found) if found.is_own else found
+    made = create("attack", attack, "--attack", Attack)
+    name = made.name
+    options = ", ".join(f"{key}={value}" for key, value in made.own_settings().items())
+    called = f"{name}({options})" if options else name
+    return called, user_function(f"attack {name}", made) if made.is_own else made
 
 
 def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
@@ -290,9 +290,9 @@ def _source(run: BuiltRun, targets: Sequence[Target]) -> Attribution | None:
     used = [each for each in targets if each.members]
     if len(used) < 2:
         return None
-    owned = [Examples.joined([c.train for c in each.members]) for each in used]
-    everything = Examples.joined(owned)
+    own_records = [Examples.joined([c.train for c in each.members]) for each in used]
+    everything = Examples.joined(own_records)
     jobs = [ScoringJob(each.params, everything) for each in used]
     losses = [scored.losses.double().numpy() for scored in run.engine.score(jobs)]
-    truth = np.repeat(np.arange(len(used)), [len(examples) for examples in owned])
+    truth = np.repeat(np.arange(len(used)), [len(examples) for examples in own_records])
     return attribution(source_of(np.stack(losses)), truth)

@@ -27,13 +27,13 @@ from covey.runtime.record_changes import keep_subtracted, owed_change
 from covey.runtime.session import Session, reopened
 from covey.runtime.states import checked_state, whole_models
 from covey.settings.aggregation import sums_of
-from covey.settings.run import BuiltRun, brought_client
+from covey.settings.run import BuiltRun, client_with_data
 from covey.unlearning.participation import latest_models, latest_sums
 
 
 @dataclass(frozen=True, slots=True)
 class NewRecords:
-    """What a client brings.
+    """A client's new records.
 
     Attributes:
         data: its examples, as `covey.data.clients.clients_of` takes one client's.
@@ -57,7 +57,7 @@ class Change:
     Attributes:
         cluster: whose sums they enter.
         joins: whether it was never there.
-        choice: what its choice told, if it had to choose.
+        choice: what its choice recorded, if it had to choose.
     """
 
     client: Client
@@ -73,13 +73,13 @@ class Change:
         return tuple(new if c.handle == new.handle else c for c in clients)
 
 
-def joining_client(session: Session, state: ServerState, brought: NewRecords) -> Change:
+def joining_client(session: Session, state: ServerState, new_records: NewRecords) -> Change:
     """Return a client that was never there, with the cluster that it chooses.
 
     Raises:
         CoveyError: its name was there, or its data or what it accepts do not fit.
     """
-    run, name = session.run, brought.client
+    run, name = session.run, new_records.client
     if name in session.ledger.names().values():
         raise RunError(
             f"A client joins under a name of its own, but {name!r} takes part in "
@@ -91,7 +91,7 @@ def joining_client(session: Session, state: ServerState, brought: NewRecords) ->
             f"Who left {session.folder.path} stays out of it, and {name!r} did. Join "
             f"under another name."
         )
-    client = _accepting(run, brought_client(run, name, brought.data), brought)
+    client = _accepting(run, client_with_data(run, name, new_records.data), new_records)
     client = replace(client, handle=session.secrets.handle(client.handle))
     return _choosing(session, state, Change(client, 0, joins=True))
 
@@ -101,24 +101,24 @@ def _choosing(session: Session, state: ServerState, change: Change) -> Change:
     run, client = session.run, change.client
     there = change.among(run.population.clients)
     alone = run.with_clients(there).clients((client,), state.round_index)
-    found = run.algorithm.choose(state, alone, run.streams.at("join", client.name))
-    (chosen,) = (each for each in found.events if isinstance(each, events.ClientsAssigned))
+    choice = run.algorithm.choose(state, alone, run.streams.at("join", client.name))
+    (chosen,) = (each for each in choice.events if isinstance(each, events.ClientsAssigned))
     if client.handle not in chosen.clusters:
         raise RunError(
             "A new client chooses among models that others use, but none has chosen any yet "
             f"in {session.folder.path}. Play on first: covey resume {session.folder.path}"
         )
-    noisy = tuple(each for each in found.events if isinstance(each, events.ChoicesPerturbed))
+    noisy = tuple(each for each in choice.events if isinstance(each, events.ChoicesPerturbed))
     return replace(change, cluster=chosen.clusters[client.handle], choice=noisy)
 
 
-def _accepting(run: BuiltRun, client: Client, brought: NewRecords) -> Client:
-    tau, beta = brought.risk_threshold, brought.risk_weight
+def _accepting(run: BuiltRun, client: Client, new_records: NewRecords) -> Client:
+    tau, beta = new_records.risk_threshold, new_records.risk_weight
     for each in (tau, beta):
         if each is not None and not 0 <= each <= 1:
             raise ConfigError(
                 f"A client accepts a risk_threshold, and gives it a risk_weight, in "
-                f"[0, 1], found {each:g} for {brought.client}. Correct it."
+                f"[0, 1], found {each:g} for {new_records.client}. Correct it."
             )
     usual = client.preference
     follows = tau is not None and run.config.population.risk_weight == "from-threshold"
@@ -132,23 +132,23 @@ def _accepting(run: BuiltRun, client: Client, brought: NewRecords) -> Client:
     return replace(client, preference=accepts)
 
 
-def changing_client(session: Session, state: ServerState, brought: NewRecords) -> Change:
+def changing_client(session: Session, state: ServerState, new_records: NewRecords) -> Change:
     """Return a client that is there, with its new records.
 
     Raises:
-        CoveyError: nobody has this name, or the data do not fit.
+        CoveyError: no client has this name, or the data do not fit.
     """
-    run, name = session.run, brought.client
+    run, name = session.run, new_records.client
     known = next((c for c in run.population.clients if c.name == name), None)
     if known is None:
         raise RunError(
-            f"Records are changed of clients that {session.folder.path} knows, but it "
-            f"knows no client {name!r}: it never did, or not any more. Check the "
-            f"spelling; who is new joins: covey clients join {session.folder.path} {name}"
+            f"Records are changed of clients of {session.folder.path}, but it "
+            f"has no client {name!r}: it never had, or not any more. Check the "
+            f"spelling; a new client joins: covey clients join {session.folder.path} {name}"
         )
-    new = brought_client(run, name, brought.data)
+    new = client_with_data(run, name, new_records.data)
     train, holdout = new.train, new.holdout
-    if brought.add:
+    if new_records.add:
         train = Examples.joined((known.train, train))
         holdout = Examples.joined((known.holdout, holdout))
     client = replace(known, train=train, holdout=holdout)
@@ -165,7 +165,7 @@ class ChangedRecords:
     Attributes:
         cluster: whose sums they are in.
         examples: how many the client has now, beside those that it holds out.
-        sums_before: SHA-256 of that cluster's sums; None: the ledger tells none.
+        sums_before: SHA-256 of that cluster's sums; None: the ledger has none.
         sums_after: the same, now.
         model_before: hash of all models.
         model_hash: the same, now.
@@ -191,7 +191,7 @@ def join_run(session: Session, new: NewRecords) -> ChangedRecords:
     It chooses among models that never met it; the others stay where they are.
 
     Raises:
-        CoveyError: nobody can join, the name was there before, or the data do not fit.
+        CoveyError: no client can join, the name was there before, or the data do not fit.
     """
     return _changed(session, new, joining_client)
 
@@ -274,7 +274,7 @@ def _refusals(run: BuiltRun, folder: RunFolder) -> Iterator[str]:
         )
     if run.config.privacy.secure_sums:
         yield (
-            f"Under privacy.secure_sums nobody joins, or changes its records, by itself: "
+            f"Under privacy.secure_sums no client joins, or changes its records, by itself: "
             f"the sums after it, less those before, would be that client's. {anew}, or set "
             f"secure_sums = false in it."
         )
@@ -311,8 +311,8 @@ def _record(session: Session, state: ServerState, change: Change) -> None:
 
 
 def _sums(record: LedgerRecord, cluster: int) -> str | None:
-    found = latest_sums(record.events)
-    return None if found is None else found.sums[cluster]
+    latest = latest_sums(record.events)
+    return None if latest is None else latest.sums[cluster]
 
 
 def _superseded(session: Session) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
     every round that is said to be played again is recorded, once
     no event after the answer holds the requester, nor does the table of names
     after a retraining or a calibration no round that counts holds it
-    sums lost those who left, and nobody else
+    sums lost those who left, and no one else
 
 That rounds were trained as they are recorded, no event shows.
 """
@@ -42,7 +42,7 @@ def contradictions(
     Args:
         answer: as it was recorded.
         recorded: all of the ledger's events, those after the proof was signed too.
-        names: that the ledger knows.
+        names: that the ledger has.
         times: when each entry was written, by the position of its last event.
         config: the settings that began the run.
         facts: those of the proof.
@@ -154,7 +154,7 @@ def _sums(answer: Answer, t: int) -> Iterator[str]:
 
 def _lacking(facts: Iterator[events.Event]) -> set[Handle]:
     """Return those who stay and gave no sums when these were made anew."""
-    found: set[Handle] = set()
+    lacking: set[Handle] = set()
     for event in facts:
         match event:
             case (
@@ -162,12 +162,12 @@ def _lacking(facts: Iterator[events.Event]) -> set[Handle]:
                 | events.SumGivenUp(clients=some)
                 | events.MovesWaited(clients=some)
             ):
-                found |= {*some}
+                lacking |= {*some}
             case events.AnswerRefused(handle=str(one)):
-                found.add(one)
+                lacking.add(one)
             case _:
                 pass
-    return found
+    return lacking
 
 
 def _chosen(counted: Events, t: int) -> dict[Handle, int]:
@@ -181,35 +181,35 @@ def _chosen(counted: Events, t: int) -> dict[Handle, int]:
 
 def _counted(current: Events) -> dict[Handle, int]:
     """Return in which cluster's sums each client is."""
-    found: dict[Handle, int] = {}
+    counted: dict[Handle, int] = {}
     stopped: set[Handle] = set()
     for _, event in current:
         match event:
             case events.ClientsAssigned(clusters, by) if by != "final":
-                found |= clusters
+                counted |= clusters
             case events.RecordsChanged(handle=handle, cluster=j):
-                found[handle] = j
+                counted[handle] = j
             case events.ClientLeft(handle=handle, answer="stop"):
                 stopped.add(handle)  # whose records stay in the sums until the next round
             case events.HeadsSolved():
-                found = {handle: j for handle, j in found.items() if handle not in stopped}
+                counted = {handle: j for handle, j in counted.items() if handle not in stopped}
             case events.ClientLeft(handle=handle):
-                found.pop(handle, None)
+                counted.pop(handle, None)
             case _:
                 pass
-    return found
+    return counted
 
 
 def _request(answer: Answer) -> Iterator[str]:
     """Compare the request in the table, the request in the chain, and the answer."""
     row, requested, event = answer.request, answer.requested, answer.event
     if requested.wanted not in ("auto", event.answer):
-        yield f"answer: {requested.wanted} was asked for, and {event.answer} was given"
+        yield f"answer: {requested.wanted} was requested, and {event.answer} was recorded"
     for name in ("handle", "wanted", "basis"):
         if getattr(row, name) != getattr(requested, name):
             yield f"{name}: the table of requests has another one than the chain"
     if (requested.handle, requested.subject or event.subject) != (event.handle, event.subject):
-        yield "subject: who asked is not who is said to have left"
+        yield "subject: the requester is not the client that is said to have left"
     try:
         check_basis(event.answer, requested.basis)
     except RunError as error:

@@ -33,14 +33,14 @@ from covey.base.files import (
 from covey.base.names import ClientName, Handle
 from covey.ledger.requests import Request
 from covey.runtime.folder import RunFolder, as_written, now
-from covey.unlearning.facts import Fate, SettledCopy
+from covey.unlearning.facts import CopyFact, Fate
 
 LETTER = r"[^\W_]"
 SHORT = 6
 """Characters; a shorter name is looked for only where it stands by itself."""
 
 SAMPLE = 8192
-"""Bytes at a file's beginning by which text and binary content are told apart."""
+"""Bytes at a file's start by which text and binary content are distinguished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Copy:
         path: inside the run's folder a relative path, elsewhere an absolute one.
         sha256: of the file as it was written; "": writing it did not end.
         written: when, ISO 8601.
-        recipient: for whom, as the command was told; "": nobody is named.
+        recipient: for whom, as the command names it; "": no one is named.
         cluster: whose model it is.
         round_index: how many rounds the model had seen; None: not known.
         subject: the one client that it is about; "": the whole run.
@@ -184,7 +184,7 @@ def record_copy(
     """Record that something is written to a path; to be called before it is.
 
     What was written there before is no longer there. Its record goes, unless it names
-    another recipient, or other bytes: that recipient still has what it was given.
+    another recipient, or other bytes: that recipient still has what it got.
 
     Args:
         folder: of the run that the copy shows.
@@ -274,17 +274,17 @@ class CopyOutcome:
     """A copy on record, and what an answer makes of it.
 
     Attributes:
-        notify: whether its recipient is to be told that it holds a superseded model.
+        notify: whether its recipient is to be notified that it holds a superseded model.
     """
 
     copy: Copy = field(metadata=INLINE)
     fate: Fate
     notify: bool
 
-    def as_proof_fact(self, known: Collection[ClientName]) -> SettledCopy:
+    def as_proof_fact(self, known: Collection[ClientName]) -> CopyFact:
         """Return it for a proof: no path, and no client's name."""
         path = self.copy.path.encode("utf-8", "surrogatepass")
-        return SettledCopy(
+        return CopyFact(
             what=self.copy.what,
             sha256=self.copy.sha256 or None,
             path_sha256=hashlib.sha256(path).hexdigest(),
@@ -324,12 +324,12 @@ def erase_from_copies(folder: RunFolder, leaver: ClientName, known: Collection[C
             keep_copy(folder, replace(copy, path=path, recipient=recipient))
 
 
-def settle_copies(
+def delete_obsolete_copies(
     folder: RunFolder, request: Request, current: Collection[str]
 ) -> tuple[CopyOutcome, ...]:
     """Delete obsolete copies inside the run's folder, and report every copy.
 
-    May be done again after a crash: what was deleted since the request stays told.
+    May be done again after a crash: what was deleted since the request stays reported.
 
     Args:
         folder: the run's.
@@ -345,8 +345,8 @@ def settle_copies(
         for copy in (*copies_of(folder), *unrecorded(folder))
         if copy.subject in ("", request.handle)
     ]
-    asked = request.asked_at
-    return tuple(o for o in outcomes if not o.copy.deleted or o.copy.deleted >= asked or o.notify)
+    start = request.asked_at
+    return tuple(o for o in outcomes if not o.copy.deleted or o.copy.deleted >= start or o.notify)
 
 
 def _outcome(
@@ -360,7 +360,9 @@ def _outcome(
         return CopyOutcome(copy, "deleted", notify)
     if not obsolete:
         return CopyOutcome(copy, "unchanged", notify)
-    if REQUESTER not in copy.path:  # else who answers knows the name, and covey not any more
+    if (
+        REQUESTER not in copy.path
+    ):  # else the operator who answers has the name, and covey has it no more
         path = copy.location(folder)
         try:
             sha256 = file_hash(path) if path.is_file() else None

@@ -1,8 +1,8 @@
 """A run's noise put to the test: does one release hide a canary as well as is accounted?
 
 The run's own code is played in a model of a few parameters, thousands of times with a
-canary far outside every bound and as often without it. If whoever sees what is released
-tells them apart better than the accounted epsilon allows, the code adds too little noise,
+canary far outside every bound and as often without it. If an observer of the releases
+distinguishes them better than the accounted epsilon allows, the code adds too little noise,
 or clips too little.
 """
 
@@ -125,7 +125,7 @@ def aggregation_draws(
         streams: every draw has its own.
 
     Returns:
-        The draws, and what one merge tells the ledger.
+        The draws, and what one aggregation records.
     """
     model = {"weight": torch.zeros(COORDINATES)}
     facts: tuple[Event, ...] = ()
@@ -148,7 +148,7 @@ def release_draws(
 ) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
     """Return how much of a canary's own sums is in noisy ones, with it and without.
 
-    All its records are one, far outside every bound. A is symmetric, so the noise tells
+    All its records are one, far outside every bound. A is symmetric, so the noise shows
     least along the sums themselves, each counted in what is drawn for it.
     """
     rows = noise.bounded(_loud(RECORDS), CLASSES)
@@ -212,8 +212,8 @@ def audited_head(noise: HeadNoise, cases: tuple[Draws, Draws], delta: float) -> 
     accounted = noise.epsilon(delta, 1.0)
     shown = least_success(*cases)
     refuted = noise.epsilon(delta, noise.least_weight(shown))
-    found = RefutedEpsilon(refuted, None, len(cases[0]))
-    return CanaryAudit("record", delta, accounted, found, found.epsilon <= accounted)
+    refutation = RefutedEpsilon(refuted, None, len(cases[0]))
+    return CanaryAudit("record", delta, accounted, refutation, refutation.epsilon <= accounted)
 
 
 def gradient_draws(
@@ -267,6 +267,6 @@ def _audited(
 ) -> CanaryAudit:
     """Hold the draws to the account of the same facts."""
     (guarantee, *_) = guarantees(facts, delta, secret=True)
-    found = least_epsilon(*cases, delta, is_gaussian=mechanism != "sound")
+    refutation = least_epsilon(*cases, delta, is_gaussian=mechanism != "sound")
     accounted = guarantee.epsilon if guarantee.epsilon is not None else math.inf
-    return CanaryAudit(mechanism, delta, accounted, found, found.epsilon <= accounted)
+    return CanaryAudit(mechanism, delta, accounted, refutation, refutation.epsilon <= accounted)

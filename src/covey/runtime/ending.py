@@ -47,7 +47,7 @@ def gather_present(session: Session) -> tuple[Session, Cohort, tuple[events.Even
     """Let newcomers join, unless they have left.
 
     Returns:
-        The run with everybody who ever came, who can be asked now, and what is to be recorded
+        The run with everybody who ever came, who is reachable now, and what is to be recorded
         of those who came since the last round.
     """
     if session.run.client_backend is None:
@@ -134,7 +134,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     )
     args = (ScoredOnce(run.engine), ModelsInUse.of(final), run.population)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
-    found, answers = (
+    accuracies_known, answers = (
         accuracies(*args) or reported_accuracies(reports.events),
         labelled_predictions(*args),
     )
@@ -142,10 +142,12 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     gaps = fairness(answers, streams.at("fairness").generator()) if answers and comparable else ()
     errors = squared_errors(*args)
     metrics = measured_metrics(run.engine, *args[1:], run.config.metrics)
-    exposed = _exposed(run, final, history, found, errors, audits)
+    exposed = _exposed(run, final, history, accuracies_known, errors, audits)
     new = (each for each in diverged.values() if each not in last.events)
     measured = (_voided(each, diverged) for each in last.events)
-    overall = round_measured(found, final.assignment, run.population, run.num_clusters, errors)
+    overall = round_measured(
+        accuracies_known, final.assignment, run.population, run.num_clusters, errors
+    )
     finished = events.RunFinished(
         model_hash=model_hash(final.clusters),
         accuracy=overall.accuracy,
@@ -154,13 +156,13 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
         squared_error=overall.squared_error,
         squared_error_by_group=overall.squared_error_by_group,
     )
-    told = (*reports.events, *measured, *new)
+    first = (*reports.events, *measured, *new)
     on_heads = (
         each
         for each in head_attacks(run, final, history, streams.at("heads"))
         if each.cluster not in diverged
     )
-    return RoundResult(final, (*told, *audits, *on_heads, *gaps, *metrics, *exposed, finished))
+    return RoundResult(final, (*first, *audits, *on_heads, *gaps, *metrics, *exposed, finished))
 
 
 def _voided(fact: events.Event, diverged: Mapping[int, events.ModelDiverged]) -> events.Event:
@@ -176,7 +178,7 @@ def _diverged(
 ) -> Mapping[int, events.ModelDiverged]:
     """Return which final models are none: as a red team found, or as can be seen now.
 
-    A model that nobody ever trained, and nobody tried to, is what it was at the start:
+    A model that no client ever trained, or tried to, is what it was at the start:
     it has not diverged.
     """
     final = last.state
@@ -191,9 +193,9 @@ def _diverged(
     facts = (
         events.ModelDiverged(j, final.round_index, reason(j)) for j in range(len(final.clusters))
     )
-    found = {each.cluster: each for each in facts if each.reason}
+    reasons = {each.cluster: each for each in facts if each.reason}
     recorded = (each for each in last.events if isinstance(each, events.ModelDiverged))
-    return found | {each.cluster: each for each in recorded}
+    return reasons | {each.cluster: each for each in recorded}
 
 
 def _accepted(history: History) -> set[Handle]:
@@ -204,7 +206,7 @@ def _accepted(history: History) -> set[Handle]:
     """
     accepted: set[Handle] = set()
     refused: set[Handle] = set()
-    for fact in of_kinds(history.told, events.AnswerRefused, events.ClientsAssigned):
+    for fact in of_kinds(history.all_events, events.AnswerRefused, events.ClientsAssigned):
         if isinstance(fact, events.AnswerRefused) and fact.handle:
             refused.add(fact.handle)
         if isinstance(fact, events.ClientsAssigned) and fact.by != "final":
@@ -236,7 +238,7 @@ def _exposed(
     run: BuiltRun,
     final: ServerState,
     history: History,
-    found: Accuracies,
+    accuracies: Accuracies,
     errors: Mapping[Handle, float],
     audits: Sequence[events.ClusterAudited],
 ) -> tuple[events.ClientExposed, ...]:
@@ -250,7 +252,7 @@ def _exposed(
         risks = (*ever, *traces, audits[j].truth.figure)
         unknown = (risk for risk in risks if risk.value is None)
         exposure = next(unknown, None) or max(risks, key=float)
-        return events.ClientExposed(handle, j, found.get(handle), exposure, errors.get(handle))
+        return events.ClientExposed(handle, j, accuracies.get(handle), exposure, errors.get(handle))
 
     return tuple(
         exposed(client.handle)

@@ -75,7 +75,7 @@ class ModelsInUse:
 def accuracies(engine: Engine, models: ModelsInUse, population: Population) -> Accuracies:
     """Measure every client's accuracy.
 
-    Nobody has one where nothing is simply right or wrong (`Scored.correct`).
+    No client has one where nothing is simply right or wrong (`Scored.correct`).
     """
     return _measured(engine, models, population, lambda scored, _: scored.accuracy)
 
@@ -106,13 +106,13 @@ def _measured(
             pair: figure(scored, population.test[pair[0]].labels)
             for pair, scored in _answers(engine, models, population).items()
         }
-        found = {client.handle: of_pairs[_pair(client, models)] for client in population.clients}
+        values = {client.handle: of_pairs[_pair(client, models)] for client in population.clients}
     else:
         testable = [client for client in population.clients if len(client.holdout)]
         jobs = [ScoringJob(models.params(models.name(c)), c.holdout) for c in testable]
         scored = zip(testable, engine.score(jobs), strict=True)
-        found = {client.handle: figure(each, client.holdout.labels) for client, each in scored}
-    return {handle: value for handle, value in found.items() if value is not None}
+        values = {client.handle: figure(each, client.holdout.labels) for client, each in scored}
+    return {handle: value for handle, value in values.items() if value is not None}
 
 
 def measured_metrics(
@@ -126,12 +126,12 @@ def measured_metrics(
         size = len(labels)
         return (size, [_figure(metric, scored, labels) for metric in metrics]) if size else None
 
-    found = _measured(engine, models, population, figures)
-    by_group = _by_group(found, population)
-    sizes = {handle: size for handle, (size, _) in found.items()}
+    by_client = _measured(engine, models, population, figures)
+    by_group = _by_group(by_client, population)
+    sizes = {handle: size for handle, (size, _) in by_client.items()}
 
     def measured(place: int, metric: Metric) -> MetricMeasured:
-        values = {handle: figures[place] for handle, (_, figures) in found.items()}
+        values = {handle: figures[place] for handle, (_, figures) in by_client.items()}
         return MetricMeasured(
             metric=metric.label,
             value=weighted_mean(values, sizes),
@@ -163,12 +163,12 @@ def _figure(metric: Metric, scored: Scored, labels: Tensor) -> float | None:
     """
     what = f"metric {metric.name}"
     measure = user_function(what, metric.measure) if metric.is_own else metric.measure
-    found: Any = measure(scored, labels)
+    result: Any = measure(scored, labels)
     try:
-        values = torch.as_tensor(found, dtype=torch.float64)
+        values = torch.as_tensor(result, dtype=torch.float64)
         shape = tuple(values.shape)
     except (TypeError, ValueError, RuntimeError):
-        values, shape = torch.empty(0), f"a {type(found).__name__}"
+        values, shape = torch.empty(0), f"a {type(result).__name__}"
     if shape not in ((), (len(labels),)):
         raise ConfigError(
             f"Your {what} must return one number per example, here {len(labels)}, or one for "
@@ -193,7 +193,7 @@ def with_fewer_tests(population: Population, max_examples: int) -> Population:
 
 
 def round_measured(
-    found: Accuracies,
+    accuracies_known: Accuracies,
     assignment: Mapping[Handle, int],
     population: Population,
     num_clusters: int,
@@ -201,7 +201,7 @@ def round_measured(
 ) -> RoundMeasured:
     """Average the clients' accuracies, or their squared errors, overall and by group."""
     counts = Counter(assignment.values())
-    accuracy, accuracy_by_group = _averaged(found, population)
+    accuracy, accuracy_by_group = _averaged(accuracies_known, population)
     squared_error, squared_error_by_group = _averaged(errors, population)
     return RoundMeasured(
         accuracy=accuracy,
@@ -213,20 +213,20 @@ def round_measured(
 
 
 def _averaged(
-    found: Mapping[Handle, float], population: Population
+    accuracies: Mapping[Handle, float], population: Population
 ) -> tuple[float | None, dict[str, float]]:
-    by_group = _by_group(found, population).items()
-    overall = float(np.mean(list(found.values()))) if found else None
+    by_group = _by_group(accuracies, population).items()
+    overall = float(np.mean(list(accuracies.values()))) if accuracies else None
     return overall, {
-        name: float(np.mean([found[h] for h in handles])) for name, handles in by_group
+        name: float(np.mean([accuracies[h] for h in handles])) for name, handles in by_group
     }
 
 
-def _by_group(found: Collection[Handle], population: Population) -> dict[str, list[Handle]]:
+def _by_group(handles: Collection[Handle], population: Population) -> dict[str, list[Handle]]:
     """Return those of whom a figure was found by the name of their group, in its order."""
     by_group: dict[str, list[Handle]] = {}
     for client in population.clients:
-        if client.group is not None and client.handle in found:
+        if client.group is not None and client.handle in handles:
             by_group.setdefault(population.groups[client.group].name, []).append(client.handle)
     return dict(sorted(by_group.items()))
 
@@ -459,12 +459,12 @@ def played_round(
 
 def _values(handle: Handle, history: History, loss: float | None) -> ClientValues:
     cluster = history.assignment.get(handle)
-    found = None if cluster is None else history.figures.get(cluster)
+    estimate = None if cluster is None else history.figures.get(cluster)
     thresholds = history.started.risk_thresholds if history.started else {}
     return ClientValues(
         cluster=cluster,
-        risk=found.risk if found else None,
-        risk_standard_error=found.standard_error if found else None,
+        risk=estimate.risk if estimate else None,
+        risk_standard_error=estimate.standard_error if estimate else None,
         threshold=thresholds.get(handle),
         loss=loss,
     )

@@ -90,7 +90,7 @@ def export_model(
         folder: the run's.
         cluster: its number.
         out: the file; None: one in `exports/` of the run's folder.
-        recipient: for whom; "": nobody in particular.
+        recipient: for whom; "": no one in particular.
         after: the model as it was after this round; None: the newest.
 
     Raises:

@@ -1,7 +1,7 @@
 """The facts of an answer, from what stands in a ledger before and after its request.
 
 One pure function finds them, for who signs a proof and for who checks one against the
-ledger. Nothing of a user's own code is asked where that is refused: such facts are
+ledger. A user's own code is not called where that is refused: such facts are
 `unknown_facts`, and rest on the signer's word.
 """
 
@@ -98,7 +98,7 @@ class Answer:
         return replace(before, left=tuple(dict.fromkeys((*before.left, *gone))))
 
     def option(self, *, prefix_independent: bool) -> Option:
-        """Return the answer as it could be given when it was."""
+        """Return the answer as it was possible at that moment."""
         start, until = (self.rewind.round_index, self.rewind.until) if self.rewind else (0, 0)
         rules = AnswerRules(
             deniability_threshold=self.began.deniability_threshold if self.began else None,
@@ -130,7 +130,7 @@ def find_answer(
         if isinstance(each, LeaveRequested | ClientLeft) and each.request == request.id
     ]
     match about:
-        case [(asked, LeaveRequested() as requested), (own, ClientLeft() as event)] if own <= at:
+        case [(position, LeaveRequested() as requested), (own, ClientLeft() as event)] if own <= at:
             pass
         case _:
             return None
@@ -141,7 +141,7 @@ def find_answer(
     return Answer(
         request=request,
         requested=requested,
-        requested_at=asked,
+        requested_at=position,
         event=event,
         began=before.history.started or next(started, None),  # who left before the first round
         before=before.events,
@@ -229,7 +229,7 @@ def facts(
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
         "own_sums_kept": False,
-        "earlier_heads": head_bounds(history.told).get(handle) if subtracts else None,
+        "earlier_heads": head_bounds(history.all_events).get(handle) if subtracts else None,
     }
     if subtracts and "own_sums_kept" not in unknown:
         derived["own_sums_kept"] = getattr(config.method, "keep_sums", False)
@@ -262,7 +262,7 @@ def _name(value: object) -> Any:  # noqa: ANN401 - as it came
 def _refutation(
     terms: AnonymityTerms | None, diameters: Sequence[float | None]
 ) -> ValueOrReason[float, str]:
-    """Say how well the holder of two candidates' updates tells which one was used."""
+    """Say how well the holder of two candidates' updates sees which one was used."""
     recorded = [d for d in diameters if d is not None]
     if terms is None or not diameters:
         return ValueOrReason(None, "no-set")

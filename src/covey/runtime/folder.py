@@ -83,7 +83,7 @@ def as_written(path: Path, what: str, remedy: str = "Restore the file.") -> Gene
 class RunFolder:
     """The places inside one run.
 
-    Beside those below: report.html, figures/, metrics.csv, and, where they were asked for,
+    Beside those below: report.html, figures/, metrics.csv, and, where they were requested,
     baseline/ and audit/.
     """
 
@@ -169,19 +169,19 @@ class RunFolder:
     proofs = _Inside("proofs")
     """What was answered to those who left."""
     receipts = _Inside("receipts")
-    """What was signed when somebody asked to leave."""
+    """What was signed when a client requested to leave."""
     witnessed = _Inside("witnessed.tlog-proof")
     """What shows a head of this run in the log that a witness follows."""
     tracking = _Inside("tracking")
-    """What trackers were told that keep it here."""
+    """What trackers record that keep it here."""
     unacknowledged = _Inside("unacknowledged")
-    """Salts that were given out, sealed until somebody says that they arrived."""
+    """Salts that were handed out, sealed until somebody says that they arrived."""
     exports = _Inside("exports")
-    """Models that were written for others, unless a path was given."""
+    """Models that were written for others, unless a path was passed."""
     copies = _Inside("copies")
     """The record of what was exported or shown where, and for whom."""
     request_queue = _Inside("asking")
-    """Who asked to leave while another process played the run."""
+    """Who requested to leave while another process played the run."""
     secret_marker = _Inside("secret")
     """Which of the user's secrets is this run's, if it has one."""
     imports = _Inside("imports.json")
@@ -331,7 +331,7 @@ class FederationMetadata:
 
     Attributes:
         run: names the run to its nodes.
-        profile: what the clients' data look like; None: nobody has come yet.
+        profile: what the clients' data look like; None: no client has come yet.
         home: the folder of its deployment; empty where there is none.
     """
 
@@ -349,7 +349,7 @@ class FederationMetadata:
         path = folder.federation
         if not path.is_file():
             return None
-        with as_written(path, "what this run knows of its federation"):
+        with as_written(path, "what this run records of its federation"):
             return _metadata_reader(checked(read_bounded(path)))
 
     def write(self, folder: RunFolder) -> None:

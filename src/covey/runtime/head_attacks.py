@@ -1,6 +1,6 @@
-"""What linear layers tell of who is in them, at the end of a run and in an audit.
+"""What linear layers reveal of who is in them, at the end of a run and in an audit.
 
-Whoever has a head has its weights, so the attacks are on these. Under noise the success of
+A holder of a head has its weights, so the attacks are on these. Under noise the success of
 the best attacker is computed for every record, and a bound on it from the weights of the
 releases alone: that one counts all heads that a client's records were ever in.
 """
@@ -47,7 +47,7 @@ RATIO = "likelihood-ratio"
 """The best attack there is on one record of a head under noise."""
 
 POPULATION = "population"
-"""The attack on weights for who knows no member but the one that is asked about."""
+"""The attack on weights by an attacker with no member but the one in question."""
 
 MAX_POOL = 6_000
 """Candidates whose weights are solved for at a run's end; an audit takes more."""
@@ -80,7 +80,7 @@ def head_attacks(
         yield from _by_weights(run, j, params, inside, now, streams.at(j))
         if isinstance(records.noise, HeadNoise):
             yield from _by_ratio(records, records.noise, known, j, inside, now)
-    bounds = head_bounds(of_kinds(history.told, HeadPerturbed))
+    bounds = head_bounds(of_kinds(history.all_events, HeadPerturbed))
     if isinstance(records.noise, HeadNoise):
         for handle, (j, _) in sorted(known.counted.items()):
             bound = bounds[handle].bound if handle in bounds else 0.5
@@ -113,16 +113,16 @@ def _by_weights(
         inside = _evenly(inside, MAX_JUDGED)
         name, size = POPULATION, sum(map(len, inside))
         if run.records is not None and run.records.noise is None:
-            # The attack that finds everybody is not run, so nobody is protected.
+            # The attack that finds everybody is not run, so no one is protected.
             for client in members:
                 yield ModelAttacked(j, _exact(BOUND, 1.0), now, client.handle)
     attack = weights_attacks(run, params, weight)[name]
-    found = attack([*inside, *matching])
-    if found is None:
+    success = attack([*inside, *matching])
+    if success is None:
         return
-    estimate = cross_fitted(found[:size], found[size:], streams.generator())
+    estimate = cross_fitted(success[:size], success[size:], streams.generator())
     ends = np.cumsum([len(each) for each in inside])[:-1]
-    estimate = with_extremes(estimate, np.split(found[:size], ends), found[size:])
+    estimate = with_extremes(estimate, np.split(success[:size], ends), success[size:])
     yield ModelAttacked(j, replace(estimate, source=name), now)
 
 
@@ -194,9 +194,9 @@ def _by_ratio(
     rows = [records.rows(client.train, weight) for client, weight in members]
     hidden = noise.hidden(sums, rows)
     for (client, _), each in zip(members, hidden, strict=True):
-        found = each.successes()
-        every.append(found)
-        worst = float(found.max(initial=0.5))
+        chances = each.successes()
+        every.append(chances)
+        worst = float(chances.max(initial=0.5))
         yield ModelAttacked(j, _exact(RATIO, worst), now, client.handle)
     together = np.concatenate(every)
     error = float(together.std() / np.sqrt(max(1, len(together))))

@@ -3,7 +3,7 @@
 What a run reads beside its clients' data: hashed at the start, and compared since.
 
 The clients' own examples are in `RunStarted.data_hash`, the source of a user's components
-in `ComponentsUsed`. Here is the rest: what clients accept, and the examples of nobody.
+in `ComponentsUsed`. Here is the rest: what clients accept, and the examples of no client.
 
 Records of clients that joined or changed theirs: in the run's folder, one file each.
 
@@ -47,7 +47,7 @@ PREFERENCES = "input:preferences"
 def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str, str]:
     """Refuse other inputs than those that the run last knew.
 
-    Whoever left while no data were at hand left no hash of what the others accept:
+    A client that left while no data were at hand left no hash of what the others accept:
     their thresholds are then compared with those that began the run.
 
     Args:
@@ -61,10 +61,10 @@ def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str
     Raises:
         RunError: naming what changed.
     """
-    began, found = history.started, input_hashes(run)
+    began, hashes = history.started, input_hashes(run)
     if began is None:
-        return found
-    others = {name for name, digest in found.items() if digest not in ledger.files.of(name)}
+        return hashes
+    others = {name for name, digest in hashes.items() if digest not in ledger.files.of(name)}
     if history.left and history.left[-1].data_hash is None:
         known = began.risk_thresholds
         accepted = {c.handle: c.preference.risk_threshold for c in run.population.clients}
@@ -79,7 +79,7 @@ def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str
             f"{what} must be what began the run in {ledger.location}, but it was changed since. "
             f"Put it back, or start a new run."
         )
-    return found
+    return hashes
 
 
 def input_hashes(run: BuiltRun) -> Mapping[str, str]:
@@ -90,13 +90,13 @@ def input_hashes(run: BuiltRun) -> Mapping[str, str]:
         (c.handle, c.preference.risk_threshold, c.preference.risk_weight)
         for c in run.population.clients
     ]
-    nobodys = hashlib.sha256()
+    others = hashlib.sha256()
     for examples in (*run.population.non_members, *run.population.test):
-        nobodys.update(examples.inputs.numpy().tobytes())
-        nobodys.update(examples.labels.numpy().tobytes())
+        others.update(examples.inputs.numpy().tobytes())
+        others.update(examples.labels.numpy().tobytes())
     return {
         PREFERENCES: hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
-        "input:others": nobodys.hexdigest(),
+        "input:others": others.hexdigest(),
     }
 
 
@@ -105,7 +105,7 @@ class Unreachable:
 
     Args:
         profile: what the clients' data look like.
-        names: the clients that the run knows.
+        names: the clients of the run.
     """
 
     def __init__(self, profile: DataProfile, names: Collection[ClientName]) -> None:
@@ -113,7 +113,7 @@ class Unreachable:
         self._names = names
 
     def available_clients(self) -> Collection[ClientName]:
-        """Return the clients that the run knows; none of them is asked."""
+        """Return the clients of the run; none of them gets a request."""
         return self._names
 
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
@@ -157,10 +157,10 @@ def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltR
     return build_run(folder.checked_config(), Overrides(model=model, client_backend=unreachable))
 
 
-Told = Iterable[tuple[int | None, Event]]
+RoundEvents = Iterable[tuple[int | None, Event]]
 
 
-def keep_records(folder: RunFolder, ledger: Ledger, events: Told, client: Client) -> None:
+def keep_records(folder: RunFolder, ledger: Ledger, events: RoundEvents, client: Client) -> None:
     """Write a client's records as the next version; the one in force stays."""
     version = len(_changes(events).get(client.handle, ()))
     parts = {"train": client.train, "holdout": client.holdout}
@@ -172,10 +172,10 @@ def keep_records(folder: RunFolder, ledger: Ledger, events: Told, client: Client
     content = safetensors.torch.save(tensors)
     name = _name(client.handle, version)
     digest = hashlib.sha256(content).hexdigest()
-    ledger.files.note({_noted(name): digest})
+    ledger.files.note({_hash_name(name): digest})
     make_folder(folder.records)
     replace_whole(folder.records / name, content, mode=0o600)
-    ledger.files.settle(_noted(name), digest)
+    ledger.files.keep_only(_hash_name(name), digest)
 
 
 def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> BuiltRun:
@@ -202,14 +202,14 @@ def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Bu
     return run.with_clients(tuple(known.values()))
 
 
-def drop_old_records(folder: RunFolder, ledger: Ledger, events: Told) -> None:
+def drop_old_records(folder: RunFolder, ledger: Ledger, events: RoundEvents) -> None:
     """Delete the files of records that no longer count, and of clients that left."""
     if not folder.records.is_dir():
         return
     current = {name for _, name in _current(ledger, events)}
     for path in sorted(folder.records.iterdir()):
         if path.name not in current:
-            ledger.files.settle(_noted(path.name), "")  # what was noted of it
+            ledger.files.keep_only(_hash_name(path.name), "")  # its hashes
             delete_whole(path)
 
 
@@ -221,7 +221,7 @@ def record_problems(folder: RunFolder, ledger: Ledger) -> Iterator[tuple[Path, s
             yield path, problem
 
 
-def _current(ledger: Ledger, events: Told) -> Iterator[tuple[Handle, str]]:
+def _current(ledger: Ledger, events: RoundEvents) -> Iterator[tuple[Handle, str]]:
     """Yield who takes part with records from a file, and the file."""
     changes = _changes(events)
     names = ledger.names() if changes else {}
@@ -230,13 +230,13 @@ def _current(ledger: Ledger, events: Told) -> Iterator[tuple[Handle, str]]:
             yield handle, _name(handle, len(changed) - 1)
 
 
-def _changes(events: Told) -> Mapping[Handle, Sequence[RecordsChanged]]:
+def _changes(events: RoundEvents) -> Mapping[Handle, Sequence[RecordsChanged]]:
     """Return every change of each client's records, in order."""
-    found: dict[Handle, list[RecordsChanged]] = {}
+    changes: dict[Handle, list[RecordsChanged]] = {}
     for _, event in events:
         if isinstance(event, RecordsChanged):
-            found.setdefault(event.handle, []).append(event)
-    return found
+            changes.setdefault(event.handle, []).append(event)
+    return changes
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
@@ -245,9 +245,10 @@ def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
             f"{path} must hold a client's records as covey wrote them, but {problem}. "
             f"Restore it from a copy."
         )
-    found = safetensors.torch.load(read_bounded(path, check_regular(path)))
+    tensors = safetensors.torch.load(read_bounded(path, check_regular(path)))
     train, holdout = (
-        Examples(found[f"{part}.inputs"], found[f"{part}.labels"]) for part in ("train", "holdout")
+        Examples(tensors[f"{part}.inputs"], tensors[f"{part}.labels"])
+        for part in ("train", "holdout")
     )
     return train, holdout
 
@@ -257,7 +258,7 @@ def _problem(path: Path, ledger: Ledger) -> str:
         digest = file_hash(path)
     except OSError as error:
         return f"it cannot be read ({error})"
-    known = digest in ledger.files.of(_noted(path.name))
+    known = digest in ledger.files.of(_hash_name(path.name))
     return "" if known else "its bytes are not those that were written"
 
 
@@ -265,5 +266,5 @@ def _name(handle: Handle, version: int) -> str:
     return f"{handle}-{version}.safetensors"
 
 
-def _noted(file: str) -> str:
+def _hash_name(file: str) -> str:
     return f"records:{file}"

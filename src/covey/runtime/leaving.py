@@ -12,7 +12,7 @@ from covey.runtime.anchors import Receipt, receipts_of
 from covey.runtime.answers import AnsweredRequest, OnReceipt, ask
 from covey.runtime.copies import erase_from_copies
 from covey.runtime.loop import OnAnswer, play
-from covey.runtime.planning import Returning, asked_by, plans_for
+from covey.runtime.planning import Returning, plans_for, wanted_answers_of
 from covey.runtime.session import Session, quiet
 from covey.unlearning.plan import ClientPlan, WantedAnswer
 
@@ -26,7 +26,7 @@ class ForgetResult:
 
     Attributes:
         seconds: from the request to the signed answers.
-        receipt: what was signed when it was asked; None: nothing was recorded yet.
+        receipt: what was signed for the request; None: nothing was recorded yet.
     """
 
     client: ClientName
@@ -58,18 +58,18 @@ def forget(
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    asked = asked_by(session.ledger, session.folder, clients, wanted, basis)
-    session = session.with_data_of(asked)
-    requests = _put_down(session, asked, check)
+    wanted_answers = wanted_answers_of(session.ledger, session.folder, clients, wanted, basis)
+    session = session.with_data_of(wanted_answers)
+    requests = _put_down(session, wanted_answers, check)
     receipts = receipts_of(session.folder, requests)
-    for each, request in zip(asked, requests, strict=True):
+    for each, request in zip(wanted_answers, requests, strict=True):
         if request.id in receipts:
             on_receipt(each.client, receipts[request.id])
     answered = {each.request: each for each in finish_requests(session, on_answer)}
     seconds = time.monotonic() - session.began
     return tuple(
         ForgetResult(each.client, answered[request.id], seconds, receipts.get(request.id))
-        for each, request in zip(asked, requests, strict=True)
+        for each, request in zip(wanted_answers, requests, strict=True)
         if request.id in answered
     )
 
@@ -99,22 +99,24 @@ def put_down_requests(
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    _put_down(session, asked_by(session.ledger, session.folder, clients, wanted, basis))
+    _put_down(session, wanted_answers_of(session.ledger, session.folder, clients, wanted, basis))
 
 
 def _put_down(
-    session: Session, asked: Sequence[WantedAnswer], check: CheckPlan = quiet
+    session: Session, wanted_answers: Sequence[WantedAnswer], check: CheckPlan = quiet
 ) -> list[Request]:
     """Put requests in the queue, all of them or none."""
-    plans = plans_for(session.run.config, session.folder, session.ledger, asked)
+    plans = plans_for(session.run.config, session.folder, session.ledger, wanted_answers)
     for each in plans:
         check(each)
     for each in plans:
         if each.chosen is None:
-            who = f"{each.client}: " if len(asked) > 1 else ""
+            who = f"{each.client}: " if len(wanted_answers) > 1 else ""
             raise RunError(f"{who}{each.reason}")
-    for each in asked:
-        if session.ledger.name_of(each.handle) is None:  # nobody else knows who comes back
+    for each in wanted_answers:
+        if (
+            session.ledger.name_of(each.handle) is None
+        ):  # only the requester can name who comes back
             present = session.ledger.names().values()
             erase_from_copies(session.folder, each.client, {*present, each.client})
-    return ask(session, asked)
+    return ask(session, wanted_answers)

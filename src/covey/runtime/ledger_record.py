@@ -132,9 +132,9 @@ def _clusters(event: Event) -> Iterable[int]:
     """Return the clusters that an event names."""
     if isinstance(event, events.ClientsAssigned):
         return event.clusters.values()
-    found: Any = getattr(event, "cluster", None)
-    if isinstance(found, int):
-        return (found,)
+    cluster: Any = getattr(event, "cluster", None)
+    if isinstance(cluster, int):
+        return (cluster,)
     several: Any = getattr(event, "clusters", ())
     return cast("Iterable[int]", several)
 
@@ -142,11 +142,11 @@ def _clusters(event: Event) -> Iterable[int]:
 def _handles(event: Event) -> Iterator[Handle]:
     """Yield the clients that an event names."""
     for name in ("handle", "risk_thresholds", "groups", "steps", "weights", "accuracy"):
-        found: Any = getattr(event, name, None)
-        if isinstance(found, str):
-            yield found
-        elif isinstance(found, Mapping):
-            yield from cast("Mapping[Handle, object]", found)
+        value: Any = getattr(event, name, None)
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from cast("Mapping[Handle, object]", value)
     if isinstance(event, events.ClientsAssigned):
         yield from event.clusters
     if isinstance(event, events.AnonymitySetsFormed):
@@ -196,12 +196,12 @@ class LedgerRecord:
     @cached_property
     def counting(self) -> list[bool]:
         """Whether each event still counts; what happened between rounds always does."""
-        found: list[bool] = []
+        flags: list[bool] = []
         first = inf  # of the rounds that were superseded later
         for t, event in reversed(self.facts):
-            found.append(t is None or t < first)
+            flags.append(t is None or t < first)
             first = min(first, inf if (to := _rewound_to((t, event))) is None else to)
-        return found[::-1]
+        return flags[::-1]
 
     @cached_property
     def events(self) -> list[Fact]:
@@ -237,7 +237,7 @@ class LedgerRecord:
             self._answers[key] = choose_answers(self.participation, *key)
         return self._answers[key]
 
-    def latest(self, number: int) -> list["Noted"]:
+    def latest(self, number: int) -> list["RecentEvents"]:
         """Return the newest events first; several alike that follow each other are one."""
 
         def alike(i: int) -> tuple[int | None, str, bool]:
@@ -246,7 +246,7 @@ class LedgerRecord:
             return t, event.kind if foreign else type(event).__name__, self.counting[i]
 
         runs = islice(groupby(reversed(range(len(self.facts))), key=alike), number)
-        return [Noted(next(same) + 1, *key, 1 + sum(1 for _ in same)) for key, same in runs]
+        return [RecentEvents(next(same) + 1, *key, 1 + sum(1 for _ in same)) for key, same in runs]
 
 
 def _rewound_to(fact: Fact) -> int | None:
@@ -254,7 +254,7 @@ def _rewound_to(fact: Fact) -> int | None:
     return event.round_index if t is None and isinstance(event, events.RunRolledBack) else None
 
 
-class Noted(NamedTuple):
+class RecentEvents(NamedTuple):
     """One of the newest events, or several alike that follow each other.
 
     Attributes:
@@ -362,16 +362,16 @@ def facts_about(ledger: Ledger, client: Handle) -> list[Fact]:
     Nothing is verified: who follows the run has compared the table with the events.
     """
     places, links = ledger.look_at(client, ANSWERS_REST_ON)
-    found: list[tuple[int, int | None, Event]] = []
+    entries: list[tuple[int, int | None, Event]] = []
     for place in places:
         own = events.ClientsHandedOut((client,))
         if place.cluster is not None:
             own = events.ClientsAssigned({client: place.cluster}, "recorded")
-        found.append((place.position, place.round_index, own))
-    found += [(link.position, link.round_index, event_of(link.record())) for link in links]
+        entries.append((place.position, place.round_index, own))
+    entries += [(link.position, link.round_index, event_of(link.record())) for link in links]
     facts: list[Fact] = []
     formed: tuple[int | None, int] | None = None
-    for _, t, event in sorted(found, key=itemgetter(0)):
+    for _, t, event in sorted(entries, key=itemgetter(0)):
         if isinstance(event, events.AnonymitySetsFormed):
             formed = t, event.cluster
         if not isinstance(event, events.OrganisationsAttested) or formed == (t, event.cluster):

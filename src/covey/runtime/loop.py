@@ -50,8 +50,8 @@ from covey.runtime.folder import settings_hash
 from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import (
     Replay,
+    finish_change,
     replay_of,
-    settle_change,
     solved_again,
     subtracted_state,
 )
@@ -193,7 +193,7 @@ def _next_round(
     *,
     wants_losses: bool,
 ) -> tuple[Session, Replay | None, RoundResult]:
-    """Play a round with whoever is there; who came since the last one is in the run."""
+    """Play a round with the clients that are there, newcomers too."""
     chosen = None if replay is None else replay.solves(state.round_index)
     if chosen is not None:
         return session, replay, _solved_again(session, state, chosen)
@@ -240,7 +240,7 @@ def _round(
             run = run.for_replay(ReplayOptions(frozen_models=kept))
     losses: dict[Handle, float] = {}
     clients = run.clients(cohort, t)
-    clients = clients.noting_losses(losses) if wants_losses else clients
+    clients = clients.recording_losses(losses) if wants_losses else clients
     played = run.algorithm.round(state, clients, streams)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:
@@ -248,9 +248,9 @@ def _round(
         played = played._replace(state=refused)
     queue_requests(session, reports.leaving)
     args = (ScoredOnce(run.engine), ModelsInUse.of(played.state), tested)
-    found = accuracies(*args) or reported_accuracies(reports.events)
+    by_client = accuracies(*args) or reported_accuracies(reports.events)
     measured = round_measured(
-        found, played.state.assignment, tested, run.num_clusters, squared_errors(*args)
+        by_client, played.state.assignment, tested, run.num_clusters, squared_errors(*args)
     )
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *reports.events, *played.events)
@@ -260,12 +260,12 @@ def _round(
 
 
 def _solved_again(session: Session, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
-    """Play a round again of which the sums are known; nobody is asked or measured."""
+    """Play a round again of which the sums are known, without requests or measurements."""
     t, run = state.round_index, session.run
     everybody = run.population.clients  # whether they are there or not
     played = solved_again(run, state, everybody, chosen)
-    nobody = replace(run.population, clients=())
-    measured = round_measured({}, played.state.assignment, nobody, run.num_clusters)
+    empty = replace(run.population, clients=())
+    measured = round_measured({}, played.state.assignment, empty, run.num_clusters)
     cohort = (client for client in everybody if client.handle in chosen.clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *played.events, *_diverged(played), measured)
@@ -278,14 +278,14 @@ def _began(run: BuiltRun, t: int) -> tuple[Event, ...]:
 
 def _diverged(played: RoundResult) -> tuple[Event, ...]:
     t = played.state.round_index - 1
-    found = divergences(played.state).items()
-    return tuple(ModelDiverged(j, t, reason) for j, reason in found)
+    reasons = divergences(played.state).items()
+    return tuple(ModelDiverged(j, t, reason) for j, reason in reasons)
 
 
 def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
     """Sample clients by an independent draw of each.
 
-    Where privacy rests on nobody knowing who came, the coins are hidden.
+    Where privacy rests on a secret of who came, the coins are hidden.
     """
     coin = Streams.draws if run.config.privacy.client_noise > 0 else Streams.generator
     draws = [float(coin(streams.at("cohort", client.name)).random()) for client in present]
@@ -309,7 +309,7 @@ def _started(run: BuiltRun) -> RunStarted:
             for c in population.clients
             if run.client_backend is None
         },
-        risk_lives=estimate_lifetime(config.risk.every),
+        risk_lifetime=estimate_lifetime(config.risk.every),
         notes=run.notes,
         deniability_threshold=terms.deniability_threshold if terms else None,
         updates_stored=config.leaving.store_updates > 0,
@@ -362,17 +362,17 @@ def _store_round(
     every = config.leaving.store_updates
     calibrated = replay is not None and replay.calibrating and done <= replay.until
     if every and (done - 1) % every == 0 and not calibrated:
-        noted = session.ledger.files
-        write_updates(session.folder.updates, done - 1, played.stored, noted)
+        hashes = session.ledger.files
+        write_updates(session.folder.updates, done - 1, played.stored, hashes)
     changed = replay is not None and replay.changed and done == replay.until
-    found = best_round(history.rounds, config.checkpoints.best)
-    best = found and found.round
+    best_row = best_round(history.rounds, config.checkpoints.best)
+    best = best_row and best_row.round
     due = changed or done == config.rounds or done % config.checkpoints.every == 0
     if due or best == done - 1:
         _save(session, played.state)
         thin(session.folder.checkpoints, config.checkpoints.keep, spared=best)
     if changed:
-        settle_change(session)
+        finish_change(session)
     return due or best == done - 1
 
 

@@ -1,4 +1,4 @@
-"""The participation game on a completed run: can an adversary tell who took part?"""
+"""The participation game on a completed run: can an adversary see who took part?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ VIEW = (
     "matched non-members. Intervals (95%) are over clients. A figure near 0.5 says that "
     "this adversary finds nothing, not that nothing is there."
 )
-NOBODY_LEFT = "nobody has left this run"
+NO_CLIENT_LEFT = "no client has left this run"
 NO_MATCH = "no reserved client is of a group that somebody left"
 
 ByGroup = dict[int, list[Examples]]
@@ -48,7 +48,7 @@ ByGroup = dict[int, list[Examples]]
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A few participants, asked about again in a run that never met them.
+    """A few participants, judged again in a run that never met them.
 
     Attributes:
         auc, low, high: under the models of that run: near 0.5, or the reserved clients
@@ -89,7 +89,7 @@ class Game:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Comparison:
-    """What every question of the game is asked with."""
+    """What every question of the game needs."""
 
     engine: Engine
     reserved: ByGroup
@@ -158,7 +158,7 @@ def play_game(session: Session, *, control: bool = False, observe: Observer = qu
     stay = {client.name for client in run.population.clients}
     gone = [client for client in all_clients if client.name not in stay]
     left = comparison.outcome(models, gone, "left")
-    asked = _control_clients(run, participants, streams) if control else []
+    excluded = _control_clients(run, participants, streams) if control else []
     rounds = rounds_of(run.config, record.history)
     return Game(
         auc=met.auc,
@@ -167,8 +167,8 @@ def play_game(session: Session, *, control: bool = False, observe: Observer = qu
         participants=met.clients,
         reserved=comparison.against(participants),
         left=left,
-        left_reason="" if left else NO_MATCH if gone else NOBODY_LEFT,
-        control=_control(run, rounds, comparison, models, asked, observe) if asked else None,
+        left_reason="" if left else NO_MATCH if gone else NO_CLIENT_LEFT,
+        control=_control(run, rounds, comparison, models, excluded, observe) if excluded else None,
     )
 
 
@@ -188,17 +188,17 @@ def _control_clients(
     run: BuiltRun, participants: Sequence[Client], streams: Streams
 ) -> list[Client]:
     """Draw whom the control never meets: few enough that it is still the same run."""
-    asked = min(MAX_CONTROL_CLIENTS, max(1, len(participants) // 4))
-    stay = len(run.population.clients) - asked
+    count = min(MAX_CONTROL_CLIENTS, max(1, len(participants) // 4))
+    stay = len(run.population.clients) - count
     terms = anonymity_of(run.config)
     least = terms.min_anonymity if terms else 1
     if stay < least:
         raise RunError(
-            f"The control plays the run once more without {asked} of its clients, and "
+            f"The control plays the run once more without {count} of its clients, and "
             f"needs at least {least} others, found {stay}. Leave --control out."
         )
     order = streams.at("asked").generator().permutation(len(participants))
-    return [participants[place] for place in sorted(order[:asked])]
+    return [participants[place] for place in sorted(order[:count])]
 
 
 def _control(
@@ -210,7 +210,7 @@ def _control(
     observe: Observer,
 ) -> Control:
     """Play the run as if it had never met these clients, and ask about them under both."""
-    # nothing of it may outlive its folder or reach the run's own database, nobody leaves it
+    # nothing of it may outlive its folder or reach the run's own database, no client leaves it
     # half-way, and it has as many rounds as the run came to
     settings = run.config.model_dump()
     settings["rounds"], settings["stopping"], settings["leaving"] = rounds, {}, {}
@@ -227,7 +227,7 @@ def _control(
             without_them = final_models(control)
         never_met = comparison.outcome(without_them, clients, "control")
     met = comparison.outcome(models, clients, "asked")
-    assert never_met is not None  # noqa: S101 - all asked have reserved clients
+    assert never_met is not None  # noqa: S101 - all of them have reserved clients
     assert met is not None  # noqa: S101 - the same
     return Control(never_met.auc, never_met.low, never_met.high, met.clients, met)
 

@@ -104,7 +104,7 @@ class SearchTarget:
         folder: the run's.
         settings: as they are written.
         ledger: where its ledger is, without a password.
-        known: the names of all clients that the run knows.
+        known: the names of all clients of the run.
         first_round: in which the client's data were used; None: in none.
     """
 
@@ -122,7 +122,7 @@ class SearchTarget:
         return Mention.of(self.name, self.known)
 
     def display_path(self, path: Path, root: Path | None = None) -> str:
-        """Return a path for the client's eyes: what lies below `root` names nobody else.
+        """Return a path for the client's eyes: what lies below `root` names no one else.
 
         By default that is the run's folder; of what lies elsewhere, the whole path is masked.
         """
@@ -219,7 +219,7 @@ def _inside_run(target: SearchTarget) -> Findings:
     if any(request.client == target.name for request in folder.queued_requests()):
         yield place("request", COVEY, "its name, in a request to leave", folder.request_queue)
     for path in folder.records_of(target.handle):
-        yield place("data", COVEY, "its records, as it brought them", path)
+        yield place("data", COVEY, "its records, as it sent them", path)
     for inner in (folder.checkpoints, folder.superseded, folder.updates):
         if count := sum(first is not None and t >= first for t in rounds_in(inner)):
             if inner == folder.updates:
@@ -239,7 +239,7 @@ def _inside_run(target: SearchTarget) -> Findings:
         what = "the seed: who guesses the name computes its handle (secrets.source = 'os' has none)"
         yield place("secret", YOU, what, folder.config_path)
     elif path := secret_path(folder.secret_marker):
-        what = "the key by which covey knows the name again after it left"
+        what = "the key by which covey recognises the name after it left"
         yield place("secret", YOU, what, path, path.parent)
     else:
         yield f"The run's secret: {folder.secret_marker}, which names it, is gone."
@@ -261,7 +261,7 @@ def _copies(target: SearchTarget) -> Findings:
     for folder, copy in held:
         if not copy.deleted:
             what = "an exported model" if copy.what == "model" else f"a page: {copy.what}"
-            what += ", given to a recipient on record" if copy.recipient else ""
+            what += ", sent to a recipient on record" if copy.recipient else ""
             who = COVEY if copy.is_inside else YOU
             yield target.place("copy", who, what, copy.location(folder), folder.path)
 
@@ -336,21 +336,21 @@ def _listed(path: Path) -> Collection[object]:
 
 
 def _in_run(target: SearchTarget, path: Path) -> Findings:
-    """Yield what another run knows of the client, if it is over the same data."""
+    """Yield what another run holds of the client, if it is over the same data."""
     folder, root = RunFolder(path), path.parent.parent
     try:
         settings, own = folder.settings(), target.settings
         source = _source(settings)
         # a client of some name has the same examples in both
-        brought = isinstance(source, Unread) or not source.simulates
-        if source != _source(own) or not (brought or settings["seed"] == own["seed"]):
+        own_data = isinstance(source, Unread) or not source.simulates
+        if source != _source(own) or not (own_data or settings["seed"] == own["seed"]):
             return
         if target.name in settings["population"]["exclude"]:
             yield target.place("settings", YOU, "population.exclude", folder.config_path, root)
         if Ledger.exists(folder.ledger):
             with Ledger.read(folder.ledger) as ledger:
                 if target.name in ledger.names().values():
-                    what = "another run over the same data, which knows it"
+                    what = "another run over the same data, which has its name"
                     yield target.place("run", YOU, what, path, root)
     except (CoveyError, ValueError, OSError) as error:
         shown = target.display_path(path, root)
@@ -370,7 +370,7 @@ POSTGRES = "The PostgreSQL server's write-ahead log, replicas, backups and logs 
 def search_places(target: SearchTarget) -> Search:
     """Search every place that a run's settings lead to; nothing is written.
 
-    Nobody else is named in what is returned. What is found in several ways is one place, for
+    No one else is named in what is returned. What is found in several ways is one place, for
     everybody who has to act.
     """
     places: dict[tuple[str, Actor], Place] = {}

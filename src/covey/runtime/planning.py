@@ -3,7 +3,7 @@
 A run as its folder records it, without its model and its clients' data.
 
 Explaining, planning, denying and verifying need settings, ledger, states, secrets and the
-names that the ledger knows. Playing rounds and measuring need a model and data as well;
+names that the ledger has. Playing rounds and measuring need a model and data as well;
 here they are refused.
 """
 
@@ -54,27 +54,27 @@ class Returning:
     """A client that has left, and comes back for a stronger answer.
 
     Attributes:
-        salt: hex; the one that it was given with its last answer.
+        salt: hex; the one that it got with its last answer.
     """
 
     client: ClientName
     salt: str = field(repr=False)
 
 
-def asked_by(
+def wanted_answers_of(
     ledger: Ledger,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
     wanted: str,
     basis: Basis = "none",
 ) -> list[WantedAnswer]:
-    """Return what clients ask for, each once, under the handles that a ledger knows them by.
+    """Return what clients ask for, each once, under the handles that a ledger has for them.
 
     Raises:
         RunError: a client is not known to the run.
     """
     handles = {name: handle for handle, name in ledger.names().items()}
-    found: dict[ClientName, WantedAnswer] = {}  # who is named twice asks once
+    by_client: dict[ClientName, WantedAnswer] = {}  # who is named twice asks once
     for each in clients:
         back = isinstance(each, Returning)
         name = each.client if back else each
@@ -82,8 +82,8 @@ def asked_by(
         if handle is None:
             more = "; who left comes back with --salt and the salt of the last answer, unless that "
             raise unknown_client(folder, name, f"{more}was a retraining")
-        found[name] = WantedAnswer(handle, wanted, basis, name)
-    return [*found.values()]
+        by_client[name] = WantedAnswer(handle, wanted, basis, name)
+    return [*by_client.values()]
 
 
 def _unsealed_handle(ledger: Ledger, returning: Returning) -> Handle | None:
@@ -113,8 +113,8 @@ def client_plans(
         RunError: a client is not known to the run, or they cannot all leave.
     """
     with checked_ledger(folder) as ledger:
-        asked = asked_by(ledger, folder, clients, wanted, basis)
-        return plans_for(planning_config(folder), folder, ledger, asked)
+        answers = wanted_answers_of(ledger, folder, clients, wanted, basis)
+        return plans_for(planning_config(folder), folder, ledger, answers)
 
 
 def planning_config(folder: RunFolder) -> Config:
@@ -132,7 +132,7 @@ def plans_for(
     """Return what each client is answered if all of them leave at once; nothing is done.
 
     Raises:
-        RunError: nobody can leave this run, or not all of them.
+        RunError: no client can leave this run, or not all of them.
     """
     rules = current_rules(config, folder, ledger)
     present, leaving = present_clients(ledger), {each.handle for each in wanted}
@@ -177,7 +177,7 @@ def answer_rules(
     """Return what a run allows that has recorded the rounds before `next_round`.
 
     Raises:
-        RunError: nobody can leave this run yet.
+        RunError: no client can leave this run yet.
     """
     alone = config.method.one_client_each
     if alone and next_round == 0:
@@ -224,7 +224,7 @@ def _priced(plan: ClientPlan, folder: RunFolder, ledger: Ledger) -> ClientPlan:
 def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, ClientPlan]:
     """Read where a client took part, and what could be answered to it now.
 
-    The right to write is not asked for, so the run goes on meanwhile.
+    The right to write is not taken, so the run goes on meanwhile.
 
     Raises:
         CoveyError: the ledger or the settings cannot be read.
@@ -334,7 +334,7 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
         init=absent.refuse,
         algorithm=RunAlgorithm(config.method, setup),
         num_clusters=began.num_clusters,
-        nobody=Clients((), Simulated(absent, Recipe()), absent.refuse, setup),
+        no_clients=Clients((), Simulated(absent, Recipe()), absent.refuse, setup),
         reference=Reference(()),
         retrain_recipe=RetrainRecipe(absent.refuse, absent.refuse, Recipe(), config.rounds),
         notes=began.notes,
@@ -347,7 +347,7 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
 def unplayed_reason(folder: RunFolder) -> str:
     """Say what has to be played before this run can answer anybody; "": nothing.
 
-    An answer is given between rounds, in the state after the last one that is recorded.
+    A request is answered between rounds, in the state after the last one that is recorded.
     """
     config = folder.config()
     with Ledger.read(folder.ledger) as ledger:

@@ -45,7 +45,7 @@ def served_request(
 
     Args:
         session: the run, the leaver included.
-        request: what was asked.
+        request: the one that was answered.
         option: its answer.
         mark: the requester's.
         state: the newest one.

@@ -29,9 +29,9 @@ def checked_ledger(folder: RunFolder) -> Generator[Ledger]:
 
 
 def unknown_client(folder: RunFolder, name: ClientName, more: str = "") -> RunError:
-    """Return what is raised where a run knows no client of a name."""
+    """Return what is raised where a run has no client of a name."""
     return RunError(
-        f"Clients are asked for by the names that {folder.path} knows, but it knows no client "
+        f"Clients have the names that {folder.path} records, but it has no client "
         f"{name!r}: it never did, or not any more. Check the spelling{more}."
     )
 

@@ -102,7 +102,7 @@ def tend_change(session: Session) -> bool:
     """
     owed, folder = owed_change(session), session.folder
     if owed is None:
-        settle_change(session)
+        finish_change(session)
         return False
     first = owed.event.round_index
     if _is_unplayed(session, first):
@@ -114,8 +114,8 @@ def tend_change(session: Session) -> bool:
     return True
 
 
-def settle_change(session: Session) -> None:
-    """Delete what a change made obsolete, once it is owed no more; any number of times."""
+def finish_change(session: Session) -> None:
+    """Delete what a change made obsolete, once it is owed no more; may be repeated."""
     if owed_change(session) is not None:
         return
     rewind, folder = newest_rewind(session), session.folder
@@ -138,10 +138,10 @@ def keep_subtracted(
     """Write the state from which the last round is played again without these clients.
 
     None of its models has seen them: all are those that the run begins with. Remote
-    clients are asked for the sums that are subtracted, or those who stay for theirs.
+    clients send the sums that are subtracted, or those who stay send theirs.
 
     Returns:
-        What is to be told of those who stay and were asked.
+        What is to be recorded of those who stay and sent sums.
     """
     run, ledger = session.run, session.ledger
     known = (session.client(handle) for handle in leavers)
@@ -156,7 +156,7 @@ def keep_subtracted(
 
     head = ledger.head_of(state.round_index - 1) or ""
     save_state(session.folder.subtracted, _unsolved(run, less), head, announce)
-    ledger.files.settle(_NAME, digests[-1])
+    ledger.files.keep_only(_NAME, digests[-1])
     backend = run.client_backend
     return () if backend is None else tuple(_of_others(backend.reports(), frozenset(leavers)))
 
@@ -239,7 +239,7 @@ class Replay:
         run: the run with the choices that were recorded, if they are to be kept.
         calibrating: whether clients calibrate stored updates instead of training.
         chosen: where sums were subtracted, the choices of the last round: it alone is
-            played again, and nobody is asked.
+            played again, and no client gets a request.
         changed: whether a client's own records changed; its choice is in `chosen`.
     """
 
@@ -265,7 +265,7 @@ def replay_of(session: Session) -> Replay | None:
         return None
     event, changed = rewind.event, rewind.changed
     if event.how in ("subtracted", "changed"):
-        none = events.ClientsAssigned({}, "clients")  # nobody was there
+        none = events.ClientsAssigned({}, "clients")  # no client was there
         chosen = _choices(rewind).get(event.round_index, none)
         if changed is not None:
             chosen = replace(chosen, clusters={**chosen.clusters, changed[0]: changed[1]})

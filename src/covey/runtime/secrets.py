@@ -1,16 +1,16 @@
 """Secrets: the source of a run's hidden draws and its tombstones.
 
-Seeded, everything follows from the seed, and so does what should be hidden: whoever holds
-it can tell who spoke for a set. From the operating system, 32 random bytes lie outside the
+Seeded, everything follows from the seed, and so does what should be hidden: a holder
+of it can see who spoke for a set. From the operating system, 32 random bytes lie outside the
 run folder and are replaced by their hash after every durable round, so that a round's
 draws cannot be repeated once it is over.
 
-Salts that were given out, kept sealed until somebody says that they arrived.
+Salts that were handed out, kept sealed until somebody says that they arrived.
 
     key    = HKDF-SHA256(signing key, info = purpose)
     sealed = nonce || AES-256-GCM(key, nonce, what is handed over)
 
-One file per request, which names nobody. Who has the run's folder alone cannot open it: the
+One file per request, which names no one. The run's folder alone does not open it: the
 signing key lies elsewhere.
 """
 
@@ -167,15 +167,15 @@ def _name_in(marker: Path) -> str:
 def lost_secret(marker: Path, ledger: Ledger) -> str:
     """Say what is wrong with the file that names a run's secret; "": nothing.
 
-    A ledger that holds anything has had a secret: another one would know no tombstone,
-    and who was erased would come back.
+    A ledger that holds anything has had a secret: another one would match no tombstone,
+    and erased clients would come back.
     """
-    noted = ledger.files.of(MARKER)
-    begun = noted or ledger.names() or ledger.tombstones()
+    recorded = ledger.files.of(MARKER)
+    begun = recorded or ledger.names() or ledger.tombstones()
     if not marker.is_file():
         lost = bool(begun) or ledger.furthest_round() is not None
         return "it is gone" if lost else ""
-    return "" if not noted or file_hash(marker) in noted else "it was changed"
+    return "" if not recorded or file_hash(marker) in recorded else "it was changed"
 
 
 def check_secret(marker: Path, ledger: Ledger) -> None:
@@ -200,10 +200,10 @@ def note_secret(marker: Path, ledger: Ledger) -> None:
 
 
 def restored_marker(marker: Path, ledger: Ledger) -> bool:
-    """Write the marker anew if the secret that the ledger knows is still there."""
-    noted = ledger.files.of(MARKER)
+    """Write the marker anew if the secret that the ledger names is still there."""
+    recorded = ledger.files.of(MARKER)
     for path in sorted(_secret_folder().glob("*.json")):
-        if hashlib.sha256(path.stem.encode()).hexdigest() in noted:
+        if hashlib.sha256(path.stem.encode()).hexdigest() in recorded:
             replace_whole(marker, path.stem.encode("ascii"), mode=0o600)
             return True
     return False
@@ -233,7 +233,7 @@ PURPOSE = b"covey: salts that nobody has acknowledged"
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What a requester is to be given.
+    """What a requester is to get.
 
     Attributes:
         request: the request's identifier.
@@ -249,7 +249,7 @@ class Handover:
 
 
 def keep_handover(folder: RunFolder, key: SigningKey, handover: Handover) -> None:
-    """Seal what is to be handed over, before it is told to anybody."""
+    """Seal what is to be handed over, before anyone else sees it."""
     folder.unacknowledged.mkdir(mode=0o700, exist_ok=True)
     content, beside = json.dumps(asdict(handover)).encode(), handover.request.encode()
     sealed = seal(key.private_bytes_raw(), PURPOSE, content, beside)
@@ -257,12 +257,12 @@ def keep_handover(folder: RunFolder, key: SigningKey, handover: Handover) -> Non
 
 
 def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
-    """Return what was given out and not acknowledged, in order of the requests' names.
+    """Return what was handed out and not acknowledged, in order of the requests' names.
 
     Raises:
         RunError: a file cannot be opened with this key.
     """
-    found: list[Handover] = []
+    handovers: list[Handover] = []
     for path in sorted(folder.unacknowledged.glob("*.sealed")):
         try:
             sealed, beside = read_bounded(path), path.stem.encode()
@@ -273,8 +273,8 @@ def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
                 f"does not: the key was replaced, or the file is damaged. Put the old key "
                 f"back (its file ends in .retired), or delete the file."
             ) from error
-        found.append(Handover(**json.loads(content)))
-    return tuple(found)
+        handovers.append(Handover(**json.loads(content)))
+    return tuple(handovers)
 
 
 def acknowledge(folder: RunFolder, request: str) -> None:

@@ -24,7 +24,7 @@ from covey.runtime.ledger_record import Entry, LedgerReader, LedgerRecord, by_ro
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
 from covey.settings.aggregation import anonymity_of
-from covey.settings.clients import KnowsKeys
+from covey.settings.clients import HasKeys
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
 from covey.unlearning.plan import WantedAnswer
@@ -76,9 +76,9 @@ class Session:
         present = (c for c in self.run.population.clients if c.handle == handle)
         return next(present, self.returned.get(handle))
 
-    def with_data_of(self, asked: Iterable[WantedAnswer]) -> "Session":
+    def with_data_of(self, wanted: Iterable[WantedAnswer]) -> "Session":
         """Return the same run, in which the data are at hand of those who ask, if any are there."""
-        handles = {each.client: each.handle for each in asked}
+        handles = {each.client: each.handle for each in wanted}
         returned = {
             handles[client.name]: replace(client, handle=handles[client.name])
             for client in self.whole.population.clients
@@ -92,7 +92,7 @@ class Session:
         backend = run.client_backend
         self.ledger.enrol(
             {c.handle: c.name for c in run.population.clients},
-            backend.keys() if isinstance(backend, KnowsKeys) else None,
+            backend.keys() if isinstance(backend, HasKeys) else None,
             run.population.organisation_by_handle(),
         )
         return replace(self, run=run)
@@ -167,7 +167,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     note_secret(folder.secret_marker, ledger)
     settings = hashlib.sha256(active.config.toml().encode()).hexdigest()
     ledger.files.note({**inputs, folder.config_path.name: settings})
-    ledger.files.settle(folder.config_path.name, settings)
+    ledger.files.keep_only(folder.config_path.name, settings)
     if active.module is not None:
         keep_frozen(folder, held_params(active.module, active.config.model.personal))
     ledger.enrol(
@@ -233,7 +233,7 @@ def _is_unrecorded(folder: RunFolder) -> bool:
 
 
 def read_events(ledger: Ledger) -> list[Entry]:
-    """Return the current story, entry by entry; None: between two rounds."""
+    """Return the events that count, entry by entry; None: between two rounds."""
     return [*by_round(LedgerReader().read(ledger).events)]
 
 
@@ -246,22 +246,22 @@ def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
     """Refuse to continue a run with other settings."""
     check_settings(run.config, history, folder)
     recorded = _sources(history.components)
-    for what, found in _sources(next(iter(run.components_used), None)).items():
-        if recorded.get(what, found) != found:
+    for what, source in _sources(next(iter(run.components_used), None)).items():
+        if recorded.get(what, source) != source:
             raise RunError(
                 f"The {what} must be the one that began the run in {folder.path}, with "
-                f"hash {recorded[what][:12]}, found {found[:12]}. Put it back, or start a "
+                f"hash {recorded[what][:12]}, found {source[:12]}. Put it back, or start a "
                 f"new run."
             )
 
 
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:
     """Return the hash of each component's source, and of the tensors of fixed ones."""
-    found = {} if used is None else used.components
+    components = {} if used is None else used.components
     kinds = (("source", "source"), ("tensors", "content of the tensors"))
     return {
         f"{what} of {setting}": str(each[kind])
-        for setting, each in found.items()
+        for setting, each in components.items()
         for kind, what in kinds
         if kind in each
     }
@@ -270,9 +270,9 @@ def _sources(used: ComponentsUsed | None) -> dict[str, str]:
 def check_data(whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger) -> None:
     """Refuse other data than those that the run last knew.
 
-    Whoever left while no data were at hand left no hash of the others' data. Those are
-    then compared together with the leavers' own, where somebody still brings these, and
-    by the clients' names where nobody does.
+    A client that left while no data were at hand left no hash of the others' data. Those are
+    then compared together with the leavers' own, where somebody still has these, and
+    by the clients' names where no one does.
 
     Args:
         whole: the run with the clients that its settings or a program bring.
@@ -305,7 +305,7 @@ def check_data(whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledg
             )
     elif odd := sorted(present.keys() ^ (set(ledger.names().values()) - ledger.stopped().keys())):
         raise RunError(
-            f"The clients must be those that {ledger.location} knows by name, and "
+            f"The clients must be those that {ledger.location} has by name, and "
             f"{odd[0]!r} is missing on one side. Bring the data of every client that has "
             f"not left."
         )

@@ -158,8 +158,8 @@ def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
     if not metadata or "covey" not in metadata:
         raise ValueError("covey did not write it")
     header = json.loads(metadata["covey"])
-    if (found := header.get("format")) != FORMAT:
-        raise ValueError(another_format("it", repr(found), FORMAT))
+    if (written_format := header.get("format")) != FORMAT:
+        raise ValueError(another_format("it", repr(written_format), FORMAT))
     round_index, state = header["round"], header["state"]
     if not isinstance(round_index, int) or not isinstance(state, dict):
         raise TypeError("its round must be a number and its state a table")
@@ -211,11 +211,11 @@ def load_state(path: Path) -> tuple[ServerState, str]:
     """
     checkpoint = load_checkpoint(path)
     try:
-        found = unprefixed(checkpoint.tensors, "cluster")
+        models = unprefixed(checkpoint.tensors, "cluster")
         names = checkpoint.state["parameters"]  # in the order in which they were written
         state = ServerState(
             round_index=checkpoint.round_index + 1,
-            clusters=tuple({name: model[name] for name in names} for model in found),
+            clusters=tuple({name: model[name] for name in names} for model in models),
             assignment=checkpoint.state["assignment"],
             states=decoded(checkpoint.state["states"], checkpoint.tensors),
         )
@@ -348,10 +348,10 @@ def frozen_problem(folder: RunFolder, digest: str) -> str:
     """Say why a run's frozen parameters are not those with this hash; "": they are."""
     try:
         check_regular(folder.frozen)
-        found = load_file(folder.frozen)
+        tensors = load_file(folder.frozen)
     except TORN as error:
         return f"it cannot be read ({error})"
-    return "" if model_hash([found]) == digest else "its tensors are others"
+    return "" if model_hash([tensors]) == digest else "its tensors are others"
 
 
 def whole_models(folder: RunFolder, ledger: Ledger, models: Iterable[Params]) -> tuple[Params, ...]:
@@ -373,20 +373,20 @@ def whole_models(folder: RunFolder, ledger: Ledger, models: Iterable[Params]) ->
 
 
 def write_updates(
-    folder: Path, round_index: int, updates: Iterable[ClientUpdate], noted: FileHashes
+    folder: Path, round_index: int, updates: Iterable[ClientUpdate], hashes: FileHashes
 ) -> None:
     """Keep what each client sent in this round, and note the file's hash."""
     tensors = {
         f"{each.handle}/{name}": value for each in updates for name, value in each.update.items()
     }
-    name = _noted_name(round_index)
+    name = _hash_name(round_index)
     path = save_checkpoint(
-        folder, round_index, tensors, {}, lambda digest: noted.note({name: digest})
+        folder, round_index, tensors, {}, lambda digest: hashes.note({name: digest})
     )
-    noted.settle(name, file_hash(path))
+    hashes.keep_only(name, file_hash(path))
 
 
-def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[Handle, Params]:
+def read_updates(folder: Path, round_index: int, hashes: FileHashes) -> Mapping[Handle, Params]:
     """Return what each client sent in this round; empty if it was not stored.
 
     Raises:
@@ -394,33 +394,33 @@ def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[H
     """
     if round_index not in rounds_in(folder):
         return {}
-    if problem := updates_problem(folder, round_index, noted):
+    if problem := updates_problem(folder, round_index, hashes):
         raise RunError(
             f"The updates stored of round {round_index} must be those that clients sent, "
             f"but {problem}. Restore the file from a copy, or ask for the answer "
             f"'retrain', which needs none; `covey ledger doctor` says what else is damaged."
         )
-    found: dict[Handle, dict[str, Tensor]] = {}
+    updates: dict[Handle, dict[str, Tensor]] = {}
     for key, value in load_checkpoint(checkpoint_path(folder, round_index)).tensors.items():
         handle, _, name = key.partition("/")
-        found.setdefault(handle, {})[name] = value
-    return found
+        updates.setdefault(handle, {})[name] = value
+    return updates
 
 
-def updates_problem(folder: Path, round_index: int, noted: FileHashes) -> str:
+def updates_problem(folder: Path, round_index: int, hashes: FileHashes) -> str:
     """Say why a file of stored updates is not what was written; "": it is."""
     path = checkpoint_path(folder, round_index)
-    changed = file_hash(path) not in noted.of(_noted_name(round_index))
+    changed = file_hash(path) not in hashes.of(_hash_name(round_index))
     return f"{path} was changed after it was written" if changed else ""
 
 
-def drop_client(folder: Path, handle: Handle, noted: FileHashes) -> None:
+def drop_client(folder: Path, handle: Handle, hashes: FileHashes) -> None:
     """Take one client's updates out of every round."""
     for t in rounds_in(folder):
-        kept = read_updates(folder, t, noted)
+        kept = read_updates(folder, t, hashes)
         rest = [ClientUpdate(h, 0, u, 1.0) for h, u in kept.items() if h != handle]
-        write_updates(folder, t, rest, noted)
+        write_updates(folder, t, rest, hashes)
 
 
-def _noted_name(round_index: int) -> str:
+def _hash_name(round_index: int) -> str:
     return f"updates:{round_index}"

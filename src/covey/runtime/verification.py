@@ -31,7 +31,7 @@ OPERATOR = {
     "history": "that the history was not rewritten after the last event that is anchored",
     "dates": "all dates after that event",
 }
-"""What no event tells, by code, beside facts by their names."""
+"""What no event shows, by code, beside facts by their names."""
 UNCHECKED = (
     *("training", "models", "handle", "measured", "copies", "superseded_deleted"),
     *("raw_updates_deleted", "covey_version", "receipt", "consistency"),
@@ -86,15 +86,15 @@ def verify(
     receipt: str | Path | None = None,
     witness: tuple[str | Path, str | Path] | None = None,
 ) -> Verification:
-    """Check a proof without the run's server, and against its ledger if that is given.
+    """Check a proof without the run's server, and against its ledger if there is one.
 
     Args:
         proof: the JSON file.
         run: the folder of the run that it speaks of.
         key: public keys of the signer, from elsewhere than the proof, as PEM.
-        name_and_salt: the requester's name and the salt that it was given with the
+        name_and_salt: the requester's name and the salt that it got with the
             answer, to see that the proof is its own.
-        receipt: what the requester was given when it asked.
+        receipt: what the requester got for its request.
         witness: what shows a head of the run in the log that a witness follows, and that
             witness's keys, as lines of C2SP signed-note.
     """
@@ -104,7 +104,7 @@ def verify(
     except (OSError, ValueError) as error:
         raise RunError(
             f"A proof must be a file that can be read, and a salt hexadecimal, but: "
-            f"{error}. Check what was given."
+            f"{error}. Check the files and values that were passed."
         ) from error
     trusted = key_records(Path(key)) if key is not None else None
     document, checks = check_proof(written, trusted)
@@ -113,7 +113,7 @@ def verify(
     checks.append(_check_head(document))
     seen = _Seen()
     if run is not None:
-        # a database's library is needed by nobody who has only the proof
+        # a reader with only the proof needs no database library
         from covey.ledger.store import Ledger
         from covey.runtime.folder import RunFolder
 
@@ -132,13 +132,13 @@ def verify(
     if receipt is not None or witness is not None:
         from covey.runtime.anchors import check_receipt, check_witness
 
-        found: list[tuple[Check, Anchor | None]] = []
+        compared: list[tuple[Check, Anchor | None]] = []
         if receipt is not None:
-            found.append(check_receipt(Path(receipt), document, trusted, seen.hashes))
+            compared.append(check_receipt(Path(receipt), document, trusted, seen.hashes))
         if witness is not None:
             shown, public = map(Path, witness)
-            found.append(check_witness(shown, public, document, seen.hashes))
-        for check, anchor in found:
+            compared.append(check_witness(shown, public, document, seen.hashes))
+        for check, anchor in compared:
             problem = anchor and _misdated(anchor, document, seen.requested)
             checks.append(Check.failed(check.name, problem) if problem else check)
             anchors += [anchor] if anchor and not problem else []
@@ -157,15 +157,15 @@ def _check_head(proof: Proof) -> Check:
 
 def _misdated(anchor: Anchor, proof: Proof, requested: int | None) -> str | None:
     """Say why somebody cannot have held fast so many events then; None: it can have."""
-    asked, answered, moment = map(instant, (proof.asked, proof.answered, anchor.when))
+    requested_at, answered, moment = map(instant, (proof.asked, proof.answered, anchor.when))
     last = (requested or 1) if anchor.by == "receipt" else 1
     if anchor.events < last:
         return f"it holds {anchor.events} events, and {last} had been recorded"
-    if not (asked and answered and moment):
+    if not (requested_at and answered and moment):
         return "it does not say when it was signed"
-    if anchor.by == "receipt" and not asked - SKEW <= moment <= answered + SKEW:
+    if anchor.by == "receipt" and not requested_at - SKEW <= moment <= answered + SKEW:
         return f"it was signed at {anchor.when}, not between the request and the answer"
-    if anchor.events >= (requested or proof.ledger_events) and moment + SKEW < asked:
+    if anchor.events >= (requested or proof.ledger_events) and moment + SKEW < requested_at:
         return f"it holds the request, and is of {anchor.when}, before it was made"
     return None
 
@@ -211,7 +211,7 @@ def _compared(
 
     request = next((each for each in ledger.requests() if each.id == proof.request), None)
     if request is None:
-        return refused("request: nobody asked under this number in this ledger")
+        return refused("request: this ledger has no request of this number")
     times, names, config = ledger.times(), ledger.names(), place.config()
     answer = find_answer(record, times, request, at)
     if answer is None:
@@ -224,14 +224,14 @@ def _compared(
     unknown = unknown_facts(answer, config)
     problems = [*contradictions(answer, record.facts, names, times, config, proof)]
     try:
-        found = facts(answer, record, config, proof, unknown)
+        expected = facts(answer, record, config, proof, unknown)
     except RunError as error:
         problems.append(f"subtracted: {error}")
     else:
         problems += [
             f"{name}: the ledger gives {brief(value)}, the proof says {brief(other)}"
             for name in (each.name for each in fields(Facts))
-            if (value := getattr(found, name)) != (other := getattr(proof, name))
+            if (value := getattr(expected, name)) != (other := getattr(proof, name))
         ]
     try:
         kept = anchors_of(place, proof.request, record.hashes[:at])

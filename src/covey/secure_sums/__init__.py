@@ -1,1 +1,1 @@
-"""Sums over clients whose terms nobody sees: the protocol, without files and networks."""
+"""Sums over clients whose terms stay hidden: the protocol, without files and networks."""

@@ -1,9 +1,9 @@
 """A client's side of a round: it sends its numbers under masks, and opens one sum only.
 
-What several sums tell together: the difference of two is a sum over few.
+What several sums reveal together: the difference of two is a sum over few.
 
 So no two sums overlap: they are over the same clients, or over none in common. Each client
-can see to that by itself, by the sums that it was in, and then all sums together tell no
+can see to that by itself, by the sums that it was in, and then all sums together reveal no
 more than sums over disjoint cohorts, whatever a server asks of others. Any rule that lets
 a cohort be divided does not have that: of three sums or more, of which no client was in
 all, a server could take one client's own.
@@ -59,20 +59,20 @@ def overlapping(clients: Set[str], earlier: Iterable[Set[str]]) -> bool:
 
 
 def movable(
-    wishes: Mapping[T, Hashable], parts: Mapping[T, Hashable], minimum: int
+    desired: Mapping[T, Hashable], parts: Mapping[T, Hashable], minimum: int
 ) -> frozenset[T]:
     """Return who may move: parts as a whole, and of who is in none, enough together.
 
     Args:
-        wishes: where each client that wants to move wants to.
+        desired: where each client that wants to move wants to.
         parts: of everybody who is in some sum: who was summed together; who is not is in
             none.
         minimum: the smallest cohort.
     """
     whole = Counter(parts.values())
     groups: dict[tuple[Hashable, Hashable], set[T]] = defaultdict(set)
-    for client, wish in wishes.items():
-        groups[parts.get(client), wish].add(client)
+    for client, cluster in desired.items():
+        groups[parts.get(client), cluster].add(client)
     return frozenset[T]().union(
         *(group for (part, _), group in groups.items() if len(group) >= max(minimum, whole[part]))
     )
@@ -130,7 +130,7 @@ class ClientRound:
             terms: of the round, from the client's own settings.
             name: by which the others know it.
             earlier: the sums that it was counted in before.
-            draw: returns so many bytes that nobody else knows.
+            draw: returns so many bytes that no one else has.
         """
         sealing, masking, seed, coefficients = (draw(32) for _ in range(4))
         known = tuple(earlier)
@@ -175,7 +175,7 @@ class ClientRound:
     def mask(
         self, data: bytes, values: Int64[np.ndarray, " numbers"]
     ) -> tuple["ClientRound", bytes]:
-        """Return the numbers under all masks: uniform to whoever lacks one of these.
+        """Return the numbers under all masks: uniform to anyone who lacks one of these.
 
         Args:
             data: what the neighbours sealed for this client.
@@ -208,7 +208,7 @@ class ClientRound:
         """Return the signature of who survived, where clients sign.
 
         Raises:
-            RefusedError: a sum over these would tell too much.
+            RefusedError: a sum over these would reveal too much.
         """
         self._check_step("agreements")
         after = self._surviving(data)
@@ -217,10 +217,10 @@ class ClientRound:
         return replace(after, step="unmasking"), message.to_bytes()
 
     def unmask(self, data: bytes) -> tuple["ClientRound", bytes]:
-        """Return shares for the sum over the survivors, where nobody signs.
+        """Return shares for the sum over the survivors, where no client signs.
 
         Raises:
-            RefusedError: a sum over these would tell too much, or clients sign here.
+            RefusedError: a sum over these would reveal too much, or clients sign here.
         """
         self._check_step("agreements")
         if self.terms.signed:
@@ -232,7 +232,7 @@ class ClientRound:
 
         Raises:
             RefusedError: too few signed the survivors that this client signed, or a sum
-                over these would tell too much by now.
+                over these would reveal too much by now.
         """
         self._check_step("unmasking")
         self._check_survivors(self.survivors)
@@ -241,7 +241,8 @@ class ClientRound:
         agree = {
             each.sender
             for each in signed
-            if each.sender in self.survivors and identities.knows(each.sender, each.signature, said)
+            if each.sender in self.survivors
+            and identities.has_signed(each.sender, each.signature, said)
         }
         if len(agree) < self.terms.quorum(len(self._pairs)):
             raise RefusedError(Reason.TOO_FEW_AGREE, SERVER)
@@ -280,11 +281,11 @@ class ClientRound:
         if own != [(public_of(self.sealing), public_of(self.masking))]:
             raise RefusedError(Reason.FORGED_KEYS, SERVER)
         for keys in roster.keys if self.terms.signed else ():
-            if not identities.knows(keys.sender, keys.signature, keys.signed_part):
+            if not identities.has_signed(keys.sender, keys.signature, keys.signed_part):
                 raise RefusedError(Reason.FORGED_SIGNATURE, keys.sender)
 
     def _check_survivors(self, names: Sequence[str]) -> None:
-        """Refuse survivors over whom a sum would tell too much, or not of this round."""
+        """Refuse survivors over whom a sum would reveal too much, or not of this round."""
         ordered = list(names) == sorted(set(names))
         if not ordered or self.name not in names or not set(self._roster.names) >= set(names):
             raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
@@ -294,8 +295,8 @@ class ClientRound:
             raise RefusedError(Reason.SINGLED_OUT, SERVER)
 
     def _opened(self) -> tuple["ClientRound", bytes]:
-        given = self.deliveries.deliveries if self.deliveries else ()
-        shares = open_shares(self._pairs, self.name, self.sealing, given, self.survivors)
+        deliveries = self.deliveries.deliveries if self.deliveries else ()
+        shares = open_shares(self._pairs, self.name, self.sealing, deliveries, self.survivors)
         opened = tuple(shares)
         message = Unmasking(self.terms.session, self.name, opened)
         return replace(self, step="over"), message.to_bytes()

@@ -106,7 +106,7 @@ def neighbours_of(order: Sequence[str], name: str, degree: int) -> tuple[str, ..
 
 
 DROPPING, COLLUDING = 0.3, 0.1
-"""Shares of the clients that drop out, and that tell the server all they have."""
+"""Shares of the clients that drop out, and that hand the server all they have."""
 
 LOST, EXPOSED = 2**-10, 2**-40
 """The largest chances that a round has no sum, as some client's mask cannot be taken off,
@@ -144,33 +144,33 @@ def neighbourhood(clients: int) -> int:
 
 @runtime_checkable
 class Identities(Protocol):
-    """A client's own key, and those by which it knows the others."""
+    """A client's own key, and those by which it checks the others."""
 
     def sign(self, content: bytes) -> bytes:
         """Return the client's signature, at most 256 bytes."""
         ...
 
-    def knows(self, name: str, signature: bytes, content: bytes) -> bool:
+    def has_signed(self, name: str, signature: bytes, content: bytes) -> bool:
         """Say whether the client of this name signed that content."""
         ...
 
 
 class Unsigned:
-    """For rounds in which nobody signs: it knows nobody."""
+    """For rounds in which no client signs: it accepts no signature."""
 
     def sign(self, content: bytes) -> bytes:
         """Return nothing."""
         del content
         return b""
 
-    def knows(self, name: str, signature: bytes, content: bytes) -> bool:
+    def has_signed(self, name: str, signature: bytes, content: bytes) -> bool:
         """Say no."""
         del name, signature, content
         return False
 
 
 def key_commitment(share: bytes) -> bytes:
-    """Return what binds a client to a share of its masking key, and does not tell it."""
+    """Return what binds a client to a share of its masking key, and does not reveal it."""
     return hashlib.sha256(b"covey secure sums: key share" + share).digest()
 
 
@@ -237,7 +237,7 @@ class Pairs:
         return of_key, shares_of(secrets[1], t, points, stream[need:])
 
     def bound_to(self, sender: str, recipient: str) -> bytes:
-        """Return what sealed shares are bound to: nobody else's, and of no other round."""
+        """Return what sealed shares are bound to: no one else's, and no other round's."""
         return self._purpose(b"sealed", sender, recipient)
 
     def sealing_key(
@@ -311,7 +311,11 @@ def sealed_shares(
 
 
 def open_shares(
-    pairs: Pairs, name: str, sealing: bytes, given: Collection[Delivery], survivors: Collection[str]
+    pairs: Pairs,
+    name: str,
+    sealing: bytes,
+    deliveries: Collection[Delivery],
+    survivors: Collection[str],
 ) -> Iterator[OpenShare]:
     """Yield one share of each neighbour's secrets; those that do not open are missing.
 
@@ -319,11 +323,11 @@ def open_shares(
         pairs: of the round.
         name: of the client that opens them.
         sealing: its private key for shares.
-        given: what its neighbours sealed for it.
+        deliveries: what its neighbours sealed for it.
         survivors: of whom it is the seed's; of all others the masking key's.
     """
     own = private_key(sealing)
-    for each in given:
+    for each in deliveries:
         key = pairs.sealing_key(own, name, each.sender, received=True)
         bound_to = pairs.bound_to(each.sender, name)
         try:

@@ -63,16 +63,16 @@ def secret_from(shares: Mapping[int, bytes]) -> bytes | None:
         shares: by point; t of them, or more.
     """
     values = {x: int.from_bytes(share, "big") for x, share in shares.items()}
-    found = 0
+    secret = 0
     for x, value in values.items():
         above, below = 1, 1
         for other in values:
             if other != x:
                 above = above * other % PRIME
                 below = below * (other - x) % PRIME
-        found += value * above * pow(below, -1, PRIME)
-    found %= PRIME
-    return found.to_bytes(32, "big") if found < 2**256 else None
+        secret += value * above * pow(below, -1, PRIME)
+    secret %= PRIME
+    return secret.to_bytes(32, "big") if secret < 2**256 else None
 
 
 def _value(highest_first: list[int], x: int) -> int:
@@ -94,7 +94,7 @@ Step = Literal["keys", "shares", "masked", "agreements", "unmasking", "over"]
 
 
 class Reason(StrEnum):
-    """Why a message is refused, or a round given up."""
+    """Why a message is refused, or a round ends without a sum."""
 
     OVERSIZED = "it is longer than such a message can be"
     MALFORMED = "it is not such a message"
@@ -118,7 +118,7 @@ class Reason(StrEnum):
 
 
 class RefusedError(CoveyError):
-    """A message was refused; whoever received it is as it was before.
+    """A message was refused; its receiver is as it was before.
 
     Attributes:
         reason: one of a closed set.
@@ -126,8 +126,8 @@ class RefusedError(CoveyError):
     """
 
     def __init__(self, reason: Reason, sender: str, details: str = "") -> None:
-        told = f"The message of {sender} is refused: {reason.value}."
-        super().__init__(f"{told} {details}".strip())
+        refusal = f"The message of {sender} is refused: {reason.value}."
+        super().__init__(f"{refusal} {details}".strip())
         self.reason, self.sender = reason, sender
 
 
@@ -158,7 +158,7 @@ class Terms:
             number; at least clients - 1: with all of them.
         majority: in [0.5, 1): more than this share of a client's neighbours take its mask
             off, and more than this share of all sign who survived. At 0.5 no two disjoint
-            halves can be asked for the two secrets of one client; at (1 + c) / 2 nor can
+            halves can hand over the two secrets of one client; at (1 + c) / 2 nor can
             two that have less than a share c of the clients in common, who tell the
             server all that they have.
         signed: whether clients sign with keys by which the others know them. Where they
@@ -196,7 +196,7 @@ class Terms:
         Args:
             length: how many numbers each client sends.
             minimum: the fewest clients that a sum may be over.
-            session: of a round that was begun; b"": of one that nobody has played.
+            session: of a round that was begun; b"": of one that was never played.
         """
         session = session or os.urandom(SESSION_BYTES)
         return cls(session, length, minimum, majority=MAJORITY, signed=True)
@@ -288,7 +288,7 @@ class Message:
             data: as they came.
             terms: of the round that is played.
             clients: how many there may be.
-            sender: who sent them, as the transport knows it.
+            sender: who sent them, as the transport names it.
 
         Raises:
             RefusedError: they are too many, no such message, or of another round.
@@ -300,12 +300,12 @@ class Message:
     @classmethod
     def _read(cls: type[M], text: bytes, terms: Terms, sender: str) -> M:
         try:
-            found = _reader(cls)(text)
+            message = _reader(cls)(text)
         except ValidationError:
             raise RefusedError(Reason.MALFORMED, sender) from None
-        if found.session != terms.session:
+        if message.session != terms.session:
             raise RefusedError(Reason.WRONG_SESSION, sender)
-        return found
+        return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ class FromClient(Message):
     """One message of a client.
 
     Attributes:
-        sender: whose; the server compares it with what the transport knows.
+        sender: whose; the server compares it with the transport's name.
     """
 
     sender: Name
@@ -346,7 +346,7 @@ class Sealed:
     Attributes:
         recipient: who can read them.
         content: the share of the masking key, then that of the self-mask's seed, sealed.
-        key_commitment: SHA-256 of the first, by which the server knows a forged one.
+        key_commitment: SHA-256 of the first, by which the server recognises a forged one.
         seed_commitment: the same of the second.
     """
 

@@ -58,7 +58,7 @@ class ServerRound:
 
     `accept` takes one message of a client, and refuses by name what is not in order. The
     methods after it each close one step and return what is sent next, the same bytes
-    however often it is asked for. Who has not sent by then has dropped out.
+    however often it is requested. A client that has not sent by then has dropped out.
 
     Keep the round before you send what a step returned: two different lists of survivors
     must never be sent. Where that is uncertain, begin another round.
@@ -98,7 +98,7 @@ class ServerRound:
         """Return the round with a client's message, or with its refusal.
 
         Args:
-            sender: who sent it, as the transport knows it.
+            sender: who sent it, as the transport names it.
             data: as it came.
         """
         takes: Mapping[Step, Callable[[str, bytes], ServerRound]] = {
@@ -127,16 +127,16 @@ class ServerRound:
         self._check_step("shares", ("masked",))
         if self.step == "shares":
             self._check_enough(len(self.shares), "sent shares")
-        found: dict[str, list[Delivery]] = {each.sender: [] for each in self.shares}
+        sealed_for: dict[str, list[Delivery]] = {each.sender: [] for each in self.shares}
         for each in sorted(self.shares, key=lambda each: each.sender):
             for sealed in each.sealed:
-                if sealed.recipient in found:
+                if sealed.recipient in sealed_for:
                     delivery = Delivery(each.sender, sealed.content)
-                    found[sealed.recipient].append(delivery)
+                    sealed_for[sealed.recipient].append(delivery)
         session = self.terms.session
         messages = {
-            name: Deliveries(session, name, tuple(given)).to_bytes()
-            for name, given in found.items()
+            name: Deliveries(session, name, tuple(deliveries)).to_bytes()
+            for name, deliveries in sealed_for.items()
         }
         return self._after("shares", "masked"), messages
 
@@ -154,8 +154,8 @@ class ServerRound:
         self._check_step("agreements", ("unmasking",))
         quorum = self.terms.quorum(len(self.keys))
         if len(self.agreements) < quorum:
-            found = f"Found {len(self.agreements)} signatures of {quorum}."
-            raise RoundGivenUpError(Reason.TOO_FEW_AGREE, found)
+            details = f"Found {len(self.agreements)} signatures of {quorum}."
+            raise RoundGivenUpError(Reason.TOO_FEW_AGREE, details)
         signed = sorted(self.agreements, key=lambda each: each.sender)
         message = Agreements(self.terms.session, tuple(signed))
         return self._after("agreements", "unmasking"), message.to_bytes()
@@ -215,41 +215,41 @@ class ServerRound:
         return Pairs(self.terms, self.roster)
 
     def _take_keys(self, sender: str, data: bytes) -> "ServerRound":
-        found = self._read(Keys, sender, data, self.invited)
-        if not (makes_a_secret(found.sealing) and makes_a_secret(found.masking)):
+        message = self._read(Keys, sender, data, self.invited)
+        if not (makes_a_secret(message.sealing) and makes_a_secret(message.masking)):
             raise RefusedError(Reason.WEAK_KEY, sender)
-        keys = _one_more(self.keys, found)
+        keys = _one_more(self.keys, message)
         used = {key for each in self.keys for key in (each.sealing, each.masking)}
-        if used & {found.sealing, found.masking} or found.sealing == found.masking:
+        if used & {message.sealing, message.masking} or message.sealing == message.masking:
             raise RefusedError(Reason.FORGED_KEYS, sender)
         return replace(self, keys=keys)
 
     def _take_shares(self, sender: str, data: bytes) -> "ServerRound":
-        found = self._read(Shares, sender, data, self.roster.names)
-        recipients = sorted(each.recipient for each in found.sealed)
+        message = self._read(Shares, sender, data, self.roster.names)
+        recipients = sorted(each.recipient for each in message.sealed)
         if recipients != sorted(self._pairs.neighbours(sender)):
             raise RefusedError(Reason.WRONG_CLIENTS, sender)
-        return replace(self, shares=_one_more(self.shares, found))
+        return replace(self, shares=_one_more(self.shares, message))
 
     def _take_masked(self, sender: str, data: bytes) -> "ServerRound":
         may = [each.sender for each in self.shares]
-        found = self._read(MaskedInput, sender, data, may)
+        message = self._read(MaskedInput, sender, data, may)
         if sender in self.masked:
             raise RefusedError(Reason.REPEATED, sender)
-        numbers = np.frombuffer(found.numbers, dtype="<u8")
+        numbers = np.frombuffer(message.numbers, dtype="<u8")
         if self.total:
             numbers = numbers + np.frombuffer(self.total, dtype="<u8")
         return replace(self, masked=(*self.masked, sender), total=numbers.tobytes())
 
     def _take_agreement(self, sender: str, data: bytes) -> "ServerRound":
-        found = self._read(Agreement, sender, data, self.masked)
-        return replace(self, agreements=_one_more(self.agreements, found))
+        message = self._read(Agreement, sender, data, self.masked)
+        return replace(self, agreements=_one_more(self.agreements, message))
 
     def _take_unmasking(self, sender: str, data: bytes) -> "ServerRound":
         signed = [each.sender for each in self.agreements]
         may = signed if self.terms.signed else self.masked
-        found = self._read(Unmasking, sender, data, may)
-        owners = [share.owner for share in found.shares]
+        message = self._read(Unmasking, sender, data, may)
+        owners = [share.owner for share in message.shares]
         neighbours = set(self._pairs.neighbours(sender))
         sealed = {  # what each neighbour that shared secrets sealed for the sender
             shares.sender: next(s for s in shares.sealed if s.recipient == sender)
@@ -259,16 +259,16 @@ class ServerRound:
         if len(set(owners)) < len(owners) or not set(owners) <= sealed.keys():
             raise RefusedError(Reason.WRONG_CLIENTS, sender)
         after, kept = self, list[OpenShare]()
-        for share in found.shares:
+        for share in message.shares:
             own = sealed[share.owner]
-            committed, found_now = own.key_commitment, key_commitment(share.share)
+            committed, actual = own.key_commitment, key_commitment(share.share)
             if share.owner in self.masked:
-                committed, found_now = own.seed_commitment, seed_commitment(share.share)
-            if found_now == committed:
+                committed, actual = own.seed_commitment, seed_commitment(share.share)
+            if actual == committed:
                 kept.append(share)
             else:
                 after = after._refusing(sender, Reason.FORGED_SHARE)
-        opened = replace(found, shares=tuple(kept))
+        opened = replace(message, shares=tuple(kept))
         return replace(after, unmaskings=_one_more(self.unmaskings, opened))
 
     def _read(self, kind: type[M], sender: str, data: bytes, may: Iterable[str]) -> M:
@@ -277,10 +277,10 @@ class ServerRound:
             raise RefusedError(Reason.UNKNOWN_SENDER, sender)
         if sender not in set(may):
             raise RefusedError(Reason.LATE, sender)
-        found = kind.from_bytes(data, self.terms, len(self.invited), sender)
-        if found.sender != sender:
+        message = kind.from_bytes(data, self.terms, len(self.invited), sender)
+        if message.sender != sender:
             raise RefusedError(Reason.IMPERSONATED, sender)
-        return found
+        return message
 
     def _refusing(self, sender: str, reason: Reason) -> "ServerRound":
         refusal = Refusal(sender, self.step, reason)
@@ -293,22 +293,22 @@ class ServerRound:
         if self.step != step and self.step not in again:
             raise RefusedError(Reason.EARLY, "server")
 
-    def _check_enough(self, found: int, what: str) -> None:
-        if found < self.terms.minimum:
-            details = f"{found} of at least {self.terms.minimum} clients {what}."
+    def _check_enough(self, count: int, what: str) -> None:
+        if count < self.terms.minimum:
+            details = f"{count} of at least {self.terms.minimum} clients {what}."
             raise RoundGivenUpError(Reason.TOO_FEW_CLIENTS, details)
 
 
-def _one_more(known: tuple[Any, ...], found: FromClient) -> tuple[Any, ...]:
-    if any(each.sender == found.sender for each in known):
-        raise RefusedError(Reason.REPEATED, found.sender)
-    return (*known, found)
+def _one_more(known: tuple[Any, ...], message: FromClient) -> tuple[Any, ...]:
+    if any(each.sender == message.sender for each in known):
+        raise RefusedError(Reason.REPEATED, message.sender)
+    return (*known, message)
 
 
 def _secret(shares: dict[int, bytes], threshold: int, owner: str) -> bytes:
     if len(shares) < threshold:
-        found = f"Found {len(shares)} of {threshold} shares of {owner}'s secret."
-        raise RoundGivenUpError(Reason.TOO_FEW_SHARES, found)
+        details = f"Found {len(shares)} of {threshold} shares of {owner}'s secret."
+        raise RoundGivenUpError(Reason.TOO_FEW_SHARES, details)
     secret = secret_from(dict(sorted(shares.items())[:threshold]))
     if secret is None:
         raise _unshared(owner)
@@ -329,7 +329,7 @@ def secure_sum(
     depends on them.
 
     Args:
-        clients: what returns each one's numbers, asked for when they are masked.
+        clients: what returns each one's numbers, called when they are masked.
         length: how many numbers that is.
         minimum: the fewest clients.
 

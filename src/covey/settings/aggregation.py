@@ -40,7 +40,8 @@ from covey.unlearning.plan import SumKind
 def transforms_of(config: Config) -> tuple[Transform, ...]:
     """Return what updates pass between training and aggregation, in this order.
 
-    Bounds come first: the noise on a sum hides a client only if nobody adds more than a clip.
+    Bounds come first: the noise on a sum hides a client only if no other one adds more than a
+    clip.
     """
     clip = config.privacy.client_clip
     return (clipped(clip),) if config.privacy.client_noise > 0 else ()
@@ -54,7 +55,7 @@ def aggregator_of(
     Args:
         config: the settings.
         clients: how many there are.
-        organisations: as far as they are attested; None: nobody asks, in a rehearsal.
+        organisations: as far as they are attested; None: they do not count, in a rehearsal.
     """
     privacy, aggregation = config.privacy, config.aggregation
     if privacy.client_noise > 0:
@@ -75,7 +76,7 @@ def aggregator_of(
 def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
     """Return the aggregation of so many clients' updates as they were trained.
 
-    For whoever aggregates outside of a run's own rounds: reference models, audits of noise.
+    For aggregation outside of a run's own rounds: reference models, audits of noise.
     """
     transforms, aggregate = transforms_of(config), aggregator_of(config, clients)
 
@@ -98,7 +99,7 @@ def masked_aggregator_of(config: Config) -> Aggregator:
     masked = config.aggregation.masked(config.privacy.min_cohort)
     if masked is None or config.privacy.client_noise > 0:
         raise ConfigError(
-            f"Under privacy.secure_sums updates are averaged, and nobody clips them or "
+            f"Under privacy.secure_sums updates are averaged, and no client clips them or "
             f"adds noise, found aggregation.name = {config.aggregation.name!r} and client_noise = "
             f"{config.privacy.client_noise}. Take the mean without noise, or set "
             f"secure_sums = false."
@@ -193,10 +194,10 @@ def isolates_clusters(config: Config) -> bool:
 def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:
     """Return the fact which components are a user's own or have settings, if any do.
 
-    Fixed features and frozen parameters in the model are told always, with what their
+    Fixed features and frozen parameters in the model are reported always, with what their
     numbers hash to.
     """
-    found = {
+    components = {
         f"model.{path}": {
             "name": part.name,
             "options": part.options,
@@ -207,7 +208,7 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
         if isinstance(part, FrozenFeatures)
     }
     if held := held_hash(module, config.model.personal):
-        found[FROZEN] = {"name": FROZEN, "options": {}, "source": "", "tensors": held}
+        components[FROZEN] = {"name": FROZEN, "options": {}, "source": "", "tensors": held}
     usual = dict(components_in(Sections()))
     for key, component in components_in(config):
         nested = {name for name, value in component if isinstance(value, Component)}
@@ -217,13 +218,13 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
             if name not in nested and not f"{key}.{name}".startswith(CHANGES_NOTHING)
         }
         setting = key if "." in key else f"{key}.name"
-        if setting in found or key in ("metrics", "tracking"):  # they change no model
+        if setting in components or key in ("metrics", "tracking"):  # they change no model
             continue
         if own or (component.is_own and component != usual.get(key)):
             maker = component.function if isinstance(component, OwnFunction) else type(component)
             source = source_hash(maker) if component.is_own else ""
-            found[setting] = {"name": component.name, "options": own, "source": source}
-    return (ComponentsUsed(found, mixes_clusters(config)),) if found else ()
+            components[setting] = {"name": component.name, "options": own, "source": source}
+    return (ComponentsUsed(components, mixes_clusters(config)),) if components else ()
 
 
 def summed_up(config: Config) -> frozenset[SummedUp]:
@@ -233,21 +234,21 @@ def summed_up(config: Config) -> frozenset[SummedUp]:
     return frozenset((of, "counts") if counts else (of,))
 
 
-def masks_told(config: Config) -> str:
+def describe_masks(config: Config) -> str:
     """Return against whom masks protect what clients add up; "": there are none."""
     if not config.privacy.secure_sums:
         return ""
     bare = {"counts": "counts of losses", "updates": "updates"}
-    told = [bare[of] for of in sorted(summed_up(config) & bare.keys())]
+    updates = [bare[of] for of in sorted(summed_up(config) & bare.keys())]
     sums = (
         "Masks protect clients' sums over records from a malicious server too, as long as "
         "fewer than a fifth of the clients, and than min_cohort - 1, help it: a node opens "
         "sums over one cohort alone, in whatever runs."
     )
-    if not told:
+    if not updates:
         return sums
     few = (
-        f"Masks protect clients' {' and '.join(told)} from a server that keeps to the "
+        f"Masks protect clients' {' and '.join(updates)} from a server that keeps to the "
         f"protocol, and from no other: one that asks again without one client, about a "
         f"model that differs a little, has that client's own. Against it helps noise of "
         f"the clients' own alone (privacy.record_noise, in simulations)."

@@ -35,9 +35,9 @@ from covey.engine.recipe import TASKS, Recipe
 from covey.settings.aggregation import (
     aggregator_of,
     anonymity_of,
+    describe_masks,
     isolates_clusters,
     masked_aggregator_of,
-    masks_told,
     noise_on_clients,
     server_step_of,
     sum_noise_of,
@@ -85,7 +85,7 @@ class RunAlgorithm:
     Attributes:
         algorithm: the settings', or what checks a user's own.
         setup: what it may know of the run.
-        risk: who measures; None: nobody does here.
+        risk: who measures; None: it is not measured here.
         randomness: watches a user's own parts.
     """
 
@@ -136,14 +136,14 @@ class RunAlgorithm:
     ) -> RoundResult:
         """Play after the risk is measured."""
         with self.randomness.watched():
-            found = RoundResult(state, ())
+            result = RoundResult(state, ())
             if self.risk is not None:
-                found = self.risk.measured(state, clients.cohort, streams, last=last)
-            return play(found.state, clients, streams).preceded_by(found.events)
+                result = self.risk.measured(state, clients.cohort, streams, last=last)
+            return play(result.state, clients, streams).preceded_by(result.events)
 
 
 def algorithm_of(components: Components) -> RunAlgorithm:
-    """Return the algorithm in its run, with whoever measures risk.
+    """Return the algorithm in its run, with its red team.
 
     Raises:
         ConfigError: it does not fit the model, or is no algorithm.
@@ -164,7 +164,7 @@ def algorithm_of(components: Components) -> RunAlgorithm:
 
 
 def clients_of(components: Components, setup: Setup) -> Clients:
-    """Return how clients are asked in the first round, with nobody in its cohort yet."""
+    """Return how clients get requests in the first round, with no client in its cohort yet."""
     config, population = components.config, components.population
     federation = federation_of(components, recipe_of(config).at(0, config.rounds))
     if config.privacy.secure_sums and not config.method.subtracts:
@@ -216,7 +216,7 @@ def selection_config(config: Config, classes: int) -> SelectionConfig:
     """Return a selection with what stands around it: noise, and prices."""
     noise, choice = config.privacy.selection_noise, config.method.choice
     share, select = choice.kept_share, choice.select
-    if choice.is_own:  # its errors are told as its own
+    if choice.is_own:  # its errors are reported as its own
         select = user_selection(choice.name, select)
     if noise:
         select = report_noisy_min(
@@ -231,18 +231,18 @@ def selection_config(config: Config, classes: int) -> SelectionConfig:
 
 def _cost(config: Config, inputs: SelectionInputs) -> Tensor:
     """Return what clients compare, of which noise hides the least."""
-    found = config.method.choice.cost(inputs)
-    if found is None:
+    cost = config.method.choice.cost(inputs)
+    if cost is None:
         raise ConfigError(
             f"privacy.selection_noise is for choices by the lowest cost, found "
             f"method.selection = {config.method.choice.name!r}. Choose a selection that has "
             f"a cost, or set selection_noise = 0."
         )
-    return found
+    return cost
 
 
 def _chance_loss(config: Config, outputs: int) -> float:
-    """Return the loss of whoever knows nothing, in nats."""
+    """Return the loss of the best constant answer, in nats."""
     return TASKS[config.model.task].chance_loss(outputs)
 
 
@@ -250,7 +250,7 @@ def depends_on_population(config: Config) -> bool:
     """Say whether a round may depend on clients that have not taken part yet.
 
     An estimator of risk may copy the whole population. Where it is secret who came, no
-    replay may tell when somebody first did.
+    replay may show when somebody first did.
     """
     secretly = config.privacy.client_noise > 0 and config.train.participation < 1
     return config.risk.needs_pool or secretly
@@ -261,7 +261,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 
     An engine may round together the clients that it trains in one batch. Where clients
     are remote, a round depends on who is there: those of a kept model may not
-    be, and then no record would tell that they are in it.
+    be, and then no record would show that they are in it.
     """
     return (
         isolates_clusters(config)
@@ -275,34 +275,34 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 
 
 def notes(config: Config) -> tuple[str, ...]:
-    """Return what a reader must know of the settings: oracles, and what nobody sees."""
+    """Return what a reader must know of the settings: oracles, and what stays unseen."""
     algorithm = config.method
-    found = [algorithm.note, SUMS_ALONE if config.privacy.secure_sums else algorithm.seen]
+    sentences = [algorithm.note, SUMS_ALONE if config.privacy.secure_sums else algorithm.seen]
     hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
     if algorithm.sends_sums and not hidden:
-        found.append(HEADS_WITHOUT_NOISE)
-    found.append(masks_told(config))
+        sentences.append(HEADS_WITHOUT_NOISE)
+    sentences.append(describe_masks(config))
     if config.model.task == "regression":
-        found.append(
+        sentences.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
         )
     elif config.model.task == "tokens":
-        found.append(
+        sentences.append(
             "Loss and accuracy are means over each example's own unmasked tokens, then over "
             "examples. Gaps between groups are unknown: classes are those of tokens."
         )
     if config.model.personal:
-        found.append(
+        sentences.append(
             "Accuracy is with the entries that each client keeps to itself (model.personal); "
             "risk is of the shared ones, with the entries that were drawn."
         )
-    found.append(config.risk.note)
+    sentences.append(config.risk.note)
     if anonymity_of(config) and config.secrets.source == "seeded":
-        found.append(
+        sentences.append(
             "Everything hidden can be recomputed from the seed: no deniability against "
             "anybody who holds it."
         )
-    return tuple(filter(None, found))
+    return tuple(filter(None, sentences))
 
 
 def own_parts(config: Config) -> tuple[str, ...]:

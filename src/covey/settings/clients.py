@@ -1,4 +1,4 @@
-"""From settings, or from a program, to clients: simulated, brought, or remote."""
+"""From settings, or from a program, to clients: simulated, passed by the program, or remote."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -62,7 +62,7 @@ class ClientBackend(Protocol):
         ...
 
     def available_clients(self) -> Collection[ClientName]:
-        """Return who can be asked now."""
+        """Return the clients that are reachable now."""
         ...
 
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
@@ -70,13 +70,13 @@ class ClientBackend(Protocol):
         ...
 
     def reports(self) -> ClientReports:
-        """Return what has happened since the last time this was asked."""
+        """Return what has happened since the last call."""
         ...
 
 
 @runtime_checkable
-class KnowsKeys(Protocol):
-    """A way to remote clients that knows them by keys; their names stay bound to these."""
+class HasKeys(Protocol):
+    """A way to remote clients that have keys; their names stay bound to these."""
 
     def keys(self) -> Mapping[ClientName, str]:
         """Return the fingerprint of the key of each client that has come."""
@@ -95,11 +95,11 @@ def with_preferences(
 ) -> Config:
     """Return the settings with what these clients accept, under their handles.
 
-    No name gets into the settings: a run that is carried on knows its clients' handles.
+    No name gets into the settings: a run that is carried on has its clients' handles.
 
     Args:
         config: the settings.
-        thresholds: tau by name. A weight that is not given follows from it, where the
+        thresholds: tau by name. A missing weight follows from it, where the
             settings let weights follow.
         risk_weights: beta by name.
         otherwise: what a client accepts of which nothing is said.
@@ -118,14 +118,14 @@ def with_preferences(
         )
     streams, fixed = Streams(config.seed), config.population.risk_weight
 
-    def stated(name: ClientName) -> tuple[str, float, float]:
+    def entry(name: ClientName) -> tuple[str, float, float]:
         usual = otherwise(name)
         tau = taus.get(name, usual.risk_threshold)
         follows = name in taus and fixed == "from-threshold"
         beta = weight_from_threshold(tau) if follows else usual.risk_weight
         return handle_of(name, streams), tau, betas.get(name, beta)
 
-    entries = tuple(stated(name) for name in sorted({*taus, *betas}))
+    entries = tuple(entry(name) for name in sorted({*taus, *betas}))
     settings = config.model_dump()
     settings["population"]["preferences_by_handle"] = entries
     return Config.of(settings)
@@ -188,8 +188,8 @@ class Overrides:
     @property
     def named(self) -> frozenset[ClientName]:
         """The clients of which the program says what they want."""
-        stated = (self.thresholds, self.risk_weights)
-        return frozenset(str(name) for each in stated for name in each or ())
+        preferences = (self.thresholds, self.risk_weights)
+        return frozenset(str(name) for each in preferences for name in each or ())
 
 
 def attested_organisations(config: Config) -> dict[ClientName, str]:
@@ -222,7 +222,7 @@ def with_organisations(config: Config, population: Population, *, complete: bool
     Args:
         config: the settings.
         population: the clients.
-        complete: whether nobody else will come.
+        complete: whether no further client will come.
 
     Raises:
         ConfigError: sets need organisations, and one is unknown or there are too few.
@@ -239,30 +239,30 @@ def with_organisations(config: Config, population: Population, *, complete: bool
             f"and {path} says nothing of {unknown[0]!r}. Add it there, or leave it out "
             f"(population.exclude)."
         )
-    if (found := len({known[name] for name in names})) < least:
+    if (count := len({known[name] for name in names})) < least:
         raise ConfigError(
             f"aggregation.min_organisations must be at most as many organisations as there are, "
-            f"{found} in {path}, found {least}. Lower it."
+            f"{count} in {path}, found {least}. Lower it."
         )
     return population
 
 
 def population_and_notes(
-    config: Config, given: object, streams: Streams
+    config: Config, passed: object, streams: Streams
 ) -> tuple[Population, tuple[str, ...]]:
     """Return the population, and what a reader must know of its data.
 
     Args:
         config: the settings.
-        given: what a program passes by hand as its clients; None: nothing.
+        passed: what a program passes by hand as its clients; None: nothing.
         streams: of the run.
 
     Raises:
         CoveyError: the examples cannot be had; errors of a user's own source name it.
     """
-    if given is None and isinstance(config.data, Unread):
+    if passed is None and isinstance(config.data, Unread):
         config.data.refuse()
-    source = config.data if given is None else OwnSource(function=lambda: given)
+    source = config.data if passed is None else OwnSource(function=lambda: passed)
     request = request_of(config, streams)
     rules = (partial(of_data, source=source),)
     if refused := [each.message for each in refusals(config, rules)]:
@@ -283,7 +283,7 @@ def population_and_notes(
 
 
 def request_of(config: Config, streams: Streams) -> PopulationRequest:
-    """Return what a data source is asked for."""
+    """Return what a data source is to make."""
     task, settings = TASKS[config.model.task], config.population
 
     def outputs(labels: Shaped[Tensor, "examples *label"], whose: str) -> int:
@@ -364,7 +364,7 @@ def _group_specs(config: Config) -> tuple[Group, ...]:
 def preference_of(config: Config, streams: Streams) -> Callable[[ClientName], Preference]:
     """Return what each client accepts: its own entry, or else a draw."""
     path = config.population.preferences
-    stated = read_preferences(Path(path)) if path else {}
+    preferences = read_preferences(Path(path)) if path else {}
     by_handle = {
         handle: Preference(risk_weight=beta, risk_threshold=tau)
         for handle, tau, beta in config.population.preferences_by_handle
@@ -375,8 +375,8 @@ def preference_of(config: Config, streams: Streams) -> Callable[[ClientName], Pr
     def preference(name: ClientName) -> Preference:
         if by_handle and (known := by_handle.get(handle_of(name, streams))):
             return known
-        if name in stated:
-            return stated[name]
+        if name in preferences:
+            return preferences[name]
         tau = float(streams.at("threshold", name).generator().uniform(low, high))
         beta = weight_from_threshold(tau) if fixed == "from-threshold" else fixed
         return Preference(risk_weight=beta, risk_threshold=tau)

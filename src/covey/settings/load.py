@@ -88,7 +88,7 @@ class Config(Sections):
     def with_settings(self, changed: Mapping[str, Any]) -> "Config":
         """Return what was set with other values of these settings, by `section.key`.
 
-        Another component has those of the settings beside its name that it knows.
+        Another component takes those of the settings beside its name that it has.
         """
         return Config.of(self.changed(changed))
 
@@ -125,13 +125,13 @@ def idle_settings(config: Config) -> tuple[Idle, ...]:
     if config.is_unread:
         return ()
     changed = flat(config.model_dump(mode="json", exclude_defaults=True))
-    found: dict[str, Idle] = {}
+    idle: dict[str, Idle] = {}
     for keys, holds, why in reasons(config) if changed else ():
         of = tuple(f"{key}." for key in keys)
         for key, value in changed.items():
             if holds and f"{key}.".startswith(of):
-                found.setdefault(key, Idle(key, value, why))
-    return tuple(found[key] for key in changed if key in found)
+                idle.setdefault(key, Idle(key, value, why))
+    return tuple(idle[key] for key in changed if key in idle)
 
 
 CHANGES_NOTHING = (
@@ -150,11 +150,11 @@ def that_matter(config: Config) -> dict[str, Any]:
 
     Only those that are not the defaults.
     """
-    found = flat(config.model_dump(mode="json", exclude_defaults=True))
+    settings = flat(config.model_dump(mode="json", exclude_defaults=True))
     usual = {f"{name}.name": v.name for name, v in Sections() if isinstance(v, Component)}
     return {
         key: value
-        for key, value in found.items()
+        for key, value in settings.items()
         if not key.startswith(CHANGES_NOTHING) and (key, value) not in usual.items()
     }
 
@@ -164,17 +164,17 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     `train.optimizer` is the name, and `train.optimizer.momentum` a setting of it.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
             for inner, each in flat(cast("Mapping[str, Any]", value)).items():
-                found[f"{key}.{inner}"] = each
+                result[f"{key}.{inner}"] = each
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
-def config_of(given: object) -> Config:
+def config_of(settings: object) -> Config:
     """Return the settings that a program passes: a Config, a dict, or None.
 
     A dict is nested as a config file is, or has keys with dots, or both.
@@ -182,32 +182,32 @@ def config_of(given: object) -> Config:
     Raises:
         ConfigError: naming the key, the value and the remedy.
     """
-    if given is None:
+    if settings is None:
         return Config()
-    if isinstance(given, Config):
-        return given
-    if not isinstance(given, Mapping):
+    if isinstance(settings, Config):
+        return settings
+    if not isinstance(settings, Mapping):
         raise ConfigError(
             f"config must be a covey.Config or a dict of settings, found a "
-            f"{type(given).__name__}. A file's settings are covey.load_config(path)."
+            f"{type(settings).__name__}. A file's settings are covey.load_config(path)."
         )
-    settings: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     seen: set[tuple[str, ...]] = set()
-    for path, value in _pairs(cast("Mapping[Any, Any]", given)):
+    for path, value in _pairs(cast("Mapping[Any, Any]", settings)):
         if path in seen:
             raise ConfigError(
                 f"config sets {'.'.join(path)} twice, nested and with a dot. Remove one."
             )
         seen.update(path[:depth] for depth in range(1, len(path) + 1))
-        _put(settings, path, value)
-    return Config.of(settings)
+        _put(nested, path, value)
+    return Config.of(nested)
 
 
 def _pairs(
-    given: Mapping[Any, Any], above: tuple[str, ...] = ()
+    table: Mapping[Any, Any], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield where each value stands, and it; numbers of numpy or torch become Python's."""
-    for key, value in given.items():
+    for key, value in table.items():
         if not isinstance(key, str):
             raise ConfigError(
                 f"config must have names of settings as keys, found {key!r}. Write for "
@@ -234,7 +234,7 @@ def read_settings(
 ) -> tuple[dict[str, Any], tuple[Problem, ...]]:
     """Read settings as `load_config` does, unchecked; and what is wrong with the pairs.
 
-    A pair that names another component leaves of the file's section what that one knows.
+    A pair that names another component leaves of the file's section what that one has.
 
     Raises:
         ConfigError: there is no such file, or it is no TOML.
@@ -312,20 +312,20 @@ def replace_setting(settings: dict[str, Any], path: Sequence[str], value: object
 
 def take_strange(settings: dict[str, Any], keys: Sequence[str]) -> dict[str, str]:
     """Take out of these settings those that the components there do not have; say why."""
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for key in keys:
         path = key.split(".")
         for depth in range(2, len(path) + 1):
             missing = holder_missing(path[:depth], settings)
             if missing and ":" not in missing[1]:  # what a user's own has is not known here
-                found[key] = f"it is a setting of {missing[0]}, found {missing[1]!r}"
+                problems[key] = f"it is a setting of {missing[0]}, found {missing[1]!r}"
                 inner: Any = settings
                 for part in path[: depth - 1]:
                     inner = inner.get(part) if isinstance(inner, dict) else None
                 if isinstance(inner, dict):
                     inner.pop(path[depth - 1], None)
                 break
-    return found
+    return problems
 
 
 def _names_first(pair: str) -> tuple[bool, int]:

@@ -26,13 +26,13 @@ class NodeFile(BaseModel):
         data: an .npz file with x and y, beside this one or elsewhere; "": the simulated
             client of this name, for trying things out.
         holdout: share of the examples that is never trained on; None: the settings'.
-        tell_violation: whether the server learns, in one bit, that the chosen model is
+        report_violation: whether the server learns, in one bit, that the chosen model is
             riskier than accepted.
-        tell_accuracy: whether it learns the chosen model's accuracy on the holdout.
+        report_accuracy: whether it learns the chosen model's accuracy on the holdout.
         leave: whether the client asks to be forgotten. Where sums are sent under masks, it
             then gives its own once, to be taken off.
-        left: names of clients of which the owner knows that they have left: sums without
-            them may be opened, and with earlier ones these tell of them.
+        left: names of clients that have left, as the owner attests: sums without
+            them may be opened, and with earlier ones these reveal theirs.
         min_cohort: the fewest clients that a sum with its own may be over; None: as many
             as the settings say, which no node goes below.
         config: the federation's settings, beside this file or elsewhere.
@@ -46,8 +46,8 @@ class NodeFile(BaseModel):
     risk_weight: _Share | None = None
     data: str = ""
     holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    tell_violation: bool = False
-    tell_accuracy: bool = False
+    report_violation: bool = False
+    report_accuracy: bool = False
     leave: bool = False
     left: list[str] = []
     min_cohort: Annotated[int, Field(ge=3)] | None = None

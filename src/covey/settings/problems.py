@@ -56,16 +56,16 @@ def together(problems: Sequence[Problem]) -> str:
 
 
 def problems_of(
-    given: Mapping[str, Any], disagreements: Callable[[Sections], Iterable[Refusal]]
+    written: Mapping[str, Any], disagreements: Callable[[Sections], Iterable[Refusal]]
 ) -> tuple[Problem, ...]:
     """Return all that is wrong with nested settings; none: they can be played.
 
-    What must hold between settings is asked of those that are fine one by one: a
+    What must hold between settings is checked for those that are fine one by one: a
     disagreement with one that is not is no news.
     """
-    found: list[Problem] = []
+    problems: list[Problem] = []
     wrong: set[str] = set()
-    settings: Mapping[str, Any] = given
+    settings = written
     for _ in range(2):  # what else is wrong with a component shows once its name is right
         try:
             sections = Sections.model_validate(settings)
@@ -74,18 +74,18 @@ def problems_of(
             by_path: dict[Path, list[Error]] = {}  # a choice between types makes several of each
             for each in error.errors():
                 by_path.setdefault(_path(each), []).append(cast("Error", each))
-            found.extend(_problem(path, errors, given) for path, errors in by_path.items())
+            problems.extend(_problem(path, errors, written) for path, errors in by_path.items())
             wrong |= {".".join(map(str, path[:2])) for path in by_path}
             settings = _without(settings, list(by_path))
     else:
-        return tuple(found)
+        return tuple(problems)
     for refusal in disagreements(sections):
         if not wrong.intersection(refusal.keys):
-            found.append(Problem(refusal.message, refusal.keys[0]))
-    return tuple(found)
+            problems.append(Problem(refusal.message, refusal.keys[0]))
+    return tuple(problems)
 
 
-def _without(given: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
+def _without(written: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
     """Leave out settings that are wrong, whole: a group of clients with all others."""
     wrong, tops = {path[:2] for path in paths}, {path[0] for path in paths}
     return {
@@ -96,7 +96,7 @@ def _without(given: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
         }
         if isinstance(value, Mapping)
         else value
-        for name, value in given.items()
+        for name, value in written.items()
         if (name,) not in wrong and (isinstance(value, Mapping) or name not in tops)
     }
 
@@ -115,24 +115,24 @@ def _path(error: Mapping[str, Any]) -> Path:
     return path
 
 
-def _problem(path: Path, errors: Sequence[Error], given: Mapping[str, Any]) -> Problem:
+def _problem(path: Path, errors: Sequence[Error], written: Mapping[str, Any]) -> Problem:
     value, kind = errors[0]["input"], errors[0]["type"]
     nested = len(path) > 2 and path[-1] == "name"
     key = ".".join(map(str, path[:-1] if nested else path))
     if kind == "extra_forbidden":
-        return _unknown(path, value, given)
+        return _unknown(path, value, written)
     if kind == "component":
-        told: str = errors[0]["ctx"]["why"].replace("{key}", key)  # that it does not know itself
-        message = told if told.startswith(key) else f"{key} {told}"
+        why: str = errors[0]["ctx"]["why"].replace("{key}", key)
+        message = why if why.startswith(key) else f"{key} {why}"
         return Problem(message, key, value, in_words(spec_of(path) or {}))
     if kind == "value_error":  # a component's own sentence
         return Problem(f"{key}: {errors[0]['ctx']['error']}", key)
-    own = ":" in _named_at([str(part) for part in path[:-1]], given)
+    own = ":" in _named_at([str(part) for part in path[:-1]], written)
     spec = {} if own else spec_of(path) or {}
     if not spec:  # a setting of a user's own component
-        told = errors[0]["msg"]
-        message = f"{key} = {_shown(value)} is not possible: {told[0].lower()}{told[1:]}."
-        return Problem(f"{message} Change the value.", key, value, told)
+        why = errors[0]["msg"]
+        message = f"{key} = {_shown(value)} is not possible: {why[0].lower()}{why[1:]}."
+        return Problem(f"{message} Change the value.", key, value, why)
     expected = in_words(spec)
     if kind == "missing" and len(path) > 2:  # of a group of clients
         message = f"{key} is missing: it must be {expected}. Add it."
@@ -158,11 +158,11 @@ def _value_meant(value: object, spec: Spec) -> tuple[str | None, str]:
     return None, ""
 
 
-def _unknown(path: Path, value: object, given: Mapping[str, Any]) -> Problem:
+def _unknown(path: Path, value: object, written: Mapping[str, Any]) -> Problem:
     """Return what is wrong with a name that no setting has, or no setting of a component."""
     key, section = ".".join(map(str, path)), [str(part) for part in path[:-1]]
-    found = "" if isinstance(value, Mapping) else f", found {_shown(value)}"
-    if holder := holder_missing([*section, str(path[-1])], given):
+    shown = "" if isinstance(value, Mapping) else f", found {_shown(value)}"
+    if holder := holder_missing([*section, str(path[-1])], written):
         needed, named = holder
         message = (
             f"{key} = {_shown(value)} is a setting of {needed}, found {named!r}. "
@@ -172,11 +172,11 @@ def _unknown(path: Path, value: object, given: Mapping[str, Any]) -> Problem:
     known = sorted(table_of(spec_of(path[:-1]) or {}).get("properties", ()))
     meant = _name_meant(path, known)
     there = f"Did you mean {meant}?" if meant else f"Known there: {', '.join(known)}."
-    message = f"Unknown setting {key!r}{found}. {there} Correct the name."
+    message = f"Unknown setting {key!r}{shown}. {there} Correct the name."
     return Problem(message, key, _sayable(value), "the name of a setting", meant)
 
 
-def holder_missing(path: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str] | None:
+def holder_missing(path: Sequence[str], written: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return which components have a setting, and the one that is named, which does not.
 
     None where that one has it, or none has.
@@ -185,7 +185,7 @@ def holder_missing(path: Sequence[str], given: Mapping[str, Any]) -> tuple[str, 
     kind = kind_at(section)
     if not kind:
         return None
-    named = _named_at(section, given) or DEFAULTS.get(kind, "")
+    named = _named_at(section, written) or DEFAULTS.get(kind, "")
     owners = [n for n, fields in settings_of_kind(kind).items() if key in fields]
     if not owners or named in owners or key in (known_settings(section, named) or ()):
         return None
@@ -193,13 +193,13 @@ def holder_missing(path: Sequence[str], given: Mapping[str, Any]) -> tuple[str, 
     return f"{holder} = {' or '.join(map(repr, owners))}", named
 
 
-def _named_at(section: Sequence[str], given: Mapping[str, Any]) -> str:
+def _named_at(section: Sequence[str], written: Mapping[str, Any]) -> str:
     """Return the name of the component at a place in settings as they were written."""
-    inner: Any = given
+    inner: Any = written
     for part in section:
         inner = inner.get(part, {}) if isinstance(inner, Mapping) else {}
-    found = inner.get("name", "") if isinstance(inner, Mapping) else inner
-    return found if isinstance(found, str) else getattr(found, "name", "")
+    name = inner.get("name", "") if isinstance(inner, Mapping) else inner
+    return name if isinstance(name, str) else getattr(name, "name", "")
 
 
 def _name_meant(path: Path, known: Sequence[str]) -> str | None:

@@ -81,15 +81,15 @@ def settings() -> tuple[Setting, ...]:
 
 
 def _settings_of(section: str, cls: type[BaseModel]) -> Iterator[Setting]:
-    specs, told = schema() if cls is Sections else cls.model_json_schema(), described_in(cls)
+    specs, docs = schema() if cls is Sections else cls.model_json_schema(), described_in(cls)
     for name, field in cls.model_fields.items():
         kind, spec = _kind(field.metadata), specs["properties"][name]
         if kind:
-            yield from _settings_of_part(section, name, kind, told.get(name, ""))
+            yield from _settings_of_part(section, name, kind, docs.get(name, ""))
         elif _is_section(field.annotation):
             yield from _settings_of(name, field.annotation)
         else:
-            yield Setting(section, name, spec["default"], told[name], in_words(spec))
+            yield Setting(section, name, spec["default"], docs[name], in_words(spec))
 
 
 def _settings_of_part(
@@ -141,10 +141,10 @@ def known_settings(section: Sequence[str], name: str) -> frozenset[str] | None:
     if not kind:
         return None
     try:
-        found = find(kind, name, kind)
+        component = find(kind, name, kind)
     except ConfigError:
         return None
-    return frozenset(found.model_fields) if _is_section(found) else shared_settings(kind)
+    return frozenset(component.model_fields) if _is_section(component) else shared_settings(kind)
 
 
 def spec_of(path: Sequence[str | int]) -> Spec | None:
@@ -244,8 +244,8 @@ def template() -> str:
 def about(section: str) -> str:
     """Return what a section is for, in a sentence without its full stop."""
     cls = Sections.model_fields[section].annotation
-    told = described_in(Sections).get(section) or inspect.cleandoc(cls.__doc__ or "")
-    return told.splitlines()[0].rstrip(".").capitalize()
+    meaning = described_in(Sections).get(section) or inspect.cleandoc(cls.__doc__ or "")
+    return meaning.splitlines()[0].rstrip(".").capitalize()
 
 
 def _comment(text: str) -> str:

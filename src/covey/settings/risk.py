@@ -36,7 +36,7 @@ class Components:
 
     Attributes:
         init: draws a fresh model.
-        module: the architecture, and what is frozen in it; its other weights are nobody's.
+        module: the architecture, and what is frozen in it; its other weights are unused.
         client_backend: where the clients are remote, the way to them.
         records: clients' records as fixed features, where the model has them; where they
             are remote, what is known of these features.
@@ -52,7 +52,7 @@ class Components:
 
     @property
     def send(self) -> Send | None:
-        """How remote clients are asked, whose frozen parameters are the server's; None: not."""
+        """How remote clients get requests, whose frozen parameters are the server's; None: not."""
         if self.client_backend is None:
             return None
         ask, personal = self.client_backend.ask, self.config.model.personal
@@ -61,7 +61,7 @@ class Components:
 
 
 def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskMeasurement | None:
-    """Return who measures the risk that clients know; None: nobody does here.
+    """Return what measures the risk that clients receive; None: it is not measured here.
 
     Remote clients measure by themselves where it is theirs to measure. `start` are the
     models that the run begins with.

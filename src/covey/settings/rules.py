@@ -53,23 +53,23 @@ class Clash(NamedTuple):
 
     def refusal(self, config: Sections) -> Refusal:
         """Return it with what is set."""
-        key, other = (_stated(config, each) for each in (self.key, self.other))
+        key, other = (_key_and_value(config, each) for each in (self.key, self.other))
         message = f"{key} needs {self.needs}, but {other} rules it out. {self.remedy}"
         return Refusal((self.key, self.other), message)
 
 
-Found = Iterator[Refusal | Clash]
+Conflicts = Iterator[Refusal | Clash]
 
 
-def _stated(config: Sections, key: str) -> str:
+def _key_and_value(config: Sections, key: str) -> str:
     """Return a setting as messages have it: `section.key = value`."""
-    found: object = config
+    value: object = config
     for part in key.split("."):
-        found = getattr(found, part)
-    return f"{key} = {getattr(found, 'name', found)!r}"
+        value = getattr(value, part)
+    return f"{key} = {getattr(value, 'name', value)!r}"
 
 
-def _population(config: Sections) -> Found:
+def _population(config: Sections) -> Conflicts:
     """[low, high] are in this order, groups are all clients, and images of each differ."""
     population = config.population
     for name in ("minority", "majority", "thresholds"):
@@ -95,7 +95,7 @@ def _population(config: Sections) -> Found:
         )
 
 
-def of_data(config: Sections, source: DataSource | None = None) -> Found:
+def of_data(config: Sections, source: DataSource | None = None) -> Conflicts:
     """Where examples come from has what settings ask of it.
 
     A program's own clients may stand in place of the settings' source, and are looked at then.
@@ -115,30 +115,30 @@ def of_data(config: Sections, source: DataSource | None = None) -> Found:
         yield Clash(numbers, key, CLASSES, "model.task")
 
 
-def _drawn_data(config: Sections) -> Found:
+def _drawn_data(config: Sections) -> Conflicts:
     """Numbers that are drawn have no images, no classes, and no set to deal out."""
     population, shifts = config.population, not config.population.shift.changes_nothing
-    for key, found in (
+    for key, holds in (
         ("population.images", population.images != "disjoint"),
         ("population.partition", population.partition.needs_data_set),
         ("audit.non_members", config.audit.non_members != "matched"),
     ):
         needs = "one data set out of which clients' examples are dealt"
-        yield Clash(found, key, needs, "data.name", "Leave it at its default.")
+        yield Clash(holds, key, needs, "data.name", "Leave it at its default.")
     remedy = "Set population.shift = 'none'."
     yield Clash(shifts, "population.shift", "images", "data.name", remedy)
     remedy = "Set model.task = 'regression'."
     yield Clash(config.model.task != "regression", "model.task", CLASSES, "data.name", remedy)
 
 
-def _known_groups(config: Sections, source: DataSource) -> Found:
+def _known_groups(config: Sections, source: DataSource) -> Conflicts:
     """Starting from the true groups takes knowing them, and one cluster for each."""
     method, key, remote = config.method, "method.initialisation", config.engine.is_remote
     if not (isinstance(method, Clustered) and method.initialisation == "groups"):
         return
     needs, remedy = "to know every client's group", "Set it to 'warm' or 'random'."
     missing = "engine.name" if remote else "data.name"
-    yield Clash(remote or not source.knows_groups, key, needs, missing, remedy)
+    yield Clash(remote or not source.has_groups, key, needs, missing, remedy)
     groups = len(config.population.groups) or 2
     if source.simulates and method.num_clusters != groups:
         yield Refusal(
@@ -149,7 +149,7 @@ def _known_groups(config: Sections, source: DataSource) -> Found:
         )
 
 
-def _kept_shares(config: Sections) -> Found:
+def _kept_shares(config: Sections) -> Conflicts:
     """A share of the clients that every cluster keeps, which fits and moves newcomers."""
     method, choice, remote = config.method, config.method.choice, config.engine.is_remote
     if not isinstance(choice, Keeping):
@@ -181,7 +181,7 @@ def _kept_shares(config: Sections) -> Found:
     yield Clash(remote or config.privacy.secure_sums, key, needs, other, remedy)
 
 
-def _held_out(config: Sections) -> Found:
+def _held_out(config: Sections) -> Conflicts:
     """What looks at examples that clients hold out needs some."""
     for key, looks in (
         ("risk.name", config.risk.needs_holdout),
@@ -192,7 +192,7 @@ def _held_out(config: Sections) -> Found:
         yield Clash(bare, key, "clients to hold examples out", "population.holdout", remedy)
 
 
-def _tasks(config: Sections) -> Found:
+def _tasks(config: Sections) -> Conflicts:
     """Labels are what losses, heads and remote clients take them for."""
     task, tasks, other = config.model.task, config.train.loss.tasks, "model.task"
     needs = {"multiclass": ONE_CLASS, "regression": "labels that are numbers"}
@@ -204,7 +204,7 @@ def _tasks(config: Sections) -> Found:
     yield Clash(classes, "population.partition", "classes of examples", other)
 
 
-def _pooled(config: Sections) -> Found:
+def _pooled(config: Sections) -> Conflicts:
     """Pooled models are weighed by how many examples each client holds, all being known."""
     method, key = config.method, "method.pooling"
     if not (isinstance(method, Ifca) and method.pooling != 0):
@@ -225,7 +225,7 @@ def _is_sound(config: Sections) -> bool:
     return isinstance(config.aggregation, AnonymitySets) and config.aggregation.noise == "sound"
 
 
-def _aggregations(config: Sections) -> Found:
+def _aggregations(config: Sections) -> Conflicts:
     """Who has a model of its own shares none; where clients count alike, no example weighs."""
     method, aggregation, key = config.method, config.aggregation, "aggregation.name"
     alone = method.one_client_each
@@ -246,7 +246,7 @@ def _aggregations(config: Sections) -> Found:
         yield Clash(alike, needy, needs, "aggregation.weights", remedy)
 
 
-def _noise_on_clients(config: Sections) -> Found:
+def _noise_on_clients(config: Sections) -> Conflicts:
     """A sum is hidden, and not what its terms are: noise on sums takes sums, and a clip."""
     privacy, method, key = config.privacy, config.method, "privacy.client_noise"
     if privacy.client_noise == 0:
@@ -284,7 +284,7 @@ def _keeps_sums(config: Sections) -> bool:
     return isinstance(config.method, Solved) and config.method.keep_sums
 
 
-def _noise_on_records(config: Sections) -> Found:
+def _noise_on_records(config: Sections) -> Conflicts:
     """DP-SGD clips every example's gradient by itself; heads hide records at the server."""
     privacy, clip, noise = config.privacy, "privacy.record_clip", "privacy.record_noise"
     remote = config.engine.is_remote
@@ -327,7 +327,7 @@ def _noise_on_records(config: Sections) -> Found:
         yield Clash(privacy.record_clip > 0, name, needs, clip, remedy)
 
 
-def _noisy_choices(config: Sections) -> Found:
+def _noisy_choices(config: Sections) -> Conflicts:
     """Report-noisy-min is for choices by the lowest cost, whose loss is bounded."""
     method, key, remedy = config.method, "privacy.selection_noise", "Set it to 0."
     if config.privacy.selection_noise == 0:
@@ -342,7 +342,7 @@ def _noisy_choices(config: Sections) -> Found:
     yield Clash(numbers, key, "a loss with a known bound", "model.task", remedy)
 
 
-def _stopping_under_noise(config: Sections) -> Found:
+def _stopping_under_noise(config: Sections) -> Conflicts:
     """A run may not end where its models say, as its noise is accounted for beforehand."""
     privacy, figure = config.privacy, config.stopping.figure
     noise = privacy.client_noise or privacy.record_noise or privacy.selection_noise
@@ -355,7 +355,7 @@ def _stopping_under_noise(config: Sections) -> Found:
         )
 
 
-def _masked_sums(config: Sections) -> Found:
+def _masked_sums(config: Sections) -> Conflicts:
     """Under masks clients send nothing but sums."""
     method, key, remedy = config.method, "privacy.secure_sums", "Set privacy.secure_sums = false."
     if not config.privacy.secure_sums:
@@ -371,12 +371,12 @@ def _masked_sums(config: Sections) -> Found:
     yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
 
 
-def _leaving(config: Sections) -> Found:
+def _leaving(config: Sections) -> Conflicts:
     """Updates are calibrated where one model is their mean; who is simulated leaves by chance."""
     method, train, optimizer = config.method, config.train, config.aggregation.server_optimizer
     if config.leaving.store_updates > 0:
         key, remedy = "leaving.store_updates", "Set leaving.store_updates = 0."
-        for other, found in (
+        for other, holds in (
             ("method.name", not method.calibrates or method.personal is not None),
             ("aggregation.server_optimizer", not isinstance(optimizer, NoServerOptimizer)),
             ("train.objective", (method.objective or train.objective).remembers),
@@ -386,7 +386,7 @@ def _leaving(config: Sections) -> Found:
             ("privacy.secure_sums", config.privacy.secure_sums),
         ):
             needs = "clients' updates to be kept and calibrated"
-            yield Clash(found, key, needs, other, remedy)
+            yield Clash(holds, key, needs, other, remedy)
     if config.leaving.request_probability > 0:
         key = "leaving.request_probability"
         remedy = "Set it to 0: clients ask for themselves, or their own model is deleted."
@@ -394,7 +394,7 @@ def _leaving(config: Sections) -> Found:
         yield Clash(method.one_client_each, key, SHARED_MODELS, "method.name", remedy)
 
 
-def _trained_apart(config: Sections) -> Found:
+def _trained_apart(config: Sections) -> Conflicts:
     """An engine that trains clients as one tensor has no client, and no example, by itself."""
     for part in recipe_of(config).apart:
         section = "privacy" if part == "record_clip" else "train"
@@ -404,7 +404,7 @@ def _trained_apart(config: Sections) -> Found:
         yield Clash(config.engine.batches_clients, key, needs, "engine.name", remedy)
 
 
-def _objectives(config: Sections) -> Found:
+def _objectives(config: Sections) -> Conflicts:
     """Entries that stay with clients are in one model; an algorithm's objective stands alone."""
     method, named = config.method, config.train.objective
     if config.model.personal:
@@ -426,7 +426,7 @@ def _objectives(config: Sections) -> Found:
         )
 
 
-def _fixed_cohorts(config: Sections) -> Found:
+def _fixed_cohorts(config: Sections) -> Conflicts:
     """Cohorts of a fixed size are no independent draws, and change with who is there."""
     train, privacy, key = config.train, config.privacy, "train.cohort_size"
     if train.cohort_size == 0:
@@ -453,7 +453,7 @@ def _fixed_cohorts(config: Sections) -> Found:
     yield Clash(config.method.subtracts, "method.name", needs, key, remedy)
 
 
-def _metrics(config: Sections) -> Found:
+def _metrics(config: Sections) -> Conflicts:
     """Metrics are measured here, by answers that fit the task, each once."""
     key, task, labels = "metrics", config.model.task, [each.label for each in config.metrics]
     if len(set(labels)) < len(labels):
@@ -475,7 +475,7 @@ def _metrics(config: Sections) -> Found:
         )
 
 
-RULES: Sequence[Callable[[Sections], Found]] = (
+RULES: Sequence[Callable[[Sections], Conflicts]] = (
     _population,
     of_data,
     _kept_shares,
@@ -497,15 +497,15 @@ RULES: Sequence[Callable[[Sections], Found]] = (
 
 
 def refusals(
-    config: Sections, rules: Sequence[Callable[[Sections], Found]] = RULES
+    config: Sections, rules: Sequence[Callable[[Sections], Conflicts]] = RULES
 ) -> Iterator[Refusal]:
     """Yield why these settings cannot be had together."""
     for rule in rules:
-        for found in rule(config):
-            if isinstance(found, Refusal):
-                yield found
-            elif found.holds:
-                yield found.refusal(config)
+        for conflict in rule(config):
+            if isinstance(conflict, Refusal):
+                yield conflict
+            elif conflict.holds:
+                yield conflict.refusal(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,7 +570,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     yield (
         ("method.max_newcomers",),
         isinstance(method, Clustered) and method.num_clusters == 1,
-        "method.num_clusters = 1 leaves nobody to move",
+        "method.num_clusters = 1 leaves no client to move",
     )
     yield (
         (*of_training, "aggregation"),

@@ -10,7 +10,7 @@ from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.data.clients import brought_population
+from covey.data.clients import population_of_clients
 from covey.data.data_hash import DataHashes
 from covey.data.examples import Client, Examples, Layout
 from covey.data.population import Population, absent_population, normalised_population
@@ -47,17 +47,17 @@ class BuiltRun(Components):
     """Everything that a run is made of.
 
     Attributes:
-        nobody: how clients are asked in the first round, with none in its cohort yet.
+        no_clients: how clients get requests in the first round, with none in its cohort yet.
         notes: what a reader of the results must know: oracles in use, missing files.
         data_hash: over every client's examples; None: they are not at hand.
-        components_used: what the ledger is told of components; one fact, or none.
+        components_used: what the ledger records of components; one event, or none.
         replay: how rounds that were played before are played again.
         data_hashes: makes the next `data_hash` of the same run without some client.
     """
 
     streams: Streams
     algorithm: RunAlgorithm
-    nobody: Clients
+    no_clients: Clients
     num_clusters: int
     reference: Reference
     retrain_recipe: RetrainRecipe
@@ -84,7 +84,7 @@ class BuiltRun(Components):
         return replace(
             run,
             algorithm=algorithm,
-            nobody=clients_of(run, algorithm.setup),
+            no_clients=clients_of(run, algorithm.setup),
             retrain_recipe=retrain_recipe(run),
             data_hash=self.data_hashes.of(run.population),
             replay=NO_REPLAY,
@@ -97,10 +97,10 @@ class BuiltRun(Components):
     def clients(self, cohort: Cohort, round_index: int = 0) -> Clients:
         """Return these clients, as they train in a round."""
         first, now = (recipe_of(self.config).at(t, self.config.rounds) for t in (0, round_index))
-        asked, replay = self.nobody.among(cohort), self.replay
+        clients, replay = self.no_clients.among(cohort), self.replay
         if now != first or replay.stored_updates is not None:
-            asked = replace(asked, federation=federation_of(self, now, replay.stored_updates))
-        return replace(asked, recorded=replay.recorded, frozen=replay.frozen_models)
+            clients = replace(clients, federation=federation_of(self, now, replay.stored_updates))
+        return replace(clients, recorded=replay.recorded, frozen=replay.frozen_models)
 
 
 def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
@@ -138,7 +138,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         **{each.name: getattr(components, each.name) for each in fields(Components)},
         streams=streams,
         algorithm=algorithm,
-        nobody=clients_of(components, algorithm.setup),
+        no_clients=clients_of(components, algorithm.setup),
         num_clusters=config.method.num_models or len(population.clients),
         reference=Reference(population.non_members),
         retrain_recipe=retrain_recipe(components),
@@ -178,36 +178,36 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
         )
 
 
-def brought_client(
+def client_with_data(
     run: BuiltRun,
     name: ClientName,
     data: Any,  # noqa: ANN401 - as `covey.data.clients_of` takes one client's
 ) -> Client:
-    """Return a client as it were, had it brought these examples when the run began.
+    """Return a client as it were, had it had these examples when the run began.
 
-    What it holds out is drawn as for any client that brings its own.
+    What it holds out is drawn as for any client with its own examples.
 
     Raises:
         DataError: they are malformed, or of another kind than those of the run's clients.
     """
     request = request_of(run.config, run.streams)
-    found, _ = brought_population({name: data}, request)
+    population, _ = population_of_clients({name: data}, request)
     if run.config.data.normalise == "image":
-        found = normalised_population(found)
-    (client,) = found.clients
+        population = normalised_population(population)
+    (client,) = population.clients
     expected, here = (
         _kind(c.train, its.layout)
-        for c, its in ((run.population.clients[0], run.population), (client, found))
+        for c, its in ((run.population.clients[0], run.population), (client, population))
     )
     if here != expected:
         raise DataError(
             f"{name} must bring examples like those of the run's clients, {expected}, "
             f"found {here}. Bring them to that form."
         )
-    if found.num_classes > run.population.num_classes:
+    if population.num_classes > run.population.num_classes:
         raise DataError(
             f"{name} must bring labels of the {run.population.num_classes} classes that "
-            f"the run's models know, found {found.num_classes}. Start a new run for more."
+            f"the run's models know, found {population.num_classes}. Start a new run for more."
         )
     return client
 

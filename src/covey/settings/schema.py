@@ -1,7 +1,7 @@
 """The settings, section by section: each is declared, checked and described here alone.
 
 What a setting means stands in its section's docstring: `covey config schema`, the file of
-`covey config init` and docs/settings.md tell it from there. A section that is a component
+`covey config init` and docs/settings.md take it from there. A section that is a component
 (`covey.base.components`) is described by its own class.
 """
 
@@ -82,7 +82,7 @@ class PopulationConfig(SettingsSection):
             not kept aside are dealt to every group anew, as in Ghosh et al. 2020, so that
             clients of different groups may hold one image in two transforms; no two clients
             of a group do. What is kept aside (the true audit's non-members, test images,
-            pool) is nobody's in both. With a `shift` other than `none`.
+            pool) is no client's in both. With a `shift` other than `none`.
         holdout: share of a client's examples that it never trains on.
         audit_examples: non-members kept for the true audit, shifted like each group.
         thresholds: range of the risk thresholds, drawn per client.
@@ -90,13 +90,13 @@ class PopulationConfig(SettingsSection):
         preferences: a CSV or TOML file with `name`, `risk_threshold`, `risk_weight`; the
             last may be missing.
         organisations: a CSV file with `name`, `organisation`, or a TOML file of `name =
-            "organisation"`: whose client each one is, as whoever runs the federation attests
+            "organisation"`: whose client each one is, as the operator attests
             it; on Flower for a key that is registered under this name.
         preferences_by_handle: written by `covey.run(thresholds=..., risk_weights=...)`:
             `[handle, risk_threshold, risk_weight]` of every client that they name, before
             the file and the draws. Handles follow from the seed; refused with
             `secrets.source = "os"`.
-        exclude: names of clients that never take part; nobody else changes.
+        exclude: names of clients that never take part; no other client changes.
     """
 
     clients: Positive = 40
@@ -164,7 +164,7 @@ class TrainConfig(SettingsSection):
     keep_losses: bool = False
 
     def takes_part(self, draws: Sequence[float]) -> list[bool]:
-        """Return who takes part in a round, given a uniform draw from [0, 1) of each client.
+        """Return who takes part in a round, from a uniform draw in [0, 1) of each client.
 
         Everybody below `participation`, or the `cohort_size` smallest draws, of equal ones
         the first. A client that was not drawn changes no cohort by leaving.
@@ -216,7 +216,7 @@ class PrivacyConfig(SettingsSection):
 
 
 class SecretsConfig(SettingsSection):
-    """Where comes from what nobody may recompute, and with what proofs are signed.
+    """Where comes from what no one may recompute, and with what proofs are signed.
 
     Attributes:
         source: `seeded`: everything can be recomputed from the seed, hidden draws too. `os`:
@@ -321,7 +321,7 @@ class Sections(SettingsSection):
     Attributes:
         seed: the root of every random stream.
         rounds: exchanges between server and clients.
-        tracking: who else is told of every round (`docs/guides/runs.md`), and changes no
+        tracking: what else records every round (`docs/guides/runs.md`), and changes no
             result: a list of trackers, each by its name or as a table such as `{name =
             "mlflow", uri = "http://localhost:5000"}`.
         metrics: what else is measured of every client's model at the end, on examples that
@@ -357,7 +357,7 @@ class Sections(SettingsSection):
     checkpoints: CheckpointsConfig = CheckpointsConfig()
 
     @property
-    def brings_clients(self) -> bool:
+    def has_own_data(self) -> bool:
         """Whether clients come with their own examples, and are not simulated.
 
         Of a user's own source that was not imported it is taken to be so.

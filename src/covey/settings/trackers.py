@@ -1,4 +1,4 @@
-"""Who else is told of a run's rounds: TensorBoard, MLflow, Weights & Biases."""
+"""What else records a run's rounds: TensorBoard, MLflow, Weights & Biases."""
 
 import os
 import re
@@ -27,7 +27,7 @@ What is not known is not among them.
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """A run, as a tracker is told of it. No client's name is in it, nor in any figure.
+    """A run, as a tracker sees it. No client's name is in it, nor in any figure.
 
     Attributes:
         name: of its folder.
@@ -58,19 +58,19 @@ class Tracker(Component):
 
         Called when a run is started or carried on, and again whenever its rounds were
         rolled back: then none of them counts any more, and `replays` is higher. What this
-        returns is not told again. Return 0 to be told of all rounds from the first one.
+        returns is not passed again. Return 0 to get all rounds from the first one.
         """
         raise NotImplementedError
 
     def log(self, round_index: int, figures: Figures) -> None:
-        """Keep the figures of a round; each is told once, in order."""
+        """Keep the figures of a round; each is passed once, in order."""
         raise NotImplementedError
 
     def end(self, figures: Figures) -> None:
         """Keep the final figures, if the run came to its end; again if it is resumed."""
 
     def close(self) -> None:
-        """Close what `begin` opened: nothing more is told for now."""
+        """Close what `begin` opened: nothing more comes for now."""
 
 
 def needed(module: str, extra: str) -> Any:  # noqa: ANN401 - a module
@@ -94,9 +94,9 @@ T = TypeVar("T")
 
 
 class Background(Generic[T]):
-    """Hands the newest of what it is told to somebody who may be slow, hang or fail.
+    """Hands the newest of what it gets to a tracker that may be slow, hang or fail.
 
-    Whoever tells never waits: only the newest is kept, so it must hold what came before.
+    The caller never waits: only the newest is kept, so it must hold what came before.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class Background(Generic[T]):
         self._thread = Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def tell(self, newest: T) -> None:
-        """Have this handed on, once what was told before is done with."""
+    def submit(self, newest: T) -> None:
+        """Have this handed on, once what came before is done with."""
         with self._changed:
             self._newest = newest
             self._changed.notify()
@@ -196,7 +196,7 @@ class MLflow(Tracker):
 
     @field_validator("uri")
     @classmethod
-    def _tells_no_password(cls, uri: str) -> str:
+    def _has_no_password(cls, uri: str) -> str:
         if urlsplit(uri).password is not None:
             raise ValueError(
                 "uri must hold no password: settings are kept and shown with the run. Put "
@@ -271,7 +271,7 @@ class TensorBoard(Tracker):
     _writer: Any = None
 
     def begin(self, run: TrackedRun) -> int:
-        """Begin a new file, and tell readers of the earlier one to forget it."""
+        """Begin a new file, and make readers of the earlier one forget it."""
         board = needed("torch.utils.tensorboard", "tensorboard")
         place, mark = self._place(run), f".{run.id}"
         for earlier in place.glob(f"events.out.tfevents.*{mark}"):

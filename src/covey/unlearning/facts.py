@@ -1,7 +1,7 @@
 """What is known of an answer: codes and numbers, which a proof signs and words are made of.
 
-`Facts` name nobody: the requester recognises itself by a mark that only its name and the
-salt that it alone was given make again.
+`Facts` name no one: the requester recognises itself by a mark that only its name and the
+salt that it alone received make again.
 """
 
 from collections.abc import Mapping
@@ -110,7 +110,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettledCopy:
+class CopyFact:
     """A copy that had been written out of the run, and what became of it.
 
     Attributes:
@@ -120,7 +120,7 @@ class SettledCopy:
         recipient: for whom, if that was recorded; never a client of the run. The one text
             from outside: it is shown as a quotation.
         fate: "outside" and "missing" are not deleted.
-        notify: whether the recipient is to be told that the model is superseded.
+        notify: whether the recipient is to be notified that the model is superseded.
     """
 
     __pydantic_config__ = STRICT
@@ -186,7 +186,7 @@ class Word:
             were deleted before signing.
         measured: an attack on the requester's data before and after, with intervals.
         copies: of models and pages that had been exported or shown.
-        receipt: SHA-256 of the receipt that was signed when it was asked; None: there is
+        receipt: SHA-256 of the receipt that was signed for the request; None: there is
             none.
         consistency: the path that shows that the ledger's tree begins with the receipt's.
     """
@@ -201,7 +201,7 @@ class Word:
     raw_updates_deleted: ValueOrReason[bool, Literal["none-stored"]]
     superseded_deleted: Mapping[Superseded, Number]
     measured: ValueOrReason[Measurement, Unmeasured]
-    copies: tuple[SettledCopy, ...]
+    copies: tuple[CopyFact, ...]
     receipt: Hash | None
     consistency: Hashes
 
@@ -219,7 +219,7 @@ class Facts(Word):
         asked: when the request came, ISO 8601.
         basis: what the request rests on.
         answer: what was answered.
-        ledger_head: the ledger's hash when the answer was given.
+        ledger_head: the ledger's hash at the moment of the answer.
         ledger_events: the position of that hash, counted from 1.
         tree_root: of the Merkle tree over the ledger's events up to `ledger_events`.
         inclusion: the path that shows that `ledger_head` is the last leaf of that tree.
@@ -235,7 +235,7 @@ class Facts(Word):
             "anew", "calibrated", or without asking anybody, from sums ("subtracted");
             None: none was.
         representative_probability: that the requester's update ever stood for its set.
-        refutation: probability that who holds two candidates' updates tells the right
+        refutation: probability that who holds two candidates' updates picks the right
             one; 0.5 is a guess, 1 is certainty.
         touched: what else depended on the requester.
         secrets: "seeded" or "os", where representatives and noise came from.

@@ -25,7 +25,7 @@ class Term(StrEnum):
     EVERY_UPDATE = "every update that a client sends"
     NOISY_CHOICES = "every choice of a cluster, given what is not covered"
     DRAWS_HIDDEN = (
-        "nobody learns what was drawn: the run's secret, who was sampled, who spoke for a set"
+        "no one learns what was drawn: the run's secret, who was sampled, who spoke for a set"
     )
     GOOD_DRAWS = (
         "draws of ChaCha20, rounded to a grid, are as good as real Gaussian noise, and sums of "
@@ -56,13 +56,13 @@ class Term(StrEnum):
     COUNTS = "how many examples a client holds: its steps and its weight follow from it"
     DIAMETERS = "how far apart the updates of an anonymity set are"
     OWN_FEATURES = (
-        "a feature map that covey does not bring: the rest holds if it looks at one record at "
-        "a time, and holds nobody's data"
+        "a feature map that is not covey's own: the rest holds if it looks at one record at "
+        "a time, and holds no one's data"
     )
     AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness, metrics"
     RISKS = "risk figures, which members' scores make: the rest holds given them"
     GROUPS = "the warm start's split by what clients sent: the rest holds given it"
-    PRICES = "prices, which follow what clients wished: the rest holds given them"
+    PRICES = "prices, which follow what clients wanted: the rest holds given them"
     POOLING = "how clusters are pooled and weighted: the rest holds given that"
     REFUSED_ANSWERS = "whose answers were refused, and why"
     WEIGHTS = "who has far more examples than most, and how many"
@@ -88,7 +88,7 @@ class NoGuarantee(StrEnum):
     UNKNOWN_EVENT = "it is not known what one of its events reveals about clients"
     NOT_ADDED_UP = "no accountant adds up what this run released"
     HEAVY = "all records of a client together outweigh the noise, or choices had their own"
-    BOTH = "records hide in gradients and in sums, and nobody has said what both cost together"
+    BOTH = "records hide in gradients and in sums, and what both cost together is unknown"
     BARE = "a merge took a cluster's updates bare"
     BARE_STEPS = "a client trained without noise"
 

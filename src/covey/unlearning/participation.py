@@ -39,7 +39,7 @@ class AnonymitySet:
     Attributes:
         near: by member, who is within the largest distance that counts; None: anybody.
         organisations: of the members whose organisation is attested, which one it is among
-            those of this set; None: nobody asks, and every member counts.
+            those of this set; None: organisations do not count, and every member does.
     """
 
     round_index: int
@@ -85,8 +85,8 @@ class _Formed:
             near = dict(zip(members, map(frozenset, event.near[c]), strict=True))
         known = None
         if c in self.organisations:
-            found = zip(sorted(members), self.organisations[c], strict=True)
-            known = {handle: each for handle, each in found if each is not None}
+            pairs = zip(sorted(members), self.organisations[c], strict=True)
+            known = {handle: each for handle, each in pairs if each is not None}
         return AnonymitySet(
             self.round_index, event.cluster, frozenset(members), event.diameters[c], near, known
         )
@@ -116,8 +116,8 @@ class FormedSets(Collection[AnonymitySet]):
 
     def of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
         """Return the sets that held this client, oldest first."""
-        found = (self._at(i) for i in self._of.get(handle, ()))
-        return tuple(formed.made(c) for formed, c in found)
+        at = (self._at(i) for i in self._of.get(handle, ()))
+        return tuple(formed.made(c) for formed, c in at)
 
     def _at(self, index: int) -> tuple[_Formed, int]:
         chunk = bisect_right(self._ends, index)
@@ -126,8 +126,8 @@ class FormedSets(Collection[AnonymitySet]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def __contains__(self, found: object) -> bool:
-        return any(each == found for each in self)
+    def __contains__(self, item: object) -> bool:
+        return any(each == item for each in self)
 
     def __iter__(self) -> Iterator[AnonymitySet]:
         for formed in self._formed:
@@ -142,8 +142,10 @@ class TrainedRounds(Mapping[Handle, Mapping[int, int]]):
         self._chosen = chosen
 
     def __getitem__(self, handle: Handle) -> Mapping[int, int]:
-        if found := {t: clusters[handle] for t, clusters in self._chosen if handle in clusters}:
-            return found
+        if clusters_by_round := {
+            t: clusters[handle] for t, clusters in self._chosen if handle in clusters
+        }:
+            return clusters_by_round
         raise KeyError(handle)
 
     def __iter__(self) -> Iterator[Handle]:
@@ -256,7 +258,7 @@ def latest_models(events: Iterable[tuple[int | None, Event]]) -> str | None:
 
     None before the first round, and while a warm start trains one model for all clusters.
     """
-    found, shared, alone = None, False, False
+    latest, shared, alone = None, False, False
     for _, event in events:
         match event:
             case RunStarted():
@@ -264,10 +266,10 @@ def latest_models(events: Iterable[tuple[int | None, Event]]) -> str | None:
             case ClientsAssigned(_, by) if by != FINAL:
                 shared = by == SHARED
             case ModelsMerged() | ModelsPooled():
-                found = None if shared and not alone else event.model_hash
+                latest = None if shared and not alone else event.model_hash
             case _:
                 pass
-    return found
+    return latest
 
 
 def latest_sums(events: Iterable[tuple[int | None, Event]]) -> HeadsSolved | None:
@@ -304,7 +306,7 @@ class DeniabilityBudget:
         denials_left: requests, if all come from the set that is the closest to its limit;
             None before any set was formed.
         next_forces_rollback: probability that the next request, of a client drawn uniformly,
-            forces a rollback; None if nobody is left to ask.
+            forces a rollback; None if no client is left to ask.
     """
 
     denials_left: int | None

@@ -26,7 +26,7 @@ Every honest answer to a client that asks to leave, and what each of them costs.
 Joint answers to several requests at once.
 
 Each is judged as if those before it had left already, so that no set loses two members
-and is counted for each of them alone. Whoever needs a replay shares one, which starts
+and is counted for each of them alone. Clients that need a replay share one, which starts
 where the earliest of them starts; those who are subtracted have one of their own.
 
 References:
@@ -54,7 +54,7 @@ ANSWERS: tuple[AnswerKind, ...] = get_args(AnswerKind)
 class Influence:
     """A published value that depended on the requester's presence.
 
-    Numbers alone, so that nobody else can be named here.
+    Numbers alone, so that no one else can be named here.
 
     Attributes:
         value: clients, a risk or a price; None where the cluster was left.
@@ -107,7 +107,7 @@ class AnswerRules:
             would be without it; else it can only be removed from round 0 on.
         min_organisations: above 1, a member counts towards x only as the first one of its
             attested organisation, and one that is the leaver's own does not; of a set of
-            which none is recorded, nobody counts.
+            which none is recorded, no client counts.
         sums: whether the models depend on clients' data through sums alone: not ("none"),
             or through the "exact" ones, or through a "noisy" release of them.
         own_models: whether each client has a model of its own, which no other one is in.
@@ -128,7 +128,7 @@ class Option:
     """One answer, and what it takes.
 
     Attributes:
-        reason: why it cannot be given; empty if it can.
+        reason: why it is not possible; empty if it is.
         first_affected_round: the first round that the answer takes back; None: none.
         first_replayed_round: where the run is taken up again, at or before that.
         rounds_replayed: how many rounds are played again.
@@ -146,7 +146,7 @@ class Option:
 
     @property
     def possible(self) -> bool:
-        """Whether the answer is true, and can be given."""
+        """Whether the answer is true, and possible."""
         return not self.reason
 
 
@@ -171,16 +171,16 @@ def options(participation: Participation, handle: Handle, rules: AnswerRules) ->
     )
 
 
-def cheapest(found: Sequence[Option], wanted: str) -> Option:
-    """Return the answer that is asked for; of "auto" the cheapest one that is exact.
+def cheapest(options: Sequence[Option], wanted: str) -> Option:
+    """Return the requested answer; of "auto" the cheapest one that is exact.
 
     A roll-back to the client's first round with the others' choices made anew is no
     dearer and says more: it is `retrain`.
 
     Raises:
-        RunError: that answer would not be true, or cannot be given.
+        RunError: that answer would not be true, or is not possible.
     """
-    by_name = {each.answer: each for each in found}
+    by_name = {each.answer: each for each in options}
     if wanted in by_name:
         chosen = by_name[wanted]
         if not chosen.possible:
@@ -200,8 +200,8 @@ def cheapest(found: Sequence[Option], wanted: str) -> Option:
 def at_risk(participation: Participation, x: int) -> frozenset[Handle]:
     """Return the clients whose leaving would make some set fall below x."""
     left = frozenset(participation.left)
-    found = (_breaking(each, left, x) for each in participation.sets)
-    return frozenset[Handle]().union(*found)
+    broken = (_breaking(each, left, x) for each in participation.sets)
+    return frozenset[Handle]().union(*broken)
 
 
 def _first_broken(participation: Participation, handle: Handle, rules: AnswerRules) -> int | None:
@@ -214,7 +214,7 @@ def _first_broken(participation: Participation, handle: Handle, rules: AnswerRul
         return None
     left = frozenset(participation.left) - {handle}
     held = participation.sets_of(handle)
-    if rules.min_organisations > 1:  # where none is recorded, nobody counts
+    if rules.min_organisations > 1:  # where none is recorded, no client counts
         held = tuple(
             replace(each, organisations={}) if each.organisations is None else each for each in held
         )
@@ -227,7 +227,7 @@ def _first_broken(participation: Participation, handle: Handle, rules: AnswerRul
 def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[Handle]:
     """Return the members whose leaving would leave a member fewer than x others.
 
-    Whoever was denied before counts on the same set, and must stay deniable too.
+    A client that was denied before counts on the same set, and must stay deniable too.
     """
     stay = held.members - left
     if held.organisations is not None:
@@ -242,11 +242,11 @@ def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[
     if held.near is None:  # all count for all: x and the leaver
         return stay if len(stay) <= x else frozenset()
     remaining = {gone: near - left - {gone} for gone, near in held.near.items()}
-    found = {one for one in stay if len(remaining[one]) < x}
+    broken = {one for one in stay if len(remaining[one]) < x}
     for gone in held.members & left:
         if len(remaining[gone]) <= x:
-            found |= stay if len(remaining[gone]) < x else remaining[gone]
-    return frozenset(found)
+            broken |= stay if len(remaining[gone]) < x else remaining[gone]
+    return frozenset(broken)
 
 
 def sizes_left(
@@ -362,13 +362,13 @@ def check_basis(wanted: str, basis: str) -> None:
     if basis == "erasure" and wanted == "stop":
         raise RunError(
             "A request for erasure is never answered by a stop, which removes nothing from the "
-            "model, but it was asked with --answer stop --basis erasure. Ask with --answer "
+            "model, but the request has --answer stop --basis erasure. Ask with --answer "
             "retrain, or state another --basis."
         )
     if basis in REMOVING and wanted == "deny":
         raise RunError(
             f"A request for {basis} is never denied, since a denial removes nothing from "
-            f"the model, but it was asked with --answer deny --basis {basis}. Ask with "
+            f"the model, but the request has --answer deny --basis {basis}. Ask with "
             f"--answer retrain, or state another --basis."
         )
     if basis == "restriction" and wanted not in ("auto", "stop"):
@@ -379,27 +379,27 @@ def check_basis(wanted: str, basis: str) -> None:
         )
 
 
-def answer_for(found: Sequence[Option], wanted: str, basis: Basis) -> Option:
-    """Return the answer that is asked for; of "auto" the one that goes with the basis.
+def answer_for(options: Sequence[Option], wanted: str, basis: Basis) -> Option:
+    """Return the requested answer; of "auto" the one that goes with the basis.
 
     Raises:
-        RunError: that answer would not be true, cannot be given, or does not go with
+        RunError: that answer would not be true, is not possible, or does not go with
             the basis.
     """
     check_basis(wanted, basis)
     if wanted != "auto" or basis == "none":
-        return cheapest(found, wanted)
+        return cheapest(options, wanted)
     match basis:
         case "erasure":
-            subtracted = any(each.answer == "subtract" and each.possible for each in found)
-            return cheapest(found, "subtract" if subtracted else "retrain")
+            subtracted = any(each.answer == "subtract" and each.possible for each in options)
+            return cheapest(options, "subtract" if subtracted else "retrain")
         case "withdrawal":
             try:
-                return cheapest(found, wanted)
+                return cheapest(options, wanted)
             except RunError:
-                return cheapest(found, "stop")
+                return cheapest(options, "stop")
         case _:
-            return cheapest(found, "stop")
+            return cheapest(options, "stop")
 
 
 AFTERWARDS: Mapping[AnswerKind, str] = {
@@ -419,7 +419,7 @@ AFTERWARDS: Mapping[AnswerKind, str] = {
 
 ReplayKind = Literal["recorded", "anew", "calibrated", "subtracted"]
 """The others keep the clusters that are recorded, choose anew, or only calibrate; or they
-are not asked at all, since their sums are known ("subtracted")."""
+send nothing at all, since their sums are known ("subtracted")."""
 
 REPLAY_KINDS: dict[str, ReplayKind] = {
     "roll_back": "recorded",
@@ -460,14 +460,14 @@ def choose_answers(
     participation: Participation, wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
 ) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once."""
-    found: list[ClientPlan] = []
+    plans: list[ClientPlan] = []
     for wanted_answer in wanted_answers:
         choice = _choose_alone(participation, wanted_answer, rules)
-        found.append(choice)
+        plans.append(choice)
         if choice.chosen is not None:
             left = dict.fromkeys((*participation.left, wanted_answer.handle))
             participation = replace(participation, left=tuple(left))
-    return _in_one_replay(found, wanted_answers, rules)
+    return _in_one_replay(plans, wanted_answers, rules)
 
 
 def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
@@ -476,43 +476,43 @@ def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
     The others' old choices were made in the presence of all who leave: as soon as one
     of these is owed a run that never met it, they choose anew.
     """
-    found: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
-    return "anew" if len(found) > 1 else found.pop()
+    kinds: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
+    return "anew" if len(kinds) > 1 else kinds.pop()
 
 
 def _choose_alone(
     participation: Participation, wanted_answer: WantedAnswer, rules: AnswerRules
 ) -> ClientPlan:
     handle = wanted_answer.handle
-    found = options(participation, handle, rules)
+    possible = options(participation, handle, rules)
     if handle in participation.stopped:
-        found = tuple(
+        possible = tuple(
             Option("stop", "No later round uses this client's data: that was answered before.")
             if each.answer == "stop"
             else each
-            for each in found
+            for each in possible
         )
     elif handle in participation.left:
         # neither deny or stop it a second time, nor subtract one that a replay left out
         weak = {"deny": "denial", "stop": "stop"}
         if handle in participation.lingering:
             weak["subtract"] = "subtraction"
-        found = tuple(
+        possible = tuple(
             Option(
                 each.answer,
-                f"Who left a run can be given a stronger answer than the one it was given, and a "
+                f"Who left a run can get a stronger answer than the one it got, and a "
                 f"{weak[each.answer]} is none. Ask with --answer retrain.",
             )
             if each.answer in weak
             else each
-            for each in found
+            for each in possible
         )
     chosen, reason, basis = None, "", wanted_answer.basis
     try:
-        chosen = answer_for(found, wanted_answer.wanted, basis)
+        chosen = answer_for(possible, wanted_answer.wanted, basis)
     except RunError as error:
         reason = str(error)
-    return ClientPlan(wanted_answer.client, found, chosen, reason, basis)
+    return ClientPlan(wanted_answer.client, possible, chosen, reason, basis)
 
 
 def _in_one_replay(

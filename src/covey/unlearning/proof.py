@@ -1,14 +1,14 @@
-"""Proofs: what was answered to a client that asked to leave, for anybody to check.
+"""Proofs: what was answered to a client's request to leave, for anybody to check.
 
-A proof is one JSON file in one form: the facts, signed. It names nobody: the requester
-recognises itself by a salt that it alone was given.
+A proof is one JSON file in one form: the facts, signed. It names no one: the requester
+recognises itself by a salt that it alone received.
 
-The sealed record that finds a client whose name was erased, given name and salt.
+The sealed record that finds a client whose name was erased, by name and salt.
 
     key    = HKDF-SHA256(salt, info = name)
     sealed = nonce || AES-256-GCM(key, nonce, handle)
 
-The salt is 16 random bytes that only the requester is given, so whoever holds the sealed
+The salt is 16 random bytes that only the requester receives, so a holder of the sealed
 record can open it for no name that it guesses.
 """
 
@@ -53,7 +53,7 @@ SALT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a requester is given, and what is kept by which to know it again.
+    """What a requester receives, and what is kept by which to recognise it.
 
     Attributes:
         salt: hex.
@@ -125,7 +125,7 @@ class Served:
     Attributes:
         option: the answer, and the rounds that are played again.
         until: the round before which all of them have been played.
-        salt: hex; what the requester is given with the answer.
+        salt: hex; what the requester receives with the answer.
         subject: its mark.
         model_before: SHA-256 of the cluster models before the answer.
         measured_before: how well the model gave the requester away.

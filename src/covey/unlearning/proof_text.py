@@ -49,7 +49,7 @@ def sentences(facts: Facts) -> dict[str, tuple[str, ...]]:
             "first": first,
             "start": start,
             "earlier": first is not None and start is not None and first < start,
-            "from_where": _beginning(start),
+            "from_where": _start(start),
             "fates": fates,
             "elsewhere": sum(fate in ("outside", "missing") for fate in fates),
             "notified": sum(each.notify for each in facts.copies),
@@ -96,7 +96,7 @@ def _counted(count: int, what: str, several: str = "") -> str:
     return f"{count} {what if count == 1 else several or f'{what}s'}"
 
 
-def _beginning(start: int | None) -> str:
+def _start(start: int | None) -> str:
     """Return where a replay began, in words."""
     if start is None:
         return "from nowhere"

@@ -71,7 +71,7 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        ok: None where it cannot be decided with what was given.
+        ok: None where it cannot be decided with what is at hand.
         detail: what was found, in one sentence.
     """
 
@@ -92,7 +92,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The beginning of a history, as somebody signed that it was.
+    """The start of a history, as somebody signed that it was.
 
     Attributes:
         signer: the fingerprint of its key.
@@ -151,10 +151,10 @@ def check_key(record: KeyRecord, moment: datetime | None) -> Check:
 def instant(written: object) -> datetime | None:
     """Return a moment as ISO 8601 with its offset from UTC; None: it is none."""
     try:
-        found = datetime.fromisoformat(written) if isinstance(written, str) else None
+        moment = datetime.fromisoformat(written) if isinstance(written, str) else None
     except ValueError:
         return None
-    return found if found and found.tzinfo else None
+    return moment if moment and moment.tzinfo else None
 
 
 def fingerprint(public: PublicKey) -> str:
@@ -170,7 +170,7 @@ def key_id(name: str, public: PublicKey, kind: int) -> bytes:
 
 
 def key_line(name: str, public: PublicKey, kind: int) -> str:
-    """Return a key as logs and witnesses are told each other's: `name+mark+key`."""
+    """Return a key as logs and witnesses exchange theirs: `name+mark+key`."""
     raw = base64.b64encode(bytes([kind]) + public.public_bytes_raw()).decode()
     return f"{name}+{key_id(name, public, kind).hex()}+{raw}"
 
@@ -207,7 +207,7 @@ def check_signature(
 
     Args:
         document: the signed one.
-        trusted: keys that the reader knows to be the signer's from elsewhere than the
+        trusted: keys that the reader has as the signer's from elsewhere than the
             document; with None, trust stays undecided.
         dated: the document's field that says when it was signed.
     """
@@ -310,17 +310,17 @@ def key_records(path: Path) -> tuple[KeyRecord, ...]:
     Raises:
         ConfigError: it holds none, or something else.
     """
-    found: dict[bytes, KeyRecord] = {}
+    records_by_key: dict[bytes, KeyRecord] = {}
     with _explained(path):
         written, start = read_bounded(path, MEBIBYTE), 0
         for block in PUBLIC.finditer(written):
             name, key = _public_key(block[0])
             dates = _dates(written[start : block.start()])
             record = KeyRecord(key, dates.get("since"), None, dates.get("revoked"), name)
-            found[key.public_bytes_raw()], start = record, block.end()
-        if not found:
+            records_by_key[key.public_bytes_raw()], start = record, block.end()
+        if not records_by_key:
             raise ValueError("there is no public key in it")
-    records = [*found.values()]
+    records = [*records_by_key.values()]
     following = [each.since for each in records[1:]]
     return tuple(replace(k, until=t) for k, t in zip_longest(records, following))
 
@@ -372,10 +372,10 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
     known = {fingerprint(each.public): each for each in key_records(place)}
     record = known.get(mark)
     if record is None or record.revoked:
-        found = "it is revoked already" if record else f"there are {', '.join(known)}"
+        reason = "it is revoked already" if record else f"there are {', '.join(known)}"
         raise ConfigError(
             f"A key is revoked once, by its fingerprint in {place}, found {mark!r}: "
-            f"{found}. Copy the fingerprint from `covey ledger keys`."
+            f"{reason}. Copy the fingerprint from `covey ledger keys`."
         )
     pem, written = _pem(record.public), read_bounded(place, MEBIBYTE)
     line = f"revoked: {now.isoformat(timespec='milliseconds')}\n".encode()
@@ -384,8 +384,8 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
 
 
 def _dates(written: bytes) -> dict[str, datetime]:
-    found = {name.decode(): value.decode() for name, value in LINE.findall(written)}
-    moments = {name: datetime.fromisoformat(value) for name, value in found.items()}
+    written_dates = {name.decode(): value.decode() for name, value in LINE.findall(written)}
+    moments = {name: datetime.fromisoformat(value) for name, value in written_dates.items()}
     if any(each.tzinfo is None for each in moments.values()):
         raise ValueError("a date has no offset from UTC")
     return moments
@@ -405,7 +405,7 @@ def _write_new(place: Path) -> None:
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     pem += _pem(key.public_key())
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # mkstemp creates exclusively and with mode 0600: nobody else ever reads it
+    # mkstemp creates exclusively and with mode 0600: no one else ever reads it
     handle, unfinished = tempfile.mkstemp(dir=place.parent, prefix=f"{place.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -429,7 +429,7 @@ def _read_private(place: Path) -> SigningKey:
     if permissions_of_others(mode):
         raise ConfigError(
             f"The signing key {place} must be readable by its owner alone (mode 0600), "
-            f"but its mode is {mode:04o}. If nobody else can have read it, run "
+            f"but its mode is {mode:04o}. If no one else can have read it, run "
             f"`chmod 600`; otherwise move it away, and a new one is made."
         )
     block = PRIVATE.search(pem)

@@ -28,7 +28,7 @@ from covey.web.pages import REGISTER, page
 class Forms:
     """Does what the forms on pages of requests ask for, by `covey.desk`.
 
-    Answers play rounds, so they are given in a thread of their own, one after another.
+    Answers play rounds, so they run in a thread of their own, one after another.
     """
 
     choices: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -132,11 +132,11 @@ def _entry(form: Mapping[str, str]) -> dict[str, Any]:
 
 def _digest(plan: Plan) -> str:
     """Return what stands for what a plan says, but for how long it may take."""
-    told = asdict(plan)
-    for run in told["runs"]:
+    content = asdict(plan)
+    for run in content["runs"]:
         for each in run["names"]:
             del each["seconds"]
-    text = json.dumps(told, sort_keys=True, default=str)
+    text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -91,9 +91,9 @@ class Guard:
         sends = self._write and request.method == "POST"
         if not sends and request.method not in ("GET", "HEAD"):
             return PlainTextResponse(ONLY_GET, 405, {"allow": "GET, HEAD"})
-        given = request.query_params.get("token")
-        if given is not None and request.url.path == "/":
-            return self._let_in(given)
+        token = request.query_params.get("token")
+        if token is not None and request.url.path == "/":
+            return self._let_in(token)
         if not session:
             return PlainTextResponse(NO_COOKIE, 401)
         is_forged = sends and not _is_own_form(request, hosts[0])
@@ -122,10 +122,10 @@ class Guard:
         return next(known, "")
 
 
-def has_token(request: Request, given: str) -> bool:
+def has_token(request: Request, sent: str) -> bool:
     """Say whether a form that was sent holds the token of its session."""
     token: str = request.scope.get("form_token", "")
-    return bool(token) and hmac.compare_digest(token.encode(), given.encode())
+    return bool(token) and hmac.compare_digest(token.encode(), sent.encode())
 
 
 def _is_own_form(request: Request, host: str) -> bool:

@@ -26,7 +26,7 @@ from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
 from covey.report.summary import Summary, age, summary
 from covey.runtime.auditing import Audit
-from covey.runtime.ledger_record import Noted
+from covey.runtime.ledger_record import RecentEvents
 from covey.runtime.planning import read_client
 from covey.runtime.verification import OPERATOR, Verification, verify
 from covey.unlearning.plan import AFTERWARDS
@@ -113,7 +113,7 @@ def _above(snapshot: Snapshot) -> list[ClientSummary]:
     return [each for margin, _, each in sorted(margins) if margin < 0]
 
 
-def _log(snapshot: Snapshot) -> Iterator[tuple[Noted, str]]:
+def _log(snapshot: Snapshot) -> Iterator[tuple[RecentEvents, str]]:
     """Yield the newest records of the ledger, each with when it was written."""
     ends = sorted(snapshot.times)
     for record in snapshot.latest:
@@ -252,7 +252,7 @@ def clients(run: FollowedRun, request: Request) -> Response:
         "page": number,
         "last": last,
         "count": len(handles),
-        "asked": name,
+        "searched": name,
     }
     return HTMLResponse(page("clients.html", view))
 
@@ -294,10 +294,10 @@ REGISTER = "requests"
 
 def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
     """Return every request: those that are open by their day, then those that are closed."""
-    found, problems = _requests(roots)
-    found.sort(key=lambda each: (each.state == "closed", each.due, each.request))
-    waiting = [each for each in found if each.state != "closed"]
-    return {"requests": found, "problems": problems, "waiting": waiting}
+    requests, problems = _requests(roots)
+    requests.sort(key=lambda each: (each.state == "closed", each.due, each.request))
+    waiting = [each for each in requests if each.state != "closed"]
+    return {"requests": requests, "problems": problems, "waiting": waiting}
 
 
 def request_page(roots: Iterable[Path], number: str) -> dict[str, Any]:
@@ -314,14 +314,14 @@ def request_page(roots: Iterable[Path], number: str) -> dict[str, Any]:
 
 def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
     """Return all requests, and why those of some register cannot be read."""
-    found: list[RequestView] = []
+    requests: list[RequestView] = []
     problems: list[str] = []
     for root in roots:
         if not (root / REGISTER / FILE).is_file():
             continue
         try:
             with read_register(root / REGISTER) as register:
-                found += register.views()
+                requests += register.views()
         except (CoveyError, OSError, ValueError) as error:
             problems.append(str(error))
-    return found, problems
+    return requests, problems

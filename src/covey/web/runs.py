@@ -19,7 +19,7 @@ from covey.desk.runs import Reading, RunEntry, entry_of_folder, run_folders
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerReader, Noted, glance
+from covey.runtime.ledger_record import LedgerReader, RecentEvents, glance
 from covey.settings.load import without_passwords
 
 READERS = 4
@@ -64,7 +64,7 @@ class Snapshot:
     head: str = ""
     written_at: str | None = field(default=None, compare=False)
     times: dict[int, str] = field(default_factory=dict[int, str], compare=False)
-    latest: tuple[Noted, ...] = field(default=(), compare=False)
+    latest: tuple[RecentEvents, ...] = field(default=(), compare=False)
     problem: str = ""
 
     @property
@@ -227,7 +227,7 @@ class FollowedRun:
             if not Ledger.exists(self.folder.ledger):
                 return Snapshot(problem="nothing is recorded yet")
             with Ledger.read(self.folder.ledger) as ledger, no_foreign_code():
-                history = replace(glance(ledger), told=())
+                history = replace(glance(ledger), all_events=())
                 seen = ledger.overview()
         except (CoveyError, ValueError, OSError) as error:
             return Snapshot(problem=str(error))
@@ -236,10 +236,10 @@ class FollowedRun:
         )
 
 
-FOUND_AGAIN_AFTER = 3.0
+RESCAN_AFTER = 3.0
 """Seconds for which a list of folders counts."""
 
-LISTED_AGAIN_AFTER = 15.0
+RELIST_AFTER = 15.0
 """Seconds for which a run's line counts, if its ledger stays as it is."""
 
 
@@ -251,15 +251,15 @@ class WatchedRuns:
         self._reader = ThreadPoolExecutor(READERS, thread_name_prefix="covey-reader")
         self._runs: dict[str, FollowedRun] = {}
         self._lines: dict[str, tuple[object, float, RunEntry]] = {}
-        self._found_at = float("-inf")
+        self._scanned_at = float("-inf")
         self._lock = Lock()
 
     def all(self) -> list[FollowedRun]:
         """Return the runs that are there now."""
         with self._lock:
-            if time.monotonic() - self._found_at > FOUND_AGAIN_AFTER:
-                self._runs = {run.key: run for run in self._found()}
-                self._found_at = time.monotonic()
+            if time.monotonic() - self._scanned_at > RESCAN_AFTER:
+                self._runs = {run.key: run for run in self._scan()}
+                self._scanned_at = time.monotonic()
             return list(self._runs.values())
 
     def get(self, key: str) -> FollowedRun | None:
@@ -274,10 +274,10 @@ class WatchedRuns:
         if kept is None or kept[0] != stamp or now > kept[1]:
             reading = Reading(datetime.now(UTC), verify_bytes=0)
             entry = entry_of_folder(run.folder.path, run.name, reading)
-            kept = self._lines[run.key] = stamp, now + LISTED_AGAIN_AFTER, entry
+            kept = self._lines[run.key] = stamp, now + RELIST_AFTER, entry
         return kept[2]
 
-    def _found(self) -> Iterator[FollowedRun]:
+    def _scan(self) -> Iterator[FollowedRun]:
         for root in self.roots:
             for path, name, problem in run_folders(root.resolve()):
                 if not problem:

@@ -85,29 +85,29 @@ class Outcome:
 
 def outcomes(leaving: Leaving, seed: int, out: Path) -> tuple[Outcome, ...]:
     """Play every setting, or read it where it lies in the folder already."""
-    found: list[Outcome] = []
+    played: list[Outcome] = []
     for name in leaving.baselines:
         settings = in_layers(leaving.base, BASELINES[name], {"seed": seed})
-        found.append(_played(out / name, Config.of(settings), ()))
+        played.append(_played(out / name, Config.of(settings), ()))
     for k in leaving.k:
-        found += _hidden(leaving, seed, k, out)
-    return tuple(found)
+        played += _hidden(leaving, seed, k, out)
+    return tuple(played)
 
 
 def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
     """Play all x of one k, which part at the first request that they answer otherwise."""
     first, *later = leaving.x
-    found: list[Outcome] = []
+    played: list[Outcome] = []
     for x in (first, *later):
         folder = out / f"k{k}-x{x}"
         if x == first or (folder / "config.toml").is_file():
             rest = {y: out / f"k{k}-x{y}" for y in later if y > x}
             merge = {"name": "anonymity-sets", "min_anonymity": k, "deniability_threshold": x}
             config = Config.of(in_layers(leaving.base, {"seed": seed, "aggregation": merge}))
-            found.append(_played(folder, config, tuple(rest.items())))
+            played.append(_played(folder, config, tuple(rest.items())))
         else:
-            found.append(replace(found[0], name=folder.name, x=x, shared_with=found[0].name))
-    return found
+            played.append(replace(played[0], name=folder.name, x=x, shared_with=played[0].name))
+    return played
 
 
 def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> Outcome:

@@ -22,7 +22,7 @@ from covey_papers.reproduce.answered_runs import Leaving, Outcome, outcomes
 from covey_papers.reproduce.mixtures import KINDS, Attacked, attacked
 from covey_papers.reproduce.record import (
     Cell,
-    Found,
+    Findings,
     Line,
     Printed,
     Shelf,
@@ -79,8 +79,8 @@ class Seen:
         home = home_of(self.history, self.group(which))
         return home.truth.figure.value if home else None
 
-    def told_risk(self, which: int) -> Value:
-        """Return the same cluster's risk as clients were told."""
+    def reported_risk(self, which: int) -> Value:
+        """Return the same cluster's risk as clients received it."""
         home = home_of(self.history, self.group(which))
         figure = self.history.figures.get(home.cluster) if home else None
         return figure.risk if figure else None
@@ -88,16 +88,16 @@ class Seen:
     def by_non_members(self, which: int, kind: str, what: str) -> Value:
         """Return a group's `risk` or `blind` figure against one kind of non-members."""
         wanted = kind, self.group(which)
-        (found,) = (e for e in self.attacked if (e.non_members, e.group) == wanted)
-        return getattr(found, what)
+        (attack,) = (e for e in self.attacked if (e.non_members, e.group) == wanted)
+        return getattr(attack, what)
 
     def summarised(self, *keys: str) -> Value:
         """Return a figure of the summary; None where it, or what holds it, is unknown."""
-        found: Any = self.summary
+        value: Any = self.summary
         for key in keys:
-            found = found[key] if isinstance(found, Mapping) else getattr(found, key, None)
-        found = found.value if isinstance(found, Figure) else found
-        return None if found is None else float(found)
+            value = value[key] if isinstance(value, Mapping) else getattr(value, key, None)
+        value = value.value if isinstance(value, Figure) else value
+        return None if value is None else float(value)
 
     def violations(self, key: str) -> Value:
         """Count with the papers' attack, whatever others were run."""
@@ -182,14 +182,14 @@ Runs = Mapping[tuple[str, str], Sequence[Seen]]
 """Row and column to its repeats."""
 
 
-def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
+def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
     """Play every cell with seeds 0, 1, ..., and measure what the experiment names.
 
     A column whose data are not there is left out, and says which files to put where.
     """
     runs, missing = _played(experiment, shelf, quick=quick)
     paths = [seen.path for each in runs.values() for seen in each]
-    return Found(
+    return Findings(
         cells=tuple(_cells(experiment, runs, missing, quick=quick)),
         lines=tuple(_lines(runs)) if experiment.figure == "lines" else (),
         notes=tuple(missing.values()),
@@ -301,7 +301,7 @@ EVERY_ANSWER = Row(name="every answer")
 ByRow = Mapping[str, Sequence[Outcome]]
 
 
-def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
+def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
     """Play every column's requests under every baseline, every k and every x.
 
     The paper's table prints the first of the measures. A row of anonymity sets has one
@@ -319,37 +319,37 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
         plan = Leaving(column.name, settings, experiment.k, experiment.x, experiment.baselines)
         folder = shelf.folder / f"leaving-{digest(Config.of(settings))}"
         places = [folder / f"seed-{seed}" for seed in range(experiment.repeats)]
-        found, reason = list[Sequence[Outcome]](), ""
+        by_seed, reason = list[Sequence[Outcome]](), ""
         try:
             for seed, place in enumerate(places):
                 with shelf.timed(place, f"{plan.name}, seed {seed}"):
-                    found.append(outcomes(plan, seed, place))
+                    by_seed.append(outcomes(plan, seed, place))
         except DataError as error:
-            found, reason = [], f"not played: {error}"
+            by_seed, reason = [], f"not played: {error}"
             missing.append(reason)
         rows: dict[str, list[Outcome]] = {}
-        for each in chain.from_iterable(found):
+        for each in chain.from_iterable(by_seed):
             rows.setdefault(_row(each), []).append(each)
         whys = {
             measure: with_settings(text, Config.of(settings))
             for measure, text in experiment.why.items()
         }
-        told = experiment.model_copy(update={"why": whys})
-        cells += _leaving_cells(told, column, rows, table, reason)
+        explained = experiment.model_copy(update={"why": whys})
+        cells += _leaving_cells(explained, column, rows, table, reason)
         if experiment.figure == "lines":
-            lines += _leaving_lines(column, places, found)
+            lines += _leaving_lines(column, places, by_seed)
         folders += places
-    return Found(tuple(cells), tuple(lines), tuple(missing), **sources(folders))
+    return Findings(tuple(cells), tuple(lines), tuple(missing), **sources(folders))
 
 
 def _leaving_lines(
-    column: Column, places: Sequence[Path], found: Sequence[Sequence[Outcome]]
+    column: Column, places: Sequence[Path], by_seed: Sequence[Sequence[Outcome]]
 ) -> Iterator[Line]:
     """Average each setting's accuracy per round, as it stood at the end, over the seeds.
 
     Settings whose run is another's have its line.
     """
-    for same in zip(*found, strict=True):
+    for same in zip(*by_seed, strict=True):
         if not all(each.shared_with for each in same):
             name = _row(same[0]) + (f", x={same[0].x}" if same[0].x else "")
             runs = [

@@ -313,7 +313,7 @@ def _whole(value: float | None) -> str:
 
 
 def _short(value: float) -> str:
-    """Return three decimals, of large numbers fewer, of small ones as many as tell."""
+    """Return three decimals, of large numbers fewer, of small ones as many as matter."""
     if value and abs(value) < 0.0005:
         return f"{value:.1e}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
@@ -326,8 +326,8 @@ def write_page(records: Sequence[Record], out: Path) -> Path:
     """Write `reproduction.html`, which needs nothing beside it and no network."""
     places = {each.stem: out / "figures" / f"{each.stem}.svg" for each in records}
     pictures = {stem: place.read_bytes() for stem, place in places.items() if place.is_file()}
-    told = {"sections": [_section(each) for each in records]}
-    page = rendered(PAGE, pictures, told, "covey_papers.reproduce")
+    content = {"sections": [_section(each) for each in records]}
+    page = rendered(PAGE, pictures, content, "covey_papers.reproduce")
     replace_whole(out / PAGE, page)
     return out / PAGE
 

@@ -191,8 +191,8 @@ def start_of(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Story:
-    """A finished run: what its ledger and its checkpoints tell.
+class FinishedRun:
+    """A finished run: what its ledger and its checkpoints hold.
 
     Attributes:
         run: its clients, with their examples.
@@ -248,7 +248,7 @@ class Story:
         return float(np.mean(wrong))
 
 
-def played(setting: Setting, config: Config, shelf: Shelf) -> Story:
+def played(setting: Setting, config: Config, shelf: Shelf) -> FinishedRun:
     """Play a run to its end unless it is there, and read it back from its folder.
 
     Raises:
@@ -271,7 +271,7 @@ def played(setting: Setting, config: Config, shelf: Shelf) -> Story:
             f"{folder} must have rounds in which clients choose, found {config.rounds} "
             f"from the true groups. Play more rounds."
         )
-    return Story(
+    return FinishedRun(
         setting=setting,
         run=assembled,
         optima=setting.mixture.optima(len(setting.shares), assembled.streams),

@@ -51,7 +51,7 @@ def machine() -> str:
 
 
 def _processor() -> str:
-    """Return the processor's name; Linux knows it, elsewhere its kind must do."""
+    """Return the processor's name; Linux has it, elsewhere its kind must do."""
     facts = Path("/proc/cpuinfo")
     if facts.is_file():
         for line in facts.read_text(encoding="utf-8").splitlines():
@@ -61,13 +61,13 @@ def _processor() -> str:
 
 
 def _git(where: Path, *words: str) -> str:
-    found = subprocess.run(  # noqa: S603 - fixed words
+    process = subprocess.run(  # noqa: S603 - fixed words
         ["git", "-C", str(where), *words],  # noqa: S607 - the user's own git
         capture_output=True,
         check=True,
         text=True,
     )
-    return found.stdout.strip()
+    return process.stdout.strip()
 
 
 Points = tuple[tuple[float, float], ...]
@@ -142,8 +142,8 @@ class Cell:
         if low <= self.printed.value <= high:
             return "within the interval"
         side = "above the interval." if self.printed.value > high else "below the interval."
-        found = side if self.interval else "one run has no interval."
-        return " ".join(filter(None, [found, self.why]))
+        sentence = side if self.interval else "one run has no interval."
+        return " ".join(filter(None, [sentence, self.why]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def averaged(repeats: Sequence[Sequence[tuple[int, float]]]) -> Points:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Findings:
     """What playing an experiment gave.
 
     Attributes:
@@ -210,7 +210,7 @@ class Record:
     machine: str
     date: str
     sizes: Mapping[str, str] = field(default_factory=dict[str, str])
-    found: Found = Found()
+    found: Findings = Findings()
 
     @property
     def stem(self) -> str:
@@ -293,12 +293,12 @@ def note(path: Path, what: dict[str, Any]) -> None:
 
 def sources(paths: Iterable[Path]) -> dict[str, Any]:
     """Return which code played these runs, and how many seconds that took."""
-    noted = [
+    played = [
         json.loads(place.read_text(encoding="utf-8"))
         for place in (path / "played.json" for path in sorted(set(paths)))
         if place.is_file()
     ]
     return {
-        "commits": tuple(sorted({each["commit"] for each in noted})),
-        "seconds": sum((each["seconds"] for each in noted), 0.0),
+        "commits": tuple(sorted({each["commit"] for each in played})),
+        "seconds": sum((each["seconds"] for each in played), 0.0),
     }

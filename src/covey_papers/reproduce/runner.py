@@ -18,7 +18,7 @@ from covey.settings.run import build_run
 from covey_papers.reproduce.federations import federations, leaving
 from covey_papers.reproduce.figures import as_csv, drawn
 from covey_papers.reproduce.record import (
-    Found,
+    Findings,
     Record,
     Shelf,
     commit,
@@ -42,7 +42,7 @@ OTHERWISE = "Other settings than the experiment's: the command says which."
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Reproduction:
     """One `covey reproduce`.
 
     Attributes:
@@ -59,7 +59,7 @@ class Asked:
 
     @property
     def command(self) -> str:
-        """The command line that asks for this again."""
+        """The command line that does this again."""
         words = ["covey", "reproduce", self.name, *(["--quick"] if self.quick else [])]
         for column in self.columns:
             words += ["--column", column]
@@ -70,36 +70,39 @@ class Asked:
         return shlex.join(words)
 
 
-def reproduced(asked: Asked, out: Path, shelf: Shelf) -> Record:
+def reproduced(reproduction: Reproduction, out: Path, shelf: Shelf) -> Record:
     """Play what is not on the shelf yet, and write record, table and figure into `out`.
 
     Raises:
         ConfigError: there is no such experiment or column.
     """
-    chosen = _chosen(asked)
-    found = _found(chosen, shelf, quick=asked.quick)
+    chosen = _chosen(reproduction)
+    findings = _findings(chosen, shelf, quick=reproduction.quick)
     record = Record(
-        name=asked.name,
+        name=reproduction.name,
         title=chosen.title,
         paper=paper_title(chosen.paper),
-        shows=_shows(chosen, quick=asked.quick),
-        quick=asked.quick,
+        shows=_shows(chosen, quick=reproduction.quick),
+        quick=reproduction.quick,
         figure=chosen.figure,
         axes=chosen.axes,
         seeds=tuple(range(chosen.repeats)),
-        command=asked.command,
+        command=reproduction.command,
         machine=machine(),
         date=datetime.now(UTC).isoformat(timespec="minutes"),
-        sizes={column.name: _size(chosen, column, quick=asked.quick) for column in chosen.columns},
-        found=found,
+        sizes={
+            column.name: _size(chosen, column, quick=reproduction.quick)
+            for column in chosen.columns
+        },
+        found=findings,
     )
     out.mkdir(parents=True, exist_ok=True)
     write_record(out / f"{record.stem}.json", record)
-    if found.cells:
+    if findings.cells:
         replace_whole(out / f"{record.stem}.csv", as_csv(record).encode())
-    figure = drawn(record) if record.figure and found.known else None
+    figure = drawn(record) if record.figure and findings.known else None
     if chosen.kind == "samples":
-        figure = samples_figure(_samples(chosen, quick=asked.quick))
+        figure = samples_figure(_samples(chosen, quick=reproduction.quick))
     if figure is not None:
         (out / "figures").mkdir(exist_ok=True)
         replace_whole(out / "figures" / f"{record.stem}.svg", svg(figure))
@@ -111,24 +114,26 @@ def records(out: Path) -> list[Record]:
     return [read_record(path) for path in sorted(out.glob("*.json"))]
 
 
-def _chosen(asked: Asked) -> Experiment:
-    whole = experiment(asked.name)
-    if not whole.columns and (asked.columns or asked.repeats or asked.overrides):
+def _chosen(reproduction: Reproduction) -> Experiment:
+    whole = experiment(reproduction.name)
+    if not whole.columns and (
+        reproduction.columns or reproduction.repeats or reproduction.overrides
+    ):
         raise ConfigError(
-            f"{asked.name} has a plan of its own, which --column, --repeats and --set do "
+            f"{reproduction.name} has a plan of its own, which --column, --repeats and --set do "
             f"not reach. Leave them out."
         )
-    chosen = whole.in_brief() if asked.quick else whole
-    if asked.repeats:
-        chosen = chosen.model_copy(update={"repeats": asked.repeats})
+    chosen = whole.in_brief() if reproduction.quick else whole
+    if reproduction.repeats:
+        chosen = chosen.model_copy(update={"repeats": reproduction.repeats})
     known = [column.name for column in chosen.columns]
-    for name in asked.columns:
+    for name in reproduction.columns:
         if name not in known:
             raise ConfigError(
                 f"--column takes one of {', '.join(map(repr, known))}, found {name!r}."
             )
-    wanted = [c for c in chosen.columns if c.name in (asked.columns or known)]
-    on_top, problems = read_settings(None, asked.overrides)
+    wanted = [c for c in chosen.columns if c.name in (reproduction.columns or known)]
+    on_top, problems = read_settings(None, reproduction.overrides)
     if problems:
         raise ConfigError(together(problems))
     changed: dict[str, Any] = {"columns": tuple(wanted), "on_top": on_top}
@@ -139,12 +144,12 @@ def _chosen(asked: Asked) -> Experiment:
     return chosen.model_copy(update=changed)
 
 
-def _found(chosen: Experiment, shelf: Shelf, *, quick: bool) -> Found:
-    kinds: Mapping[str, Callable[[], Found]] = {
+def _findings(chosen: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
+    kinds: Mapping[str, Callable[[], Findings]] = {
         "federations": lambda: federations(chosen, shelf, quick=quick),
         "leaving": lambda: leaving(chosen, shelf, quick=quick),
         "arithmetic": lambda: arithmetic(chosen),
-        "samples": lambda: Found(commits=(commit(),)),
+        "samples": lambda: Findings(commits=(commit(),)),
         "contraction": lambda: contraction(shelf, quick=quick),
         "margin": lambda: margin(shelf, quick=quick),
     }
@@ -162,13 +167,13 @@ def _shows(chosen: Experiment, *, quick: bool) -> str:
 
 def _samples(chosen: Experiment, *, quick: bool) -> dict[str, Tensor]:
     """Return a few unseen images of each group: never a client's own."""
-    found: dict[str, Tensor] = {}
+    samples: dict[str, Tensor] = {}
     for column in chosen.columns:
         settings = chosen.settings_of(column, NO_ROW, quick=quick)
         population = build_run(Config.of(settings)).population
         for group, test in zip(population.groups, population.test, strict=True):
-            found[f"{column.name}, {group.name}"] = test.inputs[:SAMPLES]
-    return found
+            samples[f"{column.name}, {group.name}"] = test.inputs[:SAMPLES]
+    return samples
 
 
 def _size(chosen: Experiment, column: Column, *, quick: bool) -> str:

@@ -275,13 +275,13 @@ def non_members_reason(matched: Values, pooled: Values, blind: Values) -> str:
     if any(mean is None for mean in known):
         return "What non-members that do not match make of the same models is unknown."
     own, mixture, without = (mean for mean in known if mean is not None)
-    told = (
+    figures = (
         f"The figure is {own:.3f} against non-members that match the members (same file, "
         f"same group, same transform), and {mixture:.3f} against non-members drawn from "
         f"the mixture of the groups, where a classifier that never sees the model reaches "
         f"{without:.3f}"
     )
-    return f"{told}: {_verdict(mixture, without)}."
+    return f"{figures}: {_verdict(mixture, without)}."
 
 
 def _verdict(mixture: float, without: float) -> str:

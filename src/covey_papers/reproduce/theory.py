@@ -8,7 +8,7 @@ smallest and largest eigenvalue of the Hessian of a group's mean loss, the theor
     ||theta_j' - theta*_j|| <= (1 - p lambda / (8 L)) ||theta_j - theta*_j|| + eps_0
 
 if every round starts close enough to the optima (`Start`). `descent` measures that where
-nobody minds the risk (beta = 0). Where clients do, `tilt` checks the rule by which they
+no client minds the risk (beta = 0). Where clients do, `tilt` checks the rule by which they
 leave their own group, client by client, and counts who left.
 
 References:
@@ -30,8 +30,17 @@ from numpy import ndarray
 from covey.algorithms.state import ServerState
 from covey.data.examples import Client
 from covey.data.sets import LinearMixture
-from covey_papers.reproduce.mixtures import Method, Setting, Start, Story, models_of, played
-from covey_papers.reproduce.record import Cell, Found, Line, Printed, Shelf, commit, digest, sources
+from covey_papers.reproduce.mixtures import FinishedRun, Method, Setting, Start, models_of, played
+from covey_papers.reproduce.record import (
+    Cell,
+    Findings,
+    Line,
+    Printed,
+    Shelf,
+    commit,
+    digest,
+    sources,
+)
 from covey_papers.reproduce.specification import Experiment, printed_table
 
 ABOVE_FLOOR = 3.0
@@ -108,7 +117,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """A run in which nobody minds the risk, beside the theorem's bound.
+    """A run in which no client minds the risk, beside the theorem's bound.
 
     Attributes:
         bound: 1 - p lambda / (8 L).
@@ -166,7 +175,7 @@ class Choice:
     def lawful(self) -> bool:
         """Whether the client joined its own exactly if the margin is positive.
 
-        Equal costs are told apart by the loss.
+        Equal costs are ordered by the loss.
         """
         stays = self.margin > 0 or (self.margin == 0 and self.loss_gap > 0)
         return stays == self.joined
@@ -178,7 +187,7 @@ class Tilt:
 
     Attributes:
         safe: whether beta is below `safe_risk_weight`, so that only chance misassigns.
-        choices: between the client's own group's cluster and another; once nobody
+        choices: between the client's own group's cluster and another; once no client
             trains a cluster, it is offered no more.
         misassigned: share of all choices that were not for the client's own group.
         misassigned_at_last: the same in the last round.
@@ -213,7 +222,7 @@ TILTED = Setting(
     rounds=16,
     step=0.5,
 )
-"""A small group whose model knows its 60 examples by heart; a full step would diverge."""
+"""A small group whose model fits its 60 examples exactly; a full step would diverge."""
 
 DESCENTS = (
     *(
@@ -232,55 +241,55 @@ SEEDS = (0, 1, 2)
 
 def descent(setting: Setting, method: Method, seed: int, shelf: Shelf) -> Descent:
     """Play a run without any weight on the risk, and measure every step."""
-    story = played(setting, setting.config(method, seed), shelf)
-    floors = [noise_floor(setting.mixture, n) for n in story.examples]
+    run = played(setting, setting.config(method, seed), shelf)
+    floors = [noise_floor(setting.mixture, n) for n in run.examples]
     steps = [
         Step(j, t, before, after, floors[j])
-        for t, (first, then) in zip(story.free, pairwise(story.free_states), strict=True)
+        for t, (first, then) in zip(run.free, pairwise(run.free_states), strict=True)
         for j, (before, after) in enumerate(
-            zip(story.distances(first), story.distances(then), strict=True)
+            zip(run.distances(first), run.distances(then), strict=True)
         )
     ]
-    share = min(story.shares)
+    share = min(run.shares)
     return Descent(
         setting=setting,
         method=method,
         seed=seed,
         bound=contraction_bound(share, setting.smallest, setting.largest),
         expected=1 - setting.smallest / setting.largest,
-        start=story.start(),
+        start=run.start(),
         steps=tuple(steps),
-        misassigned=story.misassigned(story.free),
+        misassigned=run.misassigned(run.free),
     )
 
 
 def tilt(setting: Setting, risk_weight: float, seed: int, shelf: Shelf) -> Tilt:
     """Play a run in which every client weighs the risk, and check every choice."""
     config = setting.config("ifca-mir", seed, risk_weight)
-    story = played(setting, config, shelf)
+    run = played(setting, config, shelf)
     return Tilt(
         setting=setting,
         risk_weight=risk_weight,
         seed=seed,
         safe=risk_weight < safe_risk_weight(setting.smallest, setting.apart),
-        choices=tuple(_choices(story)),
-        misassigned=story.misassigned(story.free),
-        misassigned_at_last=story.misassigned(story.free[-1:]),
-        distances=story.distances(story.states[-1]),
-        start=story.start(),
+        choices=tuple(_choices(run)),
+        misassigned=run.misassigned(run.free),
+        misassigned_at_last=run.misassigned(run.free[-1:]),
+        distances=run.distances(run.states[-1]),
+        start=run.start(),
     )
 
 
-def _choices(story: Story) -> Iterator[Choice]:
+def _choices(run: FinishedRun) -> Iterator[Choice]:
     """Yield every choice in which a client's own group's cluster was offered."""
-    for t in story.free:
-        before, after = story.states[t], story.states[t + 1]
+    for t in run.free:
+        before, after = run.states[t], run.states[t + 1]
         offered = np.array(before.available())
         if offered.sum() < 2:
             continue
         risks = _counted_risks(after, offered)
         thetas = models_of(before)
-        for client in story.clients:
+        for client in run.clients:
             own = client.group or 0
             if not offered[own]:
                 continue
@@ -293,7 +302,7 @@ def _choices(story: Story) -> Iterator[Choice]:
                 risk_weight=beta,
                 loss_gap=float(losses[other] - losses[own]),
                 risk_gap=float(known[own] - known[other]),
-                joined=story.clusters[t][client.handle] == own,
+                joined=run.clusters[t][client.handle] == own,
             )
 
 
@@ -325,44 +334,45 @@ def _counted_risks(
     return np.clip(np.where(equal, risks[safest], risks), 0.5, 1.0)
 
 
-def contraction(shelf: Shelf, *, quick: bool) -> Found:
+def contraction(shelf: Shelf, *, quick: bool) -> Findings:
     """Show by how much models near their optima, round by round, beside Theorem 4."""
-    found = [
+    contractions = [
         descent(setting, method, seed, shelf)
         for setting in ([Setting()] if quick else DESCENTS)
         for method in METHODS
         for seed in SEEDS[: 1 if quick else None]
     ]
     by_name: dict[str, list[Descent]] = {}
-    for each in found:
+    for each in contractions:
         by_name.setdefault(_named(each), []).append(each)
-    return Found(
+    return Findings(
         cells=tuple(cell for name, same in by_name.items() for cell in _bounded(name, same)),
         lines=tuple(line for name, same in by_name.items() for line in _ratios(name, same[0])),
         notes=LIMITS,
         **sources(
-            shelf.folder / digest(each.setting.config(each.method, each.seed)) for each in found
+            shelf.folder / digest(each.setting.config(each.method, each.seed))
+            for each in contractions
         ),
     )
 
 
-def margin(shelf: Shelf, *, quick: bool) -> Found:
+def margin(shelf: Shelf, *, quick: bool) -> Findings:
     """Show who leaves the own group as beta grows, and whether the rule says so."""
-    found = [
+    margins = [
         tilt(TILTED, beta, seed, shelf)
         for beta in (QUICK_RISK_WEIGHTS if quick else RISK_WEIGHTS)
         for seed in SEEDS[: 1 if quick else None]
     ]
     by_weight: dict[float, list[Tilt]] = {}
-    for each in found:
+    for each in margins:
         by_weight.setdefault(each.risk_weight, []).append(each)
-    return Found(
+    return Findings(
         cells=tuple(cell for beta, same in by_weight.items() for cell in _left(beta, same)),
         lines=tuple(_shares(by_weight)),
         notes=LIMITS,
         **sources(
             shelf.folder / digest(each.setting.config("ifca-mir", each.seed, each.risk_weight))
-            for each in found
+            for each in margins
         ),
     )
 
@@ -437,7 +447,7 @@ TIMES = "times faster"
 TABLES = {"Table 4": "LeNet-5", "Table 5": "ResNet-mini"}
 
 
-def arithmetic(experiment: Experiment) -> Found:
+def arithmetic(experiment: Experiment) -> Findings:
     """Divide the printed seconds of fedAvg by those of every k, cell by cell."""
     cells = [
         Cell(f"{model}, {row}", column, TIMES, (table[row, "fedAvg"].value / printed.value,))
@@ -459,15 +469,15 @@ def arithmetic(experiment: Experiment) -> Found:
         f"{'are' if both else 'are not'} the ends of that range. A denial's seconds are "
         f"those of removing a name, and a ratio to them is one of training to that."
     )
-    return Found(cells=(*claims, *cells), notes=(note,), commits=(commit(),))
+    return Findings(cells=(*claims, *cells), notes=(note,), commits=(commit(),))
 
 
-def _follows(claim: float, found: float) -> bool:
+def _follows(claim: float, value: float) -> bool:
     """Whether the printed seconds, rounded as they are, give this factor."""
-    return math.isclose(claim, found, rel_tol=0.01)
+    return math.isclose(claim, value, rel_tol=0.01)
 
 
-def _claim(where: str, claimed: float, found: float) -> Cell:
-    says = "" if _follows(claimed, found) else "not what the printed cells give"
+def _claim(where: str, claimed: float, value: float) -> Cell:
+    says = "" if _follows(claimed, value) else "not what the printed cells give"
     printed = Printed(claimed, None, where)
-    return Cell("claimed", where, TIMES, (found,), printed, says=says)
+    return Cell("claimed", where, TIMES, (value,), printed, says=says)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tells the running server whose keys may join. Before the nodes start: one whose key is unknown
-# ends, with exit code 305 in its log. Needs nodes/NAME/key.pub alone; may be run again at any time.
+# Registers with the running server whose keys may join. Before the nodes start: one whose key
+# is unknown ends, with exit code 305 in its log. Needs nodes/NAME/key.pub alone; may be run again at any time.
 set -eu
 here=$(cd -- "$(dirname -- "$0")" && pwd)
 

@@ -8,7 +8,7 @@ export MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=1048576 MALLOC_TRIM_THRESHOLD_=
 
 # The server keeps all in memory. After a restart the nodes are unknown to it: run register.sh
 # again, then start them again.
-# Started as ./server.sh --database FILE it keeps a file, and knows them. WARNING: then every
+# Started as ./server.sh --database FILE it keeps them in a file. WARNING: then every
 # update of every client passes through that file, and parts of it stay on the disk: no denial
 # covers them.
 
