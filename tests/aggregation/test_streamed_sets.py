@@ -12,7 +12,7 @@ from torch import Tensor
 from aggregation.hiding import hiding, sound
 from covey import AggregationResult, ClientUpdate, Params, Streams
 from covey.aggregation.anonymity import Hiding, anonymity_aggregator, noise_scale
-from covey.aggregation.base import RecallableUpdates
+from covey.aggregation.base import RepeatableUpdates
 from covey.aggregation.partition import sketch_error
 from covey.base.events import AnonymitySetsFormed, DistancesSketched
 from covey.base.names import Handle

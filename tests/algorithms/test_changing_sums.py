@@ -9,7 +9,7 @@ import torch
 
 from algorithms.playing import changed, rounds_of
 from covey import Config, ConfigError, Examples
-from covey.algorithms.sums import Asked, OwnSums, counted_sums, without_leavers
+from covey.algorithms.sums import SumSource, OwnSums, counted_sums, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client
@@ -49,7 +49,7 @@ class Present:
         own = asked.kept(sums, sums.targets[0].shape[0])
         self.state = self.state.with_choices({who: cluster}).keeping(sums, *own)
 
-    def asked(self) -> Asked:
+    def asked(self) -> SumSource:
         own = self.state.kept(OwnSums) if self.keeps else None
         return SumSource(self.run.no_clients.federation, self.clients, own=own)
 

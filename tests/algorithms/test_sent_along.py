@@ -37,7 +37,7 @@ def test_it_reaches_everybody_by_hand_and_is_gone_in_the_next_round(make_client)
     sent = clients.sent_along(push={"weight": torch.full((1, 1), 3.0)})
     everybody = sent.all_in(0, "shared")
     known: dict[Handle, float] = {}
-    updates = list(sent.noting_losses(known).train(start.clusters, everybody.clusters, STREAMS))
+    updates = list(sent.recording_losses(known).train(start.clusters, everybody.clusters, STREAMS))
     # w = 0 - 0.1 ((0 - y) + 3): -0.2 for y = 1 and -0.4 for y = -1
     assert [float(u.update["weight"]) for u in updates] == pytest.approx([-0.2, -0.4])
     assert all(float((u.kept or {})["seen"]["weight"]) == 3.0 for u in updates)

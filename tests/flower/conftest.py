@@ -102,7 +102,7 @@ def answering(
     @app.train()
     def _answer(message: Message, context: Context) -> Message:
         question, node = question_of(message.content), context.node_id
-        if question.asked.task == "hello":
+        if question.request.task == "hello":
             who = (__version__, question.token, f"n{node}", "same", (1, 8, 8), True, 10)
             return Message(encode(Hello(*who, examples=4)), reply_to=message)
         reply = Reply(__version__, question.token, question.name, weight=weight(node))

@@ -59,7 +59,7 @@ def test_the_same_settings_end_in_the_same_models(build, settings):
 
 def test_the_server_holds_nothing_of_what_clients_keep_to_themselves(build):
     federation = build(JUDGED, clients=range(4))
-    federation.node("client-00004", tell_violation=True, risk_threshold=0.0)
+    federation.node("client-00004", report_violation=True, risk_threshold=0.0)
     result = federation.play(nodes=5)
     found = result.summary.violations
     assert (found.count, found.unknown) == (1, 4)
@@ -91,7 +91,7 @@ def test_accuracies_are_told_by_those_who_want_to(build):
     settings = settings_with(rounds=2, method={"initialisation": "random"})
     federation = build(settings, clients=())
     for index in range(3):
-        federation.node(f"client-{index:05}", tell_accuracy=index < 2)
+        federation.node(f"client-{index:05}", report_accuracy=index < 2)
     result = federation.play(nodes=3)
     assert result.summary.accuracy.overall is not None
     assert [r.accuracy is not None for r in result.history.rounds] == [True] * 2
@@ -105,7 +105,7 @@ def test_nodes_come_and_go_while_the_run_goes_on(build):
         asked = question_in(question)
         if asked.request.path[:2] == ("round", 1) and asked.request.task == "choose":
             federation.node("client-00004")
-        if asked.asked.path[:2] == ("round", 2) and asked.asked.task == "choose":
+        if asked.request.path[:2] == ("round", 2) and asked.request.task == "choose":
             federation.files.pop(100, None)
         return [reply]
 
@@ -153,9 +153,9 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplo
 
     def leaving(question, reply):
         asked = question_in(question)
-        if asked.asked.path[:2] == ("round", 1):
+        if asked.request.path[:2] == ("round", 1):
             federation.node("client-00003", leave=True)
-        if asked.asked.path[:2] == ("round", 2) and asked.name == "client-00003":
+        if asked.request.path[:2] == ("round", 2) and asked.name == "client-00003":
             asked_again.append(asked)
         return [reply]
 

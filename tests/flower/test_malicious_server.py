@@ -149,7 +149,7 @@ def test_the_owner_s_word_that_a_client_left_opens_a_sum_without_it(server):
 
 
 def test_a_node_adds_up_nothing_that_its_settings_do_not_need(server):
-    model = head(server.summing(ALL).question.asked.width)
+    model = head(server.summing(ALL).question.request.width)
     with pytest.raises(RefusedByNodeError, match="ConfigError"):
         server.summing(ALL, of="counts", model=model).opened()
 

@@ -66,7 +66,7 @@ def losing(federation: Built, gone: Collection[str], at: str) -> None:
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, step = step_of(question)
-        lost = told.name in gone and step == at and told.asked.path[1] == 0
+        lost = told.name in gone and step == at and told.request.path[1] == 0
         return [] if lost else [reply]
 
     federation.wire = wire
@@ -115,7 +115,7 @@ def test_a_forged_share_is_refused_by_name_and_the_sum_goes_on(build):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, at = step_of(question)
-        if (told.name, at, told.asked.round_index) != (LIAR, "unmasking", 0):
+        if (told.name, at, told.request.round_index) != (LIAR, "unmasking", 0):
             return [reply]
         letter = json.loads(letter_in(reply.content, 1e9))
         letter["shares"][0]["share"] = letter["shares"][1]["share"]
@@ -277,4 +277,4 @@ def test_a_node_tells_nothing_of_itself_alone(build):
     for task in ("train", "count", "mean", "sum"):
         asked = ClientRequest(task, path=("round", 0))
         with pytest.raises(ConfigError, match="own sums are told only"):
-            node.sums("run").check_told(asked, node.member(10))
+            node.sums("run").check_request(asked, node.member(10))

@@ -65,11 +65,11 @@ def test_a_lost_or_refused_answer_leaves_what_was_kept_as_it_was(build):
 
     def losing(question, reply):
         found = question_in(question)
-        if found.name == "client-00001" and found.asked.task == "train":
-            asked.append((found.asked.path[1], found.context.memory_round))
-            if found.asked.path[1] == 1:
+        if found.name == "client-00001" and found.request.task == "train":
+            asked.append((found.request.path[1], found.context.memory_round))
+            if found.request.path[1] == 1:
                 return []
-            if found.asked.path[1] == 2:
+            if found.request.path[1] == 2:
                 reply.content["update"] = question.content["covey"]
         return [reply]
 

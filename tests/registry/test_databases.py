@@ -27,4 +27,4 @@ def test_by_its_folder_and_by_its_url(url, tmp_path):
     assert bare.folder is None
     assert bare.is_verified
     with Ledger.open(place, now):
-        assert [each.state for each in found_runs([place, folder])] == ["running"] * 2
+        assert [each.state for each in find_runs([place, folder])] == ["running"] * 2

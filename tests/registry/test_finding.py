@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from covey import Config, load
-from covey.desk.runs import found_runs
+from covey.desk.runs import find_runs
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
 

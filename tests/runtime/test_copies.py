@@ -10,7 +10,13 @@ import torch
 
 from covey import ConfigError, RunError
 from covey.ledger.requests import Request
-from covey.runtime.copies import Copy, copies_of, erase_from_copies, record_copy, settle_copies
+from covey.runtime.copies import (
+    Copy,
+    copies_of,
+    delete_obsolete_copies,
+    erase_from_copies,
+    record_copy,
+)
 from covey.runtime.exports import export_model, exported_hashes, model_bytes
 from covey.runtime.folder import RunFolder
 from ledger.served import SERVED

@@ -347,7 +347,7 @@ def test_the_page_shows_every_limit_before_any_figure(facts: Facts):
 
 def test_copies_are_counted_and_their_recipients_are_named_as_text_and_once():
     what: dict[str, Any] = {"what": "model", "sha256": None, "path_sha256": "e" * 64}
-    kept = SettledCopy(**what, recipient=None, fate="deleted", notify=False)
+    kept = CopyFact(**what, recipient=None, fate="deleted", notify=False)
     told = replace(kept, recipient="<script>alert(1)</script>", fate="outside", notify=True)
     copies = (kept, told, replace(kept, fate="missing"), replace(kept, fate="unchanged"))
     facts = replace(RETRAINED, copies=copies)

@@ -104,8 +104,8 @@ class ModelAudit:
         strongest = f"{name}: AUC {area}"
         reach = float(ndtri(1 - 0.025 / len(self.attacks)))
         if self._area(name) - 0.5 > reach * (area.error or 0.0):
-            return f"Members can be distinguished from non-members ({told})"
-        return f"No attack here distinguished members from non-members (strongest {told})"
+            return f"Members can be distinguished from non-members ({strongest})"
+        return f"No attack here distinguished members from non-members (strongest {strongest})"
 
     def figure(self, attack: str, rate: str) -> Figure:
         """Return one figure of an attack; `rate` is one of `RATES`."""

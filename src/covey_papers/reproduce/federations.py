@@ -150,7 +150,7 @@ MEASURES: Mapping[str, Measure] = {
         for name, which in GROUPS.items()
     },
     **{
-        f"told_{name}": _measured(f"measured risk, {name}", Seen.told_risk, which)
+        f"told_{name}": _measured(f"measured risk, {name}", Seen.reported_risk, which)
         for name, which in GROUPS.items()
     },
     **{
