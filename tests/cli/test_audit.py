@@ -18,8 +18,9 @@ from covey.base.as_json import json_of
 from json_schemas import check_json
 
 TINY = {
+    "train": {"local_epochs": 20},
     "rounds": 1,
-    "model": {"name": "linear"},
+    "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
     "risk": {"name": "none"},
 }

@@ -107,7 +107,7 @@ def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(covey
 
 
 def test_a_run_that_diverged_says_so_and_exits_with_1(covey):
-    words = sets("train.learning_rate=5000", "rounds=2", "population.clients=6")
+    words = sets("train.learning_rate=5000", "rounds=2", "model.name=mlp")
     code, out, err = covey("run", *SMALL, *words, "--out", "run", "--json")
     assert code == 1
     told = json.loads(out)
