@@ -9,7 +9,7 @@ import torch
 
 from algorithms.playing import changed, rounds_of
 from covey import Config, ConfigError, Examples
-from covey.algorithms.sums import SumSource, OwnSums, counted_sums, without_leavers
+from covey.algorithms.sums import OwnSums, SumSource, counted_sums, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client

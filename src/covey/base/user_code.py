@@ -152,6 +152,16 @@ class GlobalRandomness:
                 )
 
 
+@contextmanager
+def global_draws_restored() -> Generator[None]:
+    """Leave Python's random state as it was, so that no user's part is blamed for a draw."""
+    before = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
 def _states() -> dict[str, object]:
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - it is looked at
     return {
