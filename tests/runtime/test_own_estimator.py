@@ -20,7 +20,6 @@ TINY = {
     "method.initialisation": "random",
     "risk.every": 1,
 }
-NAME = "plugins.risk_confidence:ConfidenceGap"
 
 
 def measured(run: covey.Run) -> list[RiskMeasured]:
