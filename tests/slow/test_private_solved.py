@@ -6,7 +6,7 @@ import pytest
 
 from covey import load_config, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.results]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "private-solved.toml"
 
 
