@@ -187,7 +187,7 @@ def rounds(make_client) -> Rounds:
 
 def test_who_is_silent_costs_five_waits_and_no_more(rounds: Rounds):
     rounds.mute = {f"train n{MUTE}"}
-    assert rounds.play(30) == [3] * 30
+    assert rounds.play(60) == [3] * 60
     assert rounds.asked[f"train n{MUTE}"] == PATIENCE
     assert rounds.grid.now == PATIENCE * LEAST_SECONDS
     events = rounds.server.reports().events
@@ -223,9 +223,9 @@ def test_the_kind_of_data_is_that_of_most_who_come_first(rounds: Rounds):
 def test_who_answers_just_in_time_does_not_slow_everybody_down(rounds: Rounds):
     rounds.play(1)  # everybody says hello
     rounds.grid.takes = {0: 30.0, 1: 40.0, 2: 50.0, MUTE: SECONDS - 10}
-    assert rounds.play(30) == [3] * 30
+    assert rounds.play(60) == [3] * 60
     waits = PATIENCE * SLOWER * 50.0
-    assert rounds.grid.now == pytest.approx(waits + (30 - PATIENCE) * 50.0)
+    assert rounds.grid.now == pytest.approx(waits + (60 - PATIENCE) * 50.0)
     assert rounds.asked[f"train n{MUTE}"] == 1 + PATIENCE
 
 
