@@ -1,7 +1,7 @@
 """Which functions of a program another process finds by name."""
 
 import functools
-import importlib.util
+import importlib
 import json
 import sys
 from collections import OrderedDict

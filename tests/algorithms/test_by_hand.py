@@ -205,7 +205,7 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(steps, models, p
 
     def judge(_: object, cohort: Sequence[Client], __: Streams):
         looked.append([c.name for c in cohort])
-        found = [risk(0.9), risk(0.5)]
+        found: list[RiskEstimate | None] = [risk(0.9), risk(0.5)]
         return {c.handle: found[::-1] if c.name == "b" else found for c in cohort}
 
     plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_by_threshold))

@@ -90,7 +90,7 @@ def test_a_price_rises_until_somebody_wants_to_stay(people):
     assert [type(fact) for fact in facts] == [PricesSet] * 4
     # round 0: newcomers get what they want: 1 of 6 wants cluster 0, 1/6 too few
     # rounds 1 and 2: nobody wants it at 1/6 nor at 1/2: + 1/3 each; round 3: A does
-    told = [(f.prices[0], f.wished[0]) for f in facts if isinstance(f, PricesSet)]
+    told = [(f.prices[0], f.desired[0]) for f in facts if isinstance(f, PricesSet)]
     expected = [1 / 6, 1 / 6, 1 / 2, 0, 5 / 6, 0, 1, 1 / 6]
     assert [each for pair in told for each in pair] == pytest.approx(expected, abs=1e-6)
     # and meanwhile whoever sits there may not leave: nobody has come for it

@@ -66,7 +66,7 @@ class Sending(Simulated):
         return self
 
 
-def steps_with(sent: Mapping[str, float], merge: Any, *, accounted: bool = False) -> Clients:
+def steps_with(sent: Mapping[str, Any], merge: Any, *, accounted: bool = False) -> Clients:
     """Clients that send a vector of the number that they are told to."""
     how = {"dp_accounted": accounted, "transforms": (clipped(1.0),) if accounted else ()}
     return clients_with(Sending(sent), aggregate=merge, **how)

@@ -84,7 +84,7 @@ def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_he
     assert counted[late.handle] == (0, 0)
     noise = noise_of(run)
     assert counted[second.handle][1] == noise.weight_for(second.preference.risk_threshold, 2)
-    history = History(told=tuple(facts))
+    history = History(all_events=tuple(facts))
     attacks = head_attacks.head_attacks(run, state, history, run.streams.at("end"))
     bounds = {e.client: e.estimate.risk for e in attacks if e.estimate.source == "bound"}
     assert bounds.keys() == {each.handle for each in everybody}

@@ -56,7 +56,7 @@ def opened(path: str) -> Callable[[Path], None]:
     return lambda folder: (folder / path).chmod(0o640)
 
 
-def copied(source: str, target: str) -> Callable[[Path], None]:
+def copied(source: str, target: str) -> Callable[[Path], object]:
     return lambda folder: shutil.copy(folder / source, folder / target)
 
 

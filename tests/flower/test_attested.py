@@ -36,9 +36,8 @@ def federation(build, tmp_path):
 def test_sets_are_of_three_organisations(federation):
     result = federation.play(nodes=6)
     assert reasons(result) == []
-    (formed,), (attested,) = (
-        all_of(kind, result) for kind in (AnonymitySetsFormed, OrganisationsAttested)
-    )
+    (formed,) = all_of(AnonymitySetsFormed, result)
+    (attested,) = all_of(OrganisationsAttested, result)
     assert sum(map(len, formed.sets)) == 6
     assert all(len(set(numbers)) >= 3 for numbers in attested.organisations)
     with Ledger.read(RunFolder(result.folder).ledger) as ledger:

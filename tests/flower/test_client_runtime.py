@@ -59,7 +59,7 @@ def asking(
         ({"selection": "weighted"}, (0.5, 0.8), ClientContext(), 2),
         ({"selection": "threshold"}, (0.0, 0.8), ClientContext(risks=RISKS), 1),
         ({"selection": "threshold"}, (0.0, 0.5), ClientContext(risks=RISKS), 0),
-        ({"selection": "loss"}, (0.0, 0.8), ClientContext(given=1), 1),
+        ({"selection": "loss"}, (0.0, 0.8), ClientContext(assigned=1), 1),
     ],
     ids=[
         "loss", "ifca", "weighted", "risk-alone", "no-risk-known", "threshold",

@@ -58,6 +58,7 @@ def test_who_lies_about_weight_or_length_spoils_no_model(
     unseen = digits.take(torch.arange(len(digits))[-500:])
     (scored,) = engine.score([ScoringJob(result.params(0), unseen)])
     least = 0.5 if "hello" in lies else 0.75  # five times as far, the other way
+    assert scored.correct is not None
     assert float(scored.correct.mean()) > least
 
 

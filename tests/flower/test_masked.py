@@ -77,7 +77,7 @@ def tasks_of(federation: Built) -> set[str]:
     tasks: set[str] = set()
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        tasks.add(step_of(question)[0].asked.task)
+        tasks.add(step_of(question)[0].request.task)
         return [reply]
 
     federation.wire = wire
@@ -276,5 +276,5 @@ def test_a_node_tells_nothing_of_itself_alone(build):
     node = Node(Path(federation.files[100]))
     for task in ("train", "count", "mean", "sum"):
         asked = ClientRequest(task, path=("round", 0))
-        with pytest.raises(ConfigError, match="own sums are told only"):
+        with pytest.raises(ConfigError, match="own sums are sent only"):
             node.sums("run").check_request(asked, node.member(10))

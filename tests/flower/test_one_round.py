@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def ask(make_client) -> Ask:
         weights: Sequence[float],
         wire: Wire = as_sent,
         updates: Sequence[float] = (1.0,) * 9,
-        **terms: bool,
+        **terms: Any,
     ):
         app = answering(weights.__getitem__, updates.__getitem__)
         grid = InProcessGrid(app, dict.fromkeys(range(len(weights)), ""), wire)

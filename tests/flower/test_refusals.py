@@ -65,7 +65,7 @@ def with_bytes(data: bytes) -> Damage:
     """The same reply with other bytes in the place of one array."""
 
     def held(sent: RecordDict) -> RecordDict:
-        update = dict(sent["update"])  # type: ignore[arg-type]
+        update: dict[str, Any] = dict(sent["update"])  # type: ignore[arg-type]
         name, first = next(iter(update.items()))
         update[name] = Array(first.dtype, first.shape, first.stype, data)
         return RecordDict({**sent, "update": ArrayRecord(update)})
@@ -156,7 +156,7 @@ def in_order(task: Any) -> tuple[PendingQuestion, RecordDict]:
     """A question of a kind about two features, and a reply of three examples."""
     model = {"w": torch.ones(2, 3), "b": torch.ones(1, 2)}
     given = 1 if task == "train" else None
-    slips = {"n": ClientContext(given=given)}
+    slips = {"n": ClientContext(assigned=given)}
     asked = ClientRequest(task, (model, model), (True, True), (), slips, width=2)
     pending = PendingQuestion("h", Question(__version__, "run", "t", "n", asked, 2), 3, 3)
     f = FEATURE_STEPS  # of x = 1, 1, 0 and the bias, in classes 0, 1, 1

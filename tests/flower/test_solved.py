@@ -208,7 +208,7 @@ def test_a_subtraction_that_was_cut_is_finished(build):
     federation.play(nodes=4)
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        if question_in(question).asked.task == "settle":
+        if question_in(question).request.task == "reassign":
             raise PowerCut
         return [reply]
 

@@ -49,8 +49,9 @@ def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path, monkeypatc
     assert of["accuracy", "fedAvg"].values == (load(alone).summary.accuracy.overall,)
     denied, strict = of["requests that were not denied", "k=3"].values
     (replayed,) = of["requests that were not denied", "fedAvg"].values
-    assert 0 <= denied <= strict <= replayed  # who keeps more members denies less
-    assert replayed > 0
+    figures = [denied, strict, replayed]
+    assert figures == sorted(figures, key=float)  # who keeps more members denies less
+    assert float(replayed or 0) > 0
     told = load(hidden[0]).summary
     assert of["accuracy", "k=3"].values[0] == told.accuracy.overall
     files = [alone / "ledger.sqlite", *alone.glob("checkpoints/*.safetensors")]

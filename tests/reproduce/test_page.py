@@ -8,7 +8,7 @@ import pytest
 
 from covey.report.figures import svg
 from covey_papers.reproduce.figures import drawn, write_page
-from covey_papers.reproduce.record import Printed
+from covey_papers.reproduce.record import Findings, Printed
 from reproduce.tiny import cell, record
 
 FOUND = Findings(

@@ -135,7 +135,7 @@ def test_no_flip_in_a_proof_is_silent_and_its_page_is_made_anew(answered, tmp_pa
     assert page.read_bytes() == whole
     proof.unlink()
     (found,) = examine(folder.path).damaged
-    assert (found.path, found.found) == (proof, "it is gone")
+    assert (found.path, found.problem) == (proof, "it is gone")
 
 
 def test_no_flip_in_a_secret_is_silent(tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ FACTS: Lies = {
         ),
         "another run": (put(run="0" * 16), "run: the ledger gives"),
         "another tree": (put(tree_root=NO_HASH), "head: the tree that is signed"),
-        "another request": (put(request="0" * 16), "request: nobody asked under this"),
+        "another request": (put(request="0" * 16), "request: this ledger has no request"),
         "another head": (put(ledger_head=NO_HASH), "ledger: event"),
         "no head": (put(ledger_events=10_000), "the ledger has"),
         "an earlier head": (put(ledger_events=1), "is not the one"),
@@ -316,7 +316,10 @@ LEDGER: Lies = {
         "its name has a handle again": (in_the_ledger(back_by_name), "subject: the ledger st"),
         "somebody else's answer": (in_the_ledger(made_out_in_the_chain), "the ledger still names"),
         "of somebody without a name": (in_the_ledger(made_out_without_a_name), "names: in round"),
-        "of another handle": (in_the_ledger(of_another_handle), "record: subject: who asked is"),
+        "of another handle": (
+            in_the_ledger(of_another_handle),
+            "record: subject: the requester is not",
+        ),
         "an answer without a mark": (in_the_ledger(unmarked), "subject: the ledger's event"),
     },
     "subtract": {
@@ -337,7 +340,7 @@ LEDGER: Lies = {
         "another basis in the table": (in_the_ledger(another_basis), "record: basis: the table"),
         "an erasure that is denied": (in_the_ledger(denied_erasure), "record: basis: A request"),
         "settings of another run": (other_settings, "record: config.toml: not the settings"),
-        "a ledger in which nobody asked": (nobody_asked, "record: request: nobody asked"),
+        "a ledger in which nobody asked": (nobody_asked, "record: request: this ledger has no"),
     },
     "calibrate": {
         "no updates were stored": (in_the_ledger(not_stored), "record: answer: a calibrat")

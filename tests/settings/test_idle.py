@@ -26,7 +26,7 @@ GROUPS = {
 }
 CASES = [
     (SETS, "aggregation.radius", 2.0, "'paper' and 'sound'"),
-    ({"method": {"num_clusters": 1}}, "method.max_newcomers", 0.25, "leaves nobody to move"),
+    ({"method": {"num_clusters": 1}}, "method.max_newcomers", 0.25, "leaves no client to move"),
     ({"method": {"name": "local"}}, "population.risk_weight", 0.5, "choose by it"),
     ({"risk": {"name": "none"}}, "risk.every", 2, "measures nothing"),
     ({"train": {"local_steps": 3}}, "train.local_epochs", 4, "counts steps"),
