@@ -242,9 +242,9 @@ def test_who_was_summed_together_moves_together_or_not_at_all():
 @SLOW
 def test_counts_of_losses_are_added_up_under_masks(build):
     settings = masked(3, num_clusters=1)
-    federation = build({**settings, "risk": {"name": "federated", "every": 1}})
+    federation = build({**settings, "risk": {"name": "federated", "every": 1}}, clients=range(6))
     tasks = tasks_of(federation)
-    there, here = federation.play(nodes=4), federation.simulated()
+    there, here = federation.play(nodes=6), federation.simulated()
     assert there.history.measured
     assert [f.estimate for f in there.history.measured] == [
         f.estimate for f in here.history.measured

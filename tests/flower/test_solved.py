@@ -157,7 +157,7 @@ def changed_data(federation: Built) -> None:
     """The leaver's examples are others than those in the sums."""
     number = next(n for n, file in federation.files.items() if LAST in file)
     del federation.files[number]
-    federation.node(LAST, data="../data/client-00004.npz")
+    federation.node(LAST, data=str(federation.data / "client-00004.npz"))
 
 
 @SLOW
