@@ -63,7 +63,7 @@ def test_everybody_is_found_in_a_head_without_noise(tmp_path):
         assert figures["balanced_accuracy"]["value"] > 0.95
     # all of them, and by the end of the run: nobody accepts a risk of 1
     assert ended == solved.summary.violations.count == 8
-    assert any("sees who was in it" in note for note in solved.summary.notes)
+    assert any("finds who was in it" in note for note in solved.summary.notes)
     with pytest.raises(covey.ConfigError, match="--attack weights"):
         solved.audit(attacks=["lira"], references=2)
 

@@ -49,15 +49,16 @@ def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path, monkeypatc
     assert of["accuracy", "fedAvg"].values == (load(alone).summary.accuracy.overall,)
     denied, strict = of["requests that were not denied", "k=3"].values
     (replayed,) = of["requests that were not denied", "fedAvg"].values
-    figures = [denied, strict, replayed]
-    assert figures == sorted(figures, key=float)  # who keeps more members denies less
-    assert float(replayed or 0) > 0
+    assert denied is not None
+    assert strict is not None
+    assert replayed is not None
+    assert 0 <= denied <= strict <= replayed > 0  # who keeps more members denies less
     told = load(hidden[0]).summary
     assert of["accuracy", "k=3"].values[0] == told.accuracy.overall
     files = [alone / "ledger.sqlite", *alone.glob("checkpoints/*.safetensors")]
     stored = sum(path.stat().st_size for path in files)
     assert of["bytes on the server", "fedAvg"].values == (stored,)
-    assert all(cell.values[0] > 0 for (m, _), cell in of.items() if "seconds" in m)
+    assert all((cell.values[0] or 0) > 0 for (m, _), cell in of.items() if "seconds" in m)
     before = times(folder)
     again = leaving(ASKED, shelf(folder), quick=False)
     assert again == found

@@ -7,7 +7,6 @@ is not valid raises `InvalidMessageError` with a reason that reveals none of the
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from io import BytesIO
 from math import inf, prod
 from typing import Any, NamedTuple, TypeVar
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from covey.algorithms.client_requests import ClientContext, ClientRequest, ClientResponse
 from covey.base.errors import CoveyError
-from covey.base.names import ClientName, Handle, Params
+from covey.base.names import ClientName, Handle, Params, __version__
 from covey.flower.identity import InvalidMessageError
 from covey.membership.estimators import EDGES, FOLDS
 from covey.models.ridge_sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
@@ -213,7 +212,7 @@ def question_of(content: RecordDict) -> Question:
         InvalidMessageError: the message does not fit this version of covey.
     """
     question = _read(content, Question, inf)  # a node trusts its server
-    if question.covey_version != version("covey"):
+    if question.covey_version != __version__:
         raise InvalidMessageError(f"the server has covey {question.covey_version}")
     # of the models a client gets some, and with heads that it is in their roots
     names = [f"model-{j}" for j in range(len(question.request.available))]
@@ -368,7 +367,7 @@ def _check_answer(answer: Hello | Reply, token: str) -> None:
 
     Of an error only its kind is ever stored.
     """
-    own_version, failed = version("covey"), answer.failed
+    own_version, failed = __version__, answer.failed
     if answer.covey_version != own_version:
         raise InvalidMessageError(
             f"it must have covey {own_version}, like the server: install that"
@@ -436,7 +435,7 @@ def _read(content: RecordDict, kind: type[T], most: float = MAX_TEXT) -> T:
         text = str(record["json"]) if isinstance(record, ConfigRecord) else ""
         return _ADAPTERS[kind].validate_json(text if len(text) <= most else "")
     except (KeyError, ValueError, CoveyError):
-        raise InvalidMessageError(f"it must be written as covey {version('covey')} does") from None
+        raise InvalidMessageError(f"it must be written as covey {__version__} does") from None
 
 
 def arrays(params: Params) -> ArrayRecord:
