@@ -99,7 +99,7 @@ def test_settings_that_cannot_be(here, settings, said):
         ("explain nowhere", "a run and a client's name"),
         ("forget nowhere X --answer auto", "nowhere is not a covey run"),
         ("forget HIDDEN", "no client is named"),
-        (f"forget HIDDEN {LEAVER}", "neither --answer nor --basis is given"),
+        (f"forget HIDDEN {LEAVER}", "neither --answer nor --basis is named"),
         (f"forget HIDDEN {LEAVER} --basis gdpr", "basis takes erasure, withdrawal, objection"),
         (
             f"forget HIDDEN {LEAVER} --basis erasure --answer deny",
@@ -115,7 +115,7 @@ def test_settings_that_cannot_be(here, settings, said):
             f"forget HIDDEN {LEAVER} --salt {'00' * 16} --answer retrain",
             f"has no client '{LEAVER}'",
         ),
-        (f"forget HIDDEN {LEAVER} nobody --answer auto", "knows no client 'nobody'"),
+        (f"forget HIDDEN {LEAVER} nobody --answer auto", "has no client 'nobody'"),
         (f"forget HIDDEN {LEAVER} --answer roll_back", "too small, and none would"),
         (f"forget HIDDEN {LEAVER} --answer calibrate", "this run stores none"),
         (f"forget PLAIN {LEAVER} --answer auto", "Only a run that hides updates in anonymity"),

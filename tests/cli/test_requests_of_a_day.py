@@ -138,4 +138,4 @@ def test_open_requests_keep_their_runs(answer, work):
     answer("requests", "add", NAMES[0], "--basis", "access")
     told = answer("runs", "prune", "--older-than", "0h", "--whole", "--yes")
     assert told["deleted"] == []
-    assert all("request 1" in each["kept"] for each in told["found"])
+    assert all("request 1" in each["kept"] for each in told["candidates"])

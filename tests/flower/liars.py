@@ -17,7 +17,7 @@ def lying(liars: Collection[str], lies: Mapping[str, Lie]) -> Wire:
     """Let liars change what their nodes answer to a task, "hello" included."""
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        said, lie = written(reply), lies.get(written(question)["asked"]["task"])
+        said, lie = written(reply), lies.get(written(question)["request"]["task"])
         if lie is None or said["name"] not in liars:
             return [reply]
         record = reply.content.get("update", {})

@@ -37,7 +37,7 @@ def swap(federation: Built) -> None:
 
 def test_another_key_takes_no_absent_name_and_expels_nobody(federation):
     def changing(question, reply):
-        if written(question)["asked"]["path"][:2] == ["round", 1]:
+        if written(question)["request"]["path"][:2] == ["round", 1]:
             swap(federation)
         return [reply]
 
@@ -51,7 +51,7 @@ def test_another_key_takes_no_absent_name_and_expels_nobody(federation):
 
 def test_a_server_that_starts_again_knows_the_keys(federation):
     def cut(question, reply):
-        if written(question)["asked"]["path"][:2] == ["round", 2]:
+        if written(question)["request"]["path"][:2] == ["round", 2]:
             raise KeyboardInterrupt
         return [reply]
 

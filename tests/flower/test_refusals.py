@@ -205,7 +205,7 @@ def test_an_answer_not_in_order_is_refused_and_nothing_else_changes(build):
     sent: list[RecordDict] = []
 
     def spoilt(question: Message, reply: Message) -> list[Message]:
-        match written(question)["asked"]["path"][1]:
+        match written(question)["request"]["path"][1]:
             case 0:
                 return [Message(Error(2, "told by nobody"), reply_to=question)]
             case 1:
@@ -218,7 +218,7 @@ def test_an_answer_not_in_order_is_refused_and_nothing_else_changes(build):
     def play(out: str, damage: Callable[[Message, Message], list[Message]]) -> Run:
         def wire(question: Message, reply: Message) -> list[Message]:
             asked = written(question)
-            if (asked["name"], asked["asked"]["task"]) != (LIAR, "choose"):
+            if (asked["name"], asked["request"]["task"]) != (LIAR, "choose"):
                 return [reply]
             sent.append(reply.content)
             return damage(question, reply)
@@ -294,7 +294,7 @@ def test_an_error_in_a_node_tells_nothing_but_its_kind(build, own_data):
     federation.node("client-00003", data="../ward-seven/patients.npz")
 
     def removed(question: Message, reply: Message) -> list[Message]:
-        if written(question)["asked"]["path"][:2] == ["round", 1]:  # the first answer of it
+        if written(question)["request"]["path"][:2] == ["round", 1]:  # the first answer of it
             ward.unlink(missing_ok=True)
         return [reply]
 

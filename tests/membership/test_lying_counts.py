@@ -108,7 +108,7 @@ def finding(reporting: int):
 def test_no_figure_is_taken_from_fewer_than_five(reporting):
     found = finding(reporting)
     assert not found.counts
-    assert "fewer than 5 clients told counts" in found.reason
+    assert "fewer than 5 clients sent counts" in found.reason
     assert finding(5).is_known
 
 

@@ -129,7 +129,7 @@ def test_a_denial_changes_no_model_names_nobody_and_counts_for_the_next(small, c
     assert_nowhere(folder, LEAVER)
     said = []
     for nobody in (LEAVER, "nobody"):
-        with pytest.raises(RunError, match=f"knows no client '{nobody}'") as unknown:
+        with pytest.raises(RunError, match=f"has no client '{nobody}'") as unknown:
             left(folder, nobody)
         said.append(str(unknown.value).replace(nobody, ""))
     assert said[0] == said[1]

@@ -322,7 +322,7 @@ NOTHING = replace(RETRAINED, first_replayed_round=None, rounds_replayed=0)
         (replace(ROLLED_BACK, replayed="anew"), WEAKER, "kept the clusters that they chose"),
         (replace(ROLLED_BACK, first_round=4), ("No round before them includes",), "still includes"),
         (CALIBRATED, (*WEAKER, "approximate", "Another attack may do better"), "bit for bit"),
-        (RETRAINED, ("nobody can repeat it bit for bit",), "not equivalent"),
+        (RETRAINED, ("no one can repeat it bit for bit",), "not equivalent"),
         (replace(RETRAINED, secrets="seeded"), ("bit for bit only on the same",), "not equivalent"),
         (NOTHING, ("so none was replayed",), "bit for bit"),
     ],
@@ -351,7 +351,7 @@ def test_copies_are_counted_and_their_recipients_are_named_as_text_and_once():
     told = replace(kept, recipient="<script>alert(1)</script>", fate="outside", notify=True)
     copies = (kept, told, replace(kept, fate="missing"), replace(kept, fate="unchanged"))
     facts = replace(RETRAINED, copies=copies)
-    assert "2 not deleted, and 1 recipient to be told" in sentences(facts)["summary"][2]
+    assert "2 not deleted, and 1 recipient to notify" in sentences(facts)["summary"][2]
     shown = page_of(facts)
     assert "<script>" not in shown
     assert shown.count("&lt;script&gt;") == 1
