@@ -158,7 +158,7 @@ class Rounds:
 
         def wire(question: Message, reply: Message) -> list[Message]:
             told = json.loads(str(question.content["covey"]["json"]))  # type: ignore[index]
-            asked = f"{told['asked']['task']} n{question.metadata.dst_node_id}"
+            asked = f"{told['request']['task']} n{question.metadata.dst_node_id}"
             self.asked[asked] += 1
             return [] if asked in self.mute else [reply]
 
