@@ -92,6 +92,7 @@ def test_what_colluders_send_by_hand():
 # --- record risk
 
 
+@pytest.mark.slow
 def test_what_the_losses_tell_is_found_and_no_more():
     """One record in 20 gives itself away: 10 more in confidence, and its loss falls."""
     records, models, rounds = 1200, 16, 8

@@ -3,12 +3,15 @@
 import runpy
 from pathlib import Path
 
+import pytest
+
 import covey
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 
 
+@pytest.mark.slow
 def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     out = tmp_path / "own"
@@ -21,6 +24,7 @@ def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(tmp_path, capsys,
     assert covey.verify(proof, run=out).valid
 
 
+@pytest.mark.slow
 def test_vectors_of_ones_own_are_enough_to_learn_from_and_to_leave(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     example = runpy.run_path(str(EXAMPLES / "embeddings.py"))

@@ -27,6 +27,7 @@ def judged(seed: int, size: int, groups: int = 2, classes: int = 3) -> Judged:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 3), st.integers(2, 4))
 def test_gaps_equal_fairlearns_on_one_class_against_the_rest(seed, groups, classes):

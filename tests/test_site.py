@@ -35,6 +35,7 @@ def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Com
         yield from commands(f"{name} {below}", each)
 
 
+@pytest.mark.slow
 def test_every_command_has_all_its_options_on_a_page():
     whole = all_commands()
     pages = written_pages()

@@ -106,6 +106,7 @@ def test_who_leaves_takes_its_model_along(people):
     assert own(state.without([left])).keys() == own(state).keys() - {left}
 
 
+@pytest.mark.slow
 def test_the_accuracy_of_a_client_is_that_of_its_own_model(tmp_path):
     def accuracy(name: str, method: object) -> object:
         how = {**SMALL, "train.local_epochs": 4, "method": method}

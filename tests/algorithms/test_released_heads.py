@@ -114,6 +114,7 @@ def told(run: covey.Run, attack: str) -> list[ModelAttacked]:
     return [each for each in run.history.attacks if each.estimate.source == attack]
 
 
+@pytest.mark.slow
 def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monkeypatch):
     """A leaver costs one more release, which is counted for those who stay."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -145,6 +146,7 @@ def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monke
     assert any("0.5 is a guess" in each for each in limits)
 
 
+@pytest.mark.slow
 def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(tmp_path, monkeypatch):
     """The weaker attack is printed, but whoever could run the stronger one knows."""
     monkeypatch.setattr(head_attacks, "MAX_POOL", 100)

@@ -42,6 +42,7 @@ def sums_in(release: Release) -> tuple[Sums, ...]:
     return kept.sums
 
 
+@pytest.mark.slow
 def test_sums_that_stay_are_released_once():
     results = [*rounds_of(built(), 3)]
     facts = [fact for each in results for fact in each.events]

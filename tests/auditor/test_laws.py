@@ -127,6 +127,7 @@ def test_the_model_is_left_as_it_was(heart, sides):
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_records_with_a_wrong_label_are_exposed_wherever_they_stand():
     sides = halves(200, 21, learnable=True)
     x, y = sides.members

@@ -102,6 +102,7 @@ def test_from_the_request_to_its_closing_over_three_runs(register, runs):
     assert go(register, runs) == ()
 
 
+@pytest.mark.slow
 def test_each_basis_gets_the_answer_that_goes_with_it(register, runs):
     only(runs, "sets")
     add(register, runs, TWO, basis="withdrawal")
@@ -159,6 +160,7 @@ def package_load(folder: Path):
     return covey.load(folder)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_played_gets_the_request_and_answers_later(register, runs):
     only(runs, "solved")
     folder = RunFolder(runs / "solved")
@@ -174,6 +176,7 @@ def test_a_run_that_is_played_gets_the_request_and_answers_later(register, runs)
     assert requests_of(folder.path) == [("done", "stop")]
 
 
+@pytest.mark.slow
 def test_a_run_that_comes_later_is_answered_too(register, runs, three):
     only(runs, "solved")
     add(register, runs)
@@ -188,6 +191,7 @@ def test_a_run_that_comes_later_is_answered_too(register, runs, three):
     assert view(register).packs == [], "the pack is older than the answer"
 
 
+@pytest.mark.slow
 def test_a_salt_goes_only_with_a_pack_or_by_an_explicit_word(register, runs):
     only(runs, "solved")
     add(register, runs)

@@ -26,6 +26,7 @@ def answered(folder: Path) -> list[tuple[str, str, str]]:
         return [(r.handle, r.wanted, r.state) for r in ledger.requests()]
 
 
+@pytest.mark.slow
 def test_a_denial_needs_no_node(build, answer):
     federation = build(HIDDEN)
     run = federation.play(nodes=4).folder
@@ -45,6 +46,7 @@ def test_a_denial_needs_no_node(build, answer):
     assert Path(answer("report", run)["report"]).is_file()
 
 
+@pytest.mark.slow
 def test_a_replay_is_put_down_and_served_by_whoever_plays_on(build, answer):
     federation = build(PLAIN)
     leaver = federation.files.pop(103)

@@ -34,6 +34,7 @@ def audited(ran, ask, tmp_path_factory):
     return folder, ask("audit", folder, "--references", "2", *attacks)
 
 
+@pytest.mark.slow
 def test_it_writes_what_it_prints_and_from_python_it_is_the_same(audited):
     folder, printed = audited
     written = json.loads((folder / "audit" / "audit.json").read_text())
@@ -53,6 +54,7 @@ def test_it_writes_what_it_prints_and_from_python_it_is_the_same(audited):
     assert told["source"] == printed["source"]
 
 
+@pytest.mark.slow
 def test_the_participation_game_answers_a_program(answer):
     package.run(config={**TINY, "population": {"clients": 6, "audit_examples": 300}}, out="run")
     game = answer("audit", "run", "--game", "participation")

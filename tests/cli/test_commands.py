@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 import numpy as np
+import pytest
 import safetensors.torch
 from rich.console import Console
 
@@ -52,6 +53,7 @@ def test_run_prints_every_promised_key_and_leaves_a_whole_folder(ran):
     assert "client-0000" not in page
 
 
+@pytest.mark.slow
 def test_the_resolved_config_runs_again_to_the_same_hash_and_in_words(ran, covey):
     folder, printed = ran
     code, out, err = covey("run", folder / "config.toml", "--out", "two")
@@ -92,6 +94,7 @@ def test_a_terminal_shows_rounds_accuracy_risk_violations_and_time_left(tmp_path
     assert "clients are in a cluster whose measured risk is above" in text
 
 
+@pytest.mark.slow
 def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(covey, tmp_path):
     (tmp_path / "small.toml").write_text(TINY)
     words = sets("method.selection=loss", "population.risk_weight=0.25", "stopping.patience=3")
@@ -106,6 +109,7 @@ def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(covey
     assert "method.selection = 'weighted'" in weight["reason"]
 
 
+@pytest.mark.slow
 def test_a_run_that_diverged_says_so_and_exits_with_1(covey):
     words = sets("train.learning_rate=5000", "rounds=2", "model.name=mlp")
     code, out, err = covey("run", *SMALL, *words, "--out", "run", "--json")
@@ -118,6 +122,7 @@ def test_a_run_that_diverged_says_so_and_exits_with_1(covey):
     assert covey("resume", "run")[0] == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_a_run_that_diverged_and_exits_with_1(covey, tmp_path):
     settings = TINY.replace('initialisation = "random"', 'name = "fedavg"')
     (tmp_path / "s.toml").write_text(settings)
@@ -178,6 +183,7 @@ def test_runs_are_listed_where_they_are_written_and_go_only_with_yes(covey, answ
     assert not (tmp_path / "runs" / "one").exists()
 
 
+@pytest.mark.slow
 def test_a_client_joins_a_solved_run_changes_its_records_and_leaves(answer, tmp_path, digits):
     x, y = digits.inputs[:20].numpy(), digits.labels[:20].numpy()
     np.savez(tmp_path / "records.npz", x=x, y=y)

@@ -103,6 +103,7 @@ def test_what_a_denial_tells_and_names(denied, runs):
         assert handle not in signed
 
 
+@pytest.mark.slow
 def test_who_asks_for_erasure_is_retrained_and_several_at_once(answer, runs, folder):
     told = answer("forget", folder, LEAVER, OTHER, "--basis", "erasure")["answers"]
     assert [(each["client"], each["basis"]) for each in told] == [
@@ -125,6 +126,7 @@ def test_who_left_and_who_never_came_get_the_same_sentence(covey, denied):
         assert left[2] == never[2].replace("client-00099", LEAVER)
 
 
+@pytest.mark.slow
 def test_a_denied_client_comes_back_with_its_salt(answer, covey, folder):
     (first,) = answer("forget", folder, LEAVER, "--basis", "withdrawal")["answers"]
     assert (first["answer"], first["sealed_record_kept"]) == ("deny", True)
@@ -142,6 +144,7 @@ def test_a_denied_client_comes_back_with_its_salt(answer, covey, folder):
     refused("comes back with --salt", *back, "--answer", "retrain")
 
 
+@pytest.mark.slow
 def test_a_salt_is_shown_until_it_is_acknowledged_although_the_report_fails(covey, folder):
     (folder / "figures").write_text("in the way")
     _, out, err = covey("forget", folder, LEAVER, "--answer", "deny")
@@ -180,6 +183,7 @@ def checked(covey, proof: object, *words: object) -> tuple[int, dict[str, Any]]:
     return code, {each["name"]: each["ok"] for each in told["checks"]} | {"valid": told["valid"]}
 
 
+@pytest.mark.slow
 def test_a_proof_holds_against_the_ledger_the_key_and_the_requester(covey, denied, tmp_path):
     folder, told = denied
     (one,) = told["answers"]
@@ -229,6 +233,7 @@ def test_a_flipped_and_a_forged_proof_fail(covey, denied, tmp_path):
     assert (code, checks["record"]) == (1, False)
 
 
+@pytest.mark.slow
 def test_a_retraining_leaves_no_old_model_here_and_says_who_holds_one(folder, covey, tmp_path):
     covey("export", folder, "--cluster", "0")
     to_a_clinic = ("--out", tmp_path / "sent", "--recipient", "A Clinic")

@@ -70,6 +70,7 @@ def left(folder: Path) -> list[ClientLeft]:
     return list(load(folder).history.left)
 
 
+@pytest.mark.slow
 def test_all_but_playing_rounds_again_needs_neither_model_nor_data(answer, folder):
     """And a proof says what was not measured."""
     before = load(folder).summary.model_hash
@@ -105,6 +106,7 @@ def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(fo
     assert held.verify(done.answered.proof).valid
 
 
+@pytest.mark.slow
 def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):
     held = run(lambda: make_model(), data_of(), SETTINGS, tmp_path / "own")
     assert [each.client for each in held.plan(["a", "b"])] == ["a", "b"]
@@ -133,6 +135,7 @@ from cli.test_python_runs import data_of as clients, make_model
 """
 
 
+@pytest.mark.slow
 def test_what_can_be_imported_is_recorded_and_the_command_line_retrains(
     answer, never, tmp_path, monkeypatch
 ):
@@ -168,6 +171,7 @@ def cut(row: object) -> None:
     raise CutError
 
 
+@pytest.mark.slow
 def test_a_run_is_an_error_or_is_carried_on_or_makes_room(tmp_path):
     out, head = tmp_path / "run", played_to(tmp_path / "whole").ledger_head
     with pytest.raises(CutError):
@@ -208,6 +212,7 @@ def test_what_is_no_run_or_is_needed_is_never_overwritten(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_a_sweep_is_that_of_the_command_line_and_goes_on_where_it_was_cut(covey, tmp_path):
     """Both find that the models do no better than guessing; the command exits with 1."""
     population = {"clients": 4, "examples_per_client": 10, "audit_examples": 20}

@@ -172,6 +172,7 @@ def test_exit_codes_tell_a_failed_check_from_bad_input():
         assert exit_code(getattr(errors, kind)("")) == code
 
 
+@pytest.mark.slow
 def test_the_last_client_cannot_leave(covey, copy):
     folder = copy("pair")
     assert covey("forget", folder, "client-00000", "--answer", "retrain")[0] == 0

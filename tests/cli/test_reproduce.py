@@ -4,6 +4,8 @@ import json
 import re
 import tomllib
 
+import pytest
+
 from cli.conftest import sets
 from covey_papers.reproduce.specification import experiments
 
@@ -41,6 +43,7 @@ def test_the_headline_is_one_object_with_known_keys(answer, tmp_path):
     assert names == {"deniable-headline.json", "deniable-headline.csv", "reproduction.html"}
 
 
+@pytest.mark.slow
 def test_what_is_set_reaches_every_run_and_runs_are_found_again(ask, covey, tmp_path):
     """Figure 8 with one column on digits."""
     told = ask(*WORDS, "--out", tmp_path)

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = {
     *("flwr", "jaxtyping", "matplotlib", "numpy", "pandas"),
     *("scipy", "sklearn", "sqlalchemy", "torch"),
@@ -39,6 +41,7 @@ def called(*commands: list[str], **more: str) -> tuple[set[str], str]:
     return heavy(CALLS, json.dumps(commands), **more)
 
 
+@pytest.mark.slow
 def test_no_command_loads_anything_heavy_before_it_is_run(tmp_path):
     """Nor do those that need nothing, and none imports what a user's folder holds."""
     (tmp_path / "statistics.py").write_text("raise RuntimeError('hidden')")
@@ -70,6 +73,7 @@ def test_a_ledger_and_what_was_written_out_are_read_without_torch():
     assert heavy(f"import {', '.join(f'covey.{n}' for n in names)}\n{LOADED}")[0] == {"sqlalchemy"}
 
 
+@pytest.mark.slow
 def test_torch_only_checks_settings_that_no_session_has_seen(runs, tmp_path):
     shutil.copytree(runs / "plain", run := tmp_path / "run")
     words = (["runs", "list", str(tmp_path)], ["explain", str(run), "client-00001"])

@@ -41,6 +41,7 @@ def interrupts() -> Generator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_says_how_it_is_carried_on_and_is(monkeypatch, capsys, tmp_path, ran, number):
     code, run, told = 128 + number, tmp_path / "one", Stopper("round 2/", number)
@@ -62,6 +63,7 @@ def test_a_stopped_run_says_how_it_is_carried_on_and_is(monkeypatch, capsys, tmp
     assert resume(run).summary.model_hash == ran[1]["model_hash"]
 
 
+@pytest.mark.slow
 def test_logs_tell_of_rounds_and_handles_and_of_no_client_by_name(covey, copy, tmp_path):
     folder, log = copy("hidden"), tmp_path / "log.txt"
     names = load(folder).names

@@ -47,6 +47,7 @@ def test_the_least_sound_sigma_is_about_twice_the_printed_one(claimed, expected)
     assert sound == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_forecast_is_the_strictest_view_of_the_released_models():
     plan = NoisePlan("sound", ROUNDS, DELTA, set_size=10, sets=5)
     z = multiplier(plan, 4.0)

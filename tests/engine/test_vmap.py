@@ -51,6 +51,7 @@ def assert_reference(module: nn.Module, jobs: list[TrainingJob], got: list[Param
         torch.testing.assert_close(dict(trained), dict(oracle), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_chunk_halves_until_it_fits_and_stays_so():
     module = make_module(nn.BatchNorm2d(2))
     seen, recipe = tight(most=2)

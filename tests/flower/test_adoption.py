@@ -88,6 +88,7 @@ def adopted(build, own_data):
     return of
 
 
+@pytest.mark.slow
 def test_an_app_of_ones_own_trains_in_clusters(adopted):
     federation = adopted(5)
     federated = Federated(str(federation.path / "covey.toml"), Net)

@@ -57,6 +57,7 @@ def test_the_same_settings_end_in_the_same_models(build, settings):
         assert all(len(s) >= 2 for _, e in there.history.hidden for s in e.sets)
 
 
+@pytest.mark.slow
 def test_the_server_holds_nothing_of_what_clients_keep_to_themselves(build):
     federation = build(JUDGED, clients=range(4))
     federation.node("client-00004", report_violation=True, risk_threshold=0.0)
@@ -97,6 +98,7 @@ def test_accuracies_are_told_by_those_who_want_to(build):
     assert [r.accuracy is not None for r in result.history.rounds] == [True] * 2
 
 
+@pytest.mark.slow
 def test_nodes_come_and_go_while_the_run_goes_on(build):
     settings = settings_with(aggregation=IN_SETS, method={"initialisation": "random"})
     federation = build(settings, clients=range(4))

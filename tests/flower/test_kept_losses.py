@@ -20,6 +20,7 @@ KEEPING = settings_with(
 )
 
 
+@pytest.mark.slow
 def test_nodes_keep_what_simulated_clients_keep(build):
     federation = build(KEEPING)
     there, here = federation.play(nodes=4), federation.simulated()
@@ -60,6 +61,7 @@ def heard_by(federation, out):
     return federation.play(out, nodes=2), heard
 
 
+@pytest.mark.slow
 def test_a_node_keeps_its_losses_and_the_server_learns_nothing_of_it(build):
     federation = build({**KEEPING, "train": TRAIN}, clients=range(2))
     nobody, before = heard_by(federation, "nobody")

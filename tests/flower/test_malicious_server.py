@@ -97,6 +97,7 @@ def test_two_sums_of_the_same_clients_do_not_tell_whose_records_changed(server):
         server.summing(ALL, "second").opened()
 
 
+@pytest.mark.slow
 def test_processes_of_one_node_sign_one_list_of_survivors(server):
     played = server.summing(ALL).until("agreements")
     session, name = played.group.round.terms.session, FEWER[0]

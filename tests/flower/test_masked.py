@@ -84,6 +84,7 @@ def tasks_of(federation: Built) -> set[str]:
     return tasks
 
 
+@pytest.mark.slow
 def test_sums_under_masks_are_those_of_the_simulation(build):
     federation = build(TWO, clients=range(6))
     tasks = tasks_of(federation)
@@ -130,6 +131,7 @@ def test_a_forged_share_is_refused_by_name_and_the_sum_goes_on(build):
     assert kept_of(result).sums == (own_sums(federation, result, everybody()),)
 
 
+@pytest.mark.slow
 def test_a_node_takes_no_step_twice_however_often_it_starts(build):
     federation = build(ONE)
     again: dict[str, str] = {}
@@ -263,6 +265,7 @@ def averaged() -> dict[str, object]:
     )
 
 
+@pytest.mark.slow
 def test_means_of_updates_under_masks_are_those_of_the_simulation(build):
     federation = build(averaged())
     tasks = tasks_of(federation)

@@ -42,6 +42,7 @@ def memory_of(federation, name):
     return MemoryFolder(home, kept.stem)
 
 
+@pytest.mark.slow
 def test_what_clients_keep_is_the_same_as_in_a_simulation(build):
     federation = build(settings_of(*SCAFFOLD))
     there, here = federation.play(nodes=4), federation.simulated()

@@ -58,6 +58,7 @@ def without_privileges() -> Iterator[None]:
         os.seteuid(user)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3), st.sampled_from(COLUMNS), st.integers(0), st.integers(0, 7))
 def test_flipping_any_stored_bit_of_an_event_is_detected(

@@ -28,6 +28,7 @@ def told_by(path: Path) -> list[Record]:
         return []  # it died before there was a ledger
 
 
+@pytest.mark.slow
 def test_killed_at_any_statement_all_of_a_round_is_there_or_none(
     remains: list[Path], life, tmp_path: Path
 ):
@@ -44,6 +45,7 @@ def test_killed_at_any_statement_all_of_a_round_is_there_or_none(
     assert all(Ledger.read(path).names() == life.names for path in remains)
 
 
+@pytest.mark.slow
 def test_of_two_writers_the_second_is_locked_out_and_reading_goes_on(where: str, life):
     with Ledger.create(where, noon) as first:
         first.append(0, life.rounds[0])

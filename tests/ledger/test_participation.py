@@ -62,6 +62,7 @@ def expected(told: list[tuple[int, int, Event]], client: str) -> list[tuple[obje
     return sorted(found.values(), key=itemgetter(2))
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(rounds, st.integers(0, 4))
 def test_the_table_says_what_the_events_say(

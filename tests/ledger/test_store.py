@@ -55,6 +55,7 @@ histories = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(histories)
 def test_replaying_gives_what_was_appended(fresh: Callable[[], str], rounds: list[list[Record]]):

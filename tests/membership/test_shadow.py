@@ -72,6 +72,7 @@ def trained(world) -> Target:
     return Target(0, params, world.members, ROUNDS)
 
 
+@pytest.mark.slow
 def test_the_figure_is_near_the_truth_and_of_shadows_like_the_cluster(world, trained):
     truth = true_risk(HERE.engine, trained.params, world.members, world.reference, ROUND_STREAMS)
     assert truth is not None

@@ -49,6 +49,7 @@ def test_weights_come_back_whatever_the_regularisation(seed, regularisation, hal
     assert (found - z).abs().max() < (0.05 if half else 0.0195 / 2)
 
 
+@pytest.mark.slow
 def test_everybody_is_found_in_a_head_without_noise(tmp_path):
     solved = covey.run(config=SOLVED, out=tmp_path / "run")
     ended = solved.summary.violations.count
@@ -68,6 +69,7 @@ def test_everybody_is_found_in_a_head_without_noise(tmp_path):
         solved.audit(attacks=["lira"], references=2)
 
 
+@pytest.mark.slow
 def test_a_network_s_last_layer_is_attacked_too(tmp_path):
     settings = {
         "rounds": 4,

@@ -85,6 +85,7 @@ def apart(merge: object) -> covey.Config:
     return covey.Config.of({"aggregation": merge, "method": ApartAlgorithm()})
 
 
+@pytest.mark.slow
 def test_everybody_is_counted_in_every_cluster(tmp_path):
     population = {"population": {"audit_examples": 40}}
     settings = CASES["aggregation that mixes"].settings(population)

@@ -111,6 +111,7 @@ class Compared(GradientNorm):
         return super().__call__(signals)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_attacked_model(tmp_path):
     config = {
         "rounds": 3,

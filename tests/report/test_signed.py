@@ -115,6 +115,7 @@ def test_a_file_outside_is_not_read(signed: Path, other_key: Ed25519PrivateKey):
     assert failed(signed) == {"files"}
 
 
+@pytest.mark.slow
 def test_a_later_answer_leaves_it_valid_and_takes_the_one_in_the_runs_folder(
     run: Run, signed: Path
 ):

@@ -36,6 +36,7 @@ def flip(path: Path, place: int = -3) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_no_flip_in_a_state_or_in_stored_updates_is_silent(play):
     played = play(**FEDAVG, rounds=2, leaving={"store_updates": 1})
     folder = RunFolder(played.folder)
@@ -88,6 +89,7 @@ def test_lost_rounds_are_played_again_to_the_same_bits(play):
     assert not examine(played.folder).damaged
 
 
+@pytest.mark.slow
 def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):
     played = play()
     whole = {path: path.read_bytes() for path in (played.folder / "checkpoints").iterdir()}
@@ -99,6 +101,7 @@ def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):
     assert newest(played.folder).read_bytes() == whole[newest(played.folder)]
 
 
+@pytest.mark.slow
 def test_a_lost_secret_brings_nobody_back(settings, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "mine"))
     played = run(config=settings(rounds=2, secrets={"source": "os"}), out=tmp_path / "run")
@@ -156,6 +159,7 @@ def test_no_flip_in_a_secret_is_silent(tmp_path, monkeypatch):
     assert not flipped(path, FLIPS, noticed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flips", SOME)
 def test_no_flip_in_a_ledger_is_silent(flips, answered):
     path, handles = answered / "ledger.sqlite", load(answered).names.values()

@@ -69,6 +69,7 @@ def test_clipping_that_is_skipped_is_caught(audited, monkeypatch):
     assert not found.holds
 
 
+@pytest.mark.slow
 def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(audited, monkeypatch):
     found = audited(500, **SOUND)
     assert found.accounted < 2

@@ -13,6 +13,7 @@ from covey.settings.load import that_matter
 from runtime.flips import changed_silently
 
 
+@pytest.mark.slow
 def test_no_flip_in_the_settings_is_silent(play):
     played = play()
     folder = RunFolder(played.folder)

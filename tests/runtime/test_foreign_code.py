@@ -71,6 +71,7 @@ def settings(*more: str) -> list[str]:
     return sets(*SETTINGS, *more)
 
 
+@pytest.mark.slow
 def test_reading_a_run_imports_nothing_of_the_users(tmp_path, monkeypatch):
     """Though it has a selection of the user's, in a file that notes each import."""
     mark = tmp_path / "imported"

@@ -29,6 +29,7 @@ def audited(release) -> CanaryAudit:
     return audited_head(NOISE, head_draws(NOISE, release, DRAWS, Streams(3)), DELTA)
 
 
+@pytest.mark.slow
 def test_the_accounted_noise_hides_it_and_is_nearly_reached():
     found = audited(partial(released_head, NOISE))
     assert found.holds

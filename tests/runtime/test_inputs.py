@@ -107,6 +107,7 @@ def model_hash(result: Run) -> str:
     return result.summary.model_hash or ""
 
 
+@pytest.mark.slow
 def test_all_kinds_of_data_and_settings_make_the_same_run(tmp_path: Path):
     def made(name: str, clients: Any, config: Any) -> str:
         result = covey.run(net, clients, config, tmp_path / name)
@@ -126,6 +127,7 @@ def test_all_kinds_of_data_and_settings_make_the_same_run(tmp_path: Path):
     assert made("sets", sets, SETTINGS) == tensors
 
 
+@pytest.mark.slow
 def test_ids_reach_an_embedding_whole_and_attention_drops_by_the_clients_streams(tmp_path: Path):
     state = torch.get_rng_state()
     made = [

@@ -19,6 +19,7 @@ class StopError(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_denial_is_told_before_the_replay_of_another_is_stopped(tmp_path):
     held = run(config=Config.of(SETTINGS), out=tmp_path / "run")
     first, second = sorted(held.names)[:2]

@@ -120,6 +120,7 @@ def test_a_kill_in_the_middle_of_an_answer_is_finished_by_resuming(
     assert len(list((folder / "proofs").glob("*.json"))) == 1
 
 
+@pytest.mark.slow
 def test_a_denial_changes_no_model_names_nobody_and_counts_for_the_next(small, copied, tmp_path):
     folder = tmp_path / "run"
     before = copied(small(aggregation=HIDDEN, **FEDAVG), folder)

@@ -60,6 +60,7 @@ def proof_of(done: ForgetResult) -> dict[str, Any]:
     return json.loads(done.answered.proof.read_text())
 
 
+@pytest.mark.slow
 def test_two_retrained_at_once_end_where_a_run_that_met_neither_ends(folder, without):
     one, other = left(folder, ONE, OTHER, answer="retrain")
     assert hash_of(folder) == without(*PAIR)
@@ -133,6 +134,7 @@ def kept(folder: Path) -> list[str | None]:
         return [each.sealed for each in ledger.requests()]
 
 
+@pytest.mark.slow
 def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
     folder, first = denied
     told = proof_of(first)

@@ -77,6 +77,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MOST_BYTES", 1)
 
 
+@pytest.mark.slow
 @given(steps=STEPS, most_bytes=st.sampled_from([1, 300, 10_000]))
 def test_looking_often_and_in_small_pieces_tells_the_same_story(
     steps: list[str | int], most_bytes: int
@@ -163,6 +164,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_the_table_of_participation_says_of_a_client_what_the_events_say(tmp_path, monkeypatch):
     file = tmp_path / "own.csv"
     whose = (f"client-{n:05d}, org-{n % 5}" for n in range(8))

@@ -63,6 +63,7 @@ def test_every_round_is_told_once_as_the_frame_has_it(tmp_path):
         last.loss = 0.0  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 def test_a_callback_changes_nothing_and_what_it_raises_leaves_a_run_to_resume(tmp_path):
     rounds: list[int] = []
 

@@ -44,6 +44,7 @@ def written(path: Path, whose: dict[str, str]) -> None:
     path.write_text("\n".join(["name, organisation", *rows]))
 
 
+@pytest.mark.slow
 def test_sets_are_of_three_organisations_denials_count_them_and_are_proved(hidden, tmp_path):
     out = tmp_path / "run"
     run(config=hidden(WHOSE, min_organisations=3), out=out)

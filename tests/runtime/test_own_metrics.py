@@ -18,6 +18,7 @@ SURE = "plugins.metric_sure:SureAndRight"
 WITH = {"method": {"name": "fedavg"}, "train": {"cohort_size": 3}, "metrics": NAMED}
 
 
+@pytest.mark.slow
 def test_a_run_with_metrics_and_cohorts_of_a_fixed_size(copied, tmp_path):
     run = copied(tiny(**WITH), tmp_path / "run")
     assert {row.participants for row in run.history.rounds} == {3}

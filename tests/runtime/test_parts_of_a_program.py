@@ -77,6 +77,7 @@ def stopped(folder: Path, config: dict[str, Any]) -> None:
         covey.run(config=config, out=folder, observe=observe)
 
 
+@pytest.mark.slow
 def test_parts_are_passed_again_as_they_were_to_run(
     tmp_path: Path, new_process: Callable[[], None]
 ):

@@ -98,6 +98,7 @@ def test_nothing_that_was_recorded_is_lost(source, number, recorded, tmp_path):
         check(cut, found.config, tmp_path / "cut")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, pytest.param(60, marks=TORTURE)], ids=str)
 def test_a_run_goes_on_to_the_same_end(number, recorded, tmp_path):
     found = recorded("seeded")

@@ -51,6 +51,7 @@ def test_resuming_after_a_kill_ends_in_the_same_bits(
     assert len(resumed.history.rounds) == config.rounds
 
 
+@pytest.mark.slow
 def test_what_choices_left_behind_is_in_the_checkpoint(play, cut):
     """Prices decide the rounds to come."""
     whole = play(

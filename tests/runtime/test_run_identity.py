@@ -14,6 +14,7 @@ from recorded import assert_nowhere, contents
 SECRET = "pa55-for-the-ledger"  # noqa: S105 - of no ledger
 
 
+@pytest.mark.slow
 def test_a_password_is_in_no_file_of_the_run_and_may_be_replaced(settings, tmp_path, monkeypatch):
     def rotate(password: str) -> None:
         place = f"sqlite:///{tmp_path}/ledgers.sqlite?password={password}"
@@ -64,6 +65,7 @@ def test_a_file_with_the_url_is_its_owners_only(tmp_path):
             Ledger.read(missing)
 
 
+@pytest.mark.slow
 def test_preferences_that_change_between_kill_and_resume_are_refused(settings, cut, tmp_path):
     path = tmp_path / "preferences.csv"
     path.write_text("name,risk_threshold,risk_weight\nclient-00001,0.7,0.5\n")

@@ -31,18 +31,21 @@ def test_what_the_seed_gives_away_is_said(merge, source, said):
     assert len(found) == said
 
 
+@pytest.mark.slow
 def test_a_finished_run_reads_the_same_from_disk(play):
     result = play(population={"audit_examples": 60})
     again = load(result.folder)
     assert again.summary == result.summary
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(play):
     one, three = play(engine={"workers": 1}), play(engine={"workers": 3})
     assert one.summary.model_hash == three.summary.model_hash
     assert one.ledger_head == three.ledger_head
 
 
+@pytest.mark.slow
 def test_zero_risk_weight_is_ifca(play):
     ifca = play(method={"name": "ifca"})
     indifferent = play(population={"risk_weight": 0.0})

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from supply.licences import all_needed, licence_of, page
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +17,7 @@ def pins(name: str) -> dict[str, str]:
     return {re.sub(r"[-_.]+", "-", each.lower()): version for each, version in found}
 
 
+@pytest.mark.slow
 def test_every_distribution_has_a_known_licence():
     assert [name for name in all_needed() if not FREE.search(licence_of(name))] == []
 

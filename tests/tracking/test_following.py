@@ -55,6 +55,7 @@ def check_lines(folder: Path, replays: int = 0) -> None:
     assert found == curves_of(folder)
 
 
+@pytest.mark.slow
 def test_a_plugin_is_told_by_name_and_as_an_object(play):
     by_name = play(tracking=[{"name": LINES, "file": "rounds"}])
     by_object = play("object", tracking=[Lines(file="rounds")])
@@ -100,6 +101,7 @@ def test_each_round_is_told_once_however_the_story_comes(story, lengths, held):
     assert told._rounds == list(range(held, TINY["rounds"]))
 
 
+@pytest.mark.slow
 def test_rounds_that_are_rolled_back_are_told_anew(play):
     played = play(tracking=[LINES])
     first = lines_of(played.folder)

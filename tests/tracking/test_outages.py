@@ -14,6 +14,7 @@ from tracking.conftest import LINES, lines_of
 BROKEN = "plugins.tracker_broken:Broken"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("when", "how"), [("begin", "fails"), ("close", "fails"), ("log", "hangs")]
 )

@@ -102,6 +102,7 @@ def every_page(visit: Visit) -> list[str]:
     return list(known)
 
 
+@pytest.mark.slow
 def test_what_happens_is_seen_without_reloading(browser: Browser, tmp_path: Path):
     with (
         written(tmp_path / "live", Story(rounds=40), live=True) as live,
@@ -181,6 +182,7 @@ def test_a_request_is_answered_by_forms_after_a_second_look(
     assert leaver not in covey.load(run).names
 
 
+@pytest.mark.slow
 def test_a_form_of_another_page_does_nothing(browser: Browser, shown: Path, tmp_path: Path):
     shutil.copytree(shown / "real", tmp_path / "real")
     context = browser.new_context()

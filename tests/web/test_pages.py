@@ -58,6 +58,7 @@ def pages_of(visitor: Visitor) -> list[str]:
     return ["/", "/compare", "/requests", *cases, *dict.fromkeys([*inner, *links])]
 
 
+@pytest.mark.slow
 def test_every_page_opens_shows_names_as_text_and_changes_no_file(visitor: Visitor, shown: Path):
     before = contents(shown)
     found = pages_of(visitor)
