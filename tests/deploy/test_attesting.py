@@ -8,7 +8,7 @@ import pytest
 from covey import ConfigError
 from covey.data.population import read_organisations
 from covey.flower.deployment import Plan, write_federation
-from covey.flower.operation import check
+from covey.flower.folder_check import check
 
 MERGE = "[aggregation]\nname = 'anonymity-sets'\nmin_anonymity = 2\ndeniability_threshold = 1\n"
 TWO = f"{MERGE}min_organisations = 2\n"

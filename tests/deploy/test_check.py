@@ -16,7 +16,7 @@ import pytest
 import tomli_w
 
 from covey import RunError
-from covey.flower.operation import FLOWER, Finding, check, server_findings
+from covey.flower.folder_check import FLOWER, Finding, check, server_findings
 from covey.settings.load import replace_setting
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from covey.flower.operation import NoAnswerError, Node, Run, nodes_of, status_of
+from covey.flower.status import NoAnswerError, Node, Run, nodes_of, status_of
 
 LISTED = {
     "owner-name": "none",

@@ -16,7 +16,7 @@ import covey
 from covey import Run, load, load_config
 from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.flower.deployment import NodeKey
-from covey.flower.operation import NoAnswerError, nodes_of, status_of
+from covey.flower.status import NoAnswerError, nodes_of, status_of
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from flower.conftest import all_of, same_risks, told

@@ -37,7 +37,9 @@ from covey.cli.runs import DEFAULT_ROOT, SetOption
 from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
-    from covey.flower.operation import Finding, Status, Tried
+    from covey.flower.folder_check import Finding
+    from covey.flower.status import Status
+    from covey.flower.trial import Tried
     from covey.runs.repair import Examination
     from covey.settings.problems import Problem
     from covey.settings.rules import Idle
@@ -503,13 +505,13 @@ def check_folder(folder: Path) -> FederationChecked:
     Args:
         folder: A federation's folder, or that of one node.
     """
-    from covey.flower.operation import check
+    from covey.flower.folder_check import check
 
     findings = check(folder, datetime.now(UTC))
     return FederationChecked(all(each.level != "error" for each in findings), findings)
 
 
-@text_of("covey.flower.operation.Status")
+@text_of("covey.flower.status.Status")
 def lines_of_status(status: Status) -> Iterator[Line]:
     """Yield tables of nodes and runs, or why there are none."""
     if status.problem:
@@ -528,14 +530,14 @@ def status(folder: Path) -> Iterator[Status]:
     Args:
         folder: The folder that `covey deploy init` wrote.
     """
-    from covey.flower.operation import status_of
+    from covey.flower.status import status_of
 
     shown = status_of(folder)
     yield shown
     fail_if(bool(shown.problem))
 
 
-@text_of("covey.flower.operation.Tried")
+@text_of("covey.flower.trial.Tried")
 def lines_of_trial(tried: Tried) -> Iterator[Line]:
     """Yield what came of it, whose steps have been reported."""
     yield f"{tried.left} left, and its proof holds, after {tried.seconds:.0f} s"
@@ -552,7 +554,7 @@ def try_it(*, out: Path | None = None) -> Tried:
     Args:
         out: A new folder, in which all is kept. Default: a temporary one, which is deleted.
     """
-    from covey.flower.operation import try_federation
+    from covey.flower.trial import try_federation
 
     def report(step: str) -> None:
         console.print(step, soft_wrap=True)

@@ -1,0 +1,137 @@
+"""A federation that runs: its nodes and its runs, as Flower's server says."""
+
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from covey.base.errors import ConfigError, RunError
+from covey.base.files import read_bounded
+from covey.flower.deployment import CONNECTION, SWITCHES, Declaration
+
+
+class NoAnswerError(RunError):
+    """The server of a federation does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node.
+
+    Attributes:
+        name: None if its key was not registered by register.sh.
+        id: Flower's, for as long as the key is registered; None: not registered.
+        state: online, offline, registered (never seen) or not registered.
+        since: when that began, UTC; None: not known.
+    """
+
+    name: str | None
+    id: str | None
+    state: str
+    since: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a Flower app; its state is Flower's word."""
+
+    id: str
+    app: str
+    state: str
+    detail: str
+    elapsed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the server says.
+
+    Attributes:
+        problem: why there is no answer; empty if the server answered.
+    """
+
+    address: str
+    problem: str
+    nodes: tuple[Node, ...] = ()
+    runs: tuple[Run, ...] = ()
+
+
+def status_of(folder: Path) -> Status:
+    """Ask the server of a federation for its nodes and runs.
+
+    Raises:
+        RunError: the folder is none that `deploy init` wrote.
+        ConfigError: Flower is not installed here.
+    """
+    address = Declaration.read(folder).plan.address
+    words = ("run-id", "fab-id", "status", "status-details")
+    try:
+        nodes, runs = nodes_of(folder), _ask(folder, "list")["runs"]
+    except NoAnswerError as problem:
+        return Status(address, str(problem))
+    listed = (Run(*(str(run[key]) for key in words), elapsed=float(run["elapsed"])) for run in runs)
+    return Status(address, "", nodes, tuple(listed))
+
+
+def nodes_of(folder: Path) -> tuple[Node, ...]:
+    """Ask the server for its nodes; also named are those that it does not know.
+
+    Raises:
+        NoAnswerError: it does not answer.
+        ConfigError: Flower is not installed here.
+    """
+    names = dict[str, str]()  # by node id, as register.sh kept them
+    for path in (folder / "flwr" / "registered").glob("*.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            names[str(json.loads(read_bounded(path))["node-id"])] = path.stem
+    began = {"online": "online-at", "offline": "offline-at"}
+    nodes: list[Node] = []
+    for listed in _ask(folder, "supernode", "list")["nodes"]:
+        state, number = listed["status"], str(listed["node-id"])
+        since = listed.get(began.get(state, "created-at"))
+        known = None if since in (None, "N/A") else str(since)
+        nodes.append(Node(names.get(number), number, state, known))
+    here = {path.name for path in (folder / "nodes").glob("*") if path.is_dir()}
+    absent = here - {node.name for node in nodes}
+    nodes += [Node(name, None, "not registered", None) for name in absent]
+    return tuple(sorted(nodes, key=lambda node: node.name or "~"))
+
+
+def _ask(folder: Path, *words: str) -> dict[str, Any]:
+    """Return what `flwr` answers, which shows success by its answer alone."""
+    program = shutil.which("flwr") or shutil.which("flwr", path=sysconfig.get_path("scripts"))
+    if program is None:
+        raise ConfigError(
+            "Expected Flower's command flwr, found none. Run pip install 'covey[flower]'."
+        )
+    problem = f"nothing in {_STATUS_SECONDS:.0f} seconds."
+    with suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(  # noqa: S603 - no word is from elsewhere
+            [program, *words, CONNECTION, "--format", "json"],
+            env={**os.environ, **SWITCHES, "FLWR_HOME": str((folder / "flwr").absolute())},
+            capture_output=True,
+            text=True,
+            timeout=_STATUS_SECONDS,
+            check=False,
+        )
+        try:
+            answer = json.loads(done.stdout)
+        except ValueError:
+            problem = done.stderr or done.stdout
+        else:
+            if answer.get("success"):
+                return answer
+            problem = str(answer.get("error-message", answer))
+    *_, last = ["no reason.", *problem.strip().splitlines()]
+    raise NoAnswerError(
+        f"Expected the server at {Declaration.read(folder).plan.address} to answer, found: "
+        f"{last} Start server.sh, or look with `covey deploy check` at what is in its way."
+    )
+
+
+_STATUS_SECONDS = 60.0  # that `flwr` has, most of which it takes to start

@@ -1,0 +1,218 @@
+"""A whole federation on this machine, for a look: started, played, left, verified and ended."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from covey.base.errors import ConfigError, RunError
+from covey.base.files import read_bounded, read_text
+from covey.flower.deployment import Plan, write_federation
+from covey.flower.status import NoAnswerError, Node, nodes_of
+
+_TRIED = """
+rounds = 3
+[data]
+name = "npz"
+[model]
+name = "mlp"
+[train]
+local_epochs = 5
+optimizer.momentum = 0.9
+[method]
+name = "fedavg"
+[risk]
+name = "none"
+"""
+_STAYING, _LEAVING = ("alice", "bob"), "carol"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A federation that was played on one machine.
+
+    Attributes:
+        folder: of the federation, its run and its logs.
+        left: the client that was forgotten.
+        proof: of that, which was verified; None: the folder is not kept.
+    """
+
+    folder: Path
+    left: str
+    proof: Path | None
+    seconds: float
+
+
+def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
+    """Play a federation of three nodes over TLS on this machine, of which one leaves.
+
+    Every process that it starts has ended when it returns or raises.
+
+    Args:
+        folder: a new one.
+        report: called with every step that was taken.
+
+    Raises:
+        ConfigError: there is no Flower, or something in the folder.
+        RunError: a step failed; the logs say more.
+    """
+    if any(find_spec(name) is None for name in ("flwr", "psutil")):
+        raise ConfigError("A trial needs Flower, found none. Run pip install 'covey[flower]'.")
+    if folder.exists():
+        raise ConfigError(f"--out must be a new folder, and {folder} is there. Give another.")
+    began, names = time.monotonic(), (*_STAYING, _LEAVING)
+    port, *node_ports = _free_ports(1 + len(names))
+    (folder / "logs").mkdir(parents=True)
+    (folder / "federation.toml").write_text(_TRIED)
+    plan = Plan(names, port=port)
+    home = write_federation(folder / "federation.toml", folder / "fed", plan, datetime.now(UTC))
+    _share_digits([home / "nodes" / name for name in names])
+    report(f"{home}: settings, certificates, and a folder with a key and data for each node")
+    run = folder / "run"
+    with _Processes(folder) as processes:
+        processes.start("server", home / "server.sh")
+        processes.play("register", home / "register.sh")
+        report(f"the server answers at {plan.address}, and has the nodes' keys")
+        for name, own in zip(names, node_ports, strict=True):
+            processes.start(name, home / "nodes" / name / "start.sh", "--port", str(own))
+        processes.wait(lambda: {n.state for n in _answered(home)} == {"online"}, "nodes online")
+        report(f"{', '.join(names)} are online")
+        covey = sys.executable, "-m", "covey"
+        processes.play("run", *covey, "run", home / "covey.toml", "--out", run)
+        report("3 rounds are played")
+        processes.play("forget", *covey, "forget", run, _LEAVING, "--basis", "erasure")
+        processes.play("resume", *covey, "resume", run)
+        (proof,) = (run / "proofs").glob("*.json")
+        report(f"{_LEAVING} left: {' and '.join(_STAYING)} played the rounds again without it")
+        processes.play("verify", *covey, "verify", proof, "--ledger", run)
+        report(f"its proof holds: {proof}")
+    report("server and nodes have ended")
+    return Tried(folder, _LEAVING, proof, round(time.monotonic() - began, 1))
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago, all different."""
+    with ExitStack() as held:
+        trials = [held.enter_context(socket.socket()) for _ in range(count)]
+        for trial in trials:
+            trial.bind(("127.0.0.1", 0))
+        return [trial.getsockname()[1] for trial in trials]
+
+
+def _share_digits(nodes: Sequence[Path]) -> None:
+    """Give each node a part of scikit-learn's digits."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    digits: Any = load_digits()
+    for place, node in enumerate(nodes):
+        mine = slice(place, None, len(nodes))
+        images = (digits.images[mine] / 16).astype(np.float32)
+        np.savez(node / "mine.npz", x=images, y=digits.target[mine])
+        file = node / "node.toml"
+        file.write_text(read_text(file).replace('# data = "examples.npz"', 'data = "mine.npz"'))
+
+
+def _answered(home: Path) -> tuple[Node, ...]:
+    with suppress(NoAnswerError):
+        return nodes_of(home)
+    return ()
+
+
+_TRIAL_SECONDS = 600.0  # a trial takes about one minute
+_POLL_SECONDS = 0.2
+
+
+class _Processes:
+    """Processes of one trial, all of which end with it, and all that these have started.
+
+    Each is in a session of its own, so that Ctrl-C reaches this one alone, which ends them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._logs, self._running = folder / "logs", dict[str, subprocess.Popen[bytes]]()
+        self._end = time.monotonic() + _TRIAL_SECONDS
+        programs = (str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
+        path = os.pathsep.join([*programs, os.environ["PATH"]])
+        # nothing is read or written in the user's own folders
+        self._environment = {**os.environ, "PATH": path, "XDG_CONFIG_HOME": str(folder / "config")}
+
+    def __enter__(self) -> "_Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from psutil import NoSuchProcess, Process, wait_procs
+
+        signals = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(each, signal.SIG_IGN) for each in signals]
+        started: list[Process] = []
+        for process in self._running.values():
+            with suppress(NoSuchProcess):
+                started += Process(process.pid).children(recursive=True)
+        for process in reversed(self._running.values()):  # the nodes before the server
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10.0)
+            process.kill()
+            process.wait()
+        left = wait_procs(started, timeout=5.0)[1]
+        for child in left:
+            with suppress(NoSuchProcess):
+                child.kill()
+        wait_procs(left, timeout=5.0)
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+
+    def start(self, name: str, *words: str | Path) -> "subprocess.Popen[bytes]":
+        """Start a process that goes on."""
+        with self._log(name).open("wb") as log:
+            process = subprocess.Popen(  # noqa: S603 - no word is from elsewhere
+                [str(word) for word in words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+        self._running[name] = process
+        return process
+
+    def play(self, name: str, *words: str | Path) -> None:
+        """Start a process, and wait until it has done what it is for."""
+        process = self.start(name, *words)
+        self.wait(lambda: process.poll() is not None, name)
+        del self._running[name]
+
+    def wait(self, is_so: Callable[[], bool], wanted: str) -> None:
+        """Wait until something is so, and nothing has failed."""
+        while True:
+            codes = {name: process.poll() for name, process in self._running.items()}
+            done = is_so()
+            for name, code in codes.items():
+                if code or (code == 0 and not done):
+                    raise self._failed(name, f"found that {name} ended with code {code}")
+            if done:
+                return
+            if time.monotonic() > self._end:
+                raise self._failed("server", f"found nothing in {_TRIAL_SECONDS:.0f} s: {wanted}")
+            time.sleep(_POLL_SECONDS)
+
+    def _failed(self, name: str, reason: str) -> RunError:
+        said = read_bounded(self._log(name)).decode(errors="replace").strip().splitlines()[-3:]
+        return RunError(
+            f"Expected a trial of a federation to go through, {reason}: {' / '.join(said)}. Look "
+            f"into {self._logs}, and at `covey deploy check {self._logs.parent / 'fed'}`."
+        )
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
