@@ -134,7 +134,7 @@ class Ifca(Clustered):
         return Opening(how, min(3, rounds // 4), max(1, min(4, rounds // 4)))
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
-        """Draw a model for each cluster (line 2), or one that can be distinguished."""
+        """Draw a model for each cluster (line 2), or one for all until the opening splits them."""
         if self.initialisation != "random":
             return super().init(setup, streams)
         drawn = (streams.at("initial model", j) for j in range(self.num_clusters))
