@@ -1,6 +1,7 @@
 """Whom a user's own algorithm is handed is on record; what its rounds return is checked."""
 
 import json
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from covey import Algorithm, Clients, ConfigError, RoundResult, ServerState, Set
 from covey.algorithms.fedavg import FedAvg
 from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, Event, ModelsMerged
 from covey.base.params import add, scale
+from covey.base.user_code import GlobalRandomness, global_draws_restored
 from recorded import events_of
 
 E = TypeVar("E", bound=Event)
@@ -357,3 +359,14 @@ def test_global_random_state_is_noticed_and_told_once(
     (told,) = [each for each in caplog.messages if "global random state" in each]
     assert f"Your algorithm {__name__}:Changing must draw" in told
     assert "global random state of torch was used" in told
+
+
+def test_what_an_import_of_covey_s_draws_is_no_part_of_the_users(caplog: pytest.LogCaptureFixture):
+    watch = GlobalRandomness(["model"])
+    with watch.watched(), global_draws_restored():
+        random.random()  # noqa: S311
+    assert caplog.messages == []
+    with watch.watched():
+        random.random()  # noqa: S311
+    (warning,) = caplog.messages
+    assert "Your model must draw" in warning
