@@ -6,7 +6,16 @@ from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-NAMES = ("calibration", "forgetting", "poisoning", "record_risk", "scale", "speed", "subtraction")
+NAMES = (
+    "calibration",
+    "forgetting",
+    "headline",
+    "poisoning",
+    "record_risk",
+    "scale",
+    "speed",
+    "subtraction",
+)
 Row = Mapping[str, object]
 
 

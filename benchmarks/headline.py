@@ -1,0 +1,152 @@
+"""What does accuracy cost in risk, by the strongest attack that was run?
+
+Each method is played with every seed on 40 clients of CIFAR-10 (`examples/cifar-small.toml`,
+ridge heads by `examples/solved.toml`), and its final models are attacked: networks by their
+loss, LiRA and RMIA with references, heads by their weights and by the likelihood ratio.
+Runs that lie in `--out` are not played again. `--figure` draws docs/results/headline.svg.
+"""
+
+import csv
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from math import nan
+from pathlib import Path
+from statistics import fmean, stdev
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from matplotlib.figure import Figure
+from scipy.stats import t as student
+
+import covey
+from benchmarks.playing import note
+from covey.base.files import replace_whole
+from covey.report.figures import GROUPS, MISSING, canvas, svg
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NETWORKS, HEADS = "cifar-small.toml", "solved.toml"
+ATTACKS = ("loss", "lira", "rmia")
+METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "FedAvg": (NETWORKS, ("method.name=fedavg",)),
+    "IFCA": (NETWORKS, ("method.name=ifca",)),
+    "IFCA-MIR": (NETWORKS, ()),
+    "DP-FedAvg, epsilon 8": (
+        NETWORKS,
+        ("method.name=fedavg", "privacy.client_clip=0.5", "privacy.client_noise=2.685"),
+    ),
+    "ridge head, no noise": (
+        HEADS,
+        ("method.exposure=1", "privacy.record_noise=0", "privacy.record_clip=0"),
+    ),
+    "noised head, weight 1": (HEADS, ("method.exposure=1",)),
+    "noised head, weight .5": (HEADS, ("method.exposure=0.5",)),
+    "noised head, as accepted": (HEADS, ()),
+}
+QUICK = ("rounds=1", "population.clients=8", "population.audit_examples=200")
+PARTS = ("", " ±")
+NEAR_EDGE = 0.85
+"""From this risk on, a point's name stands to its left."""
+Row = dict[str, Any]
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add what this benchmark takes."""
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--references", type=int, default=2, help="Per cluster; at least 2.")
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--out", type=Path, default=Path("headline"), help="The runs' folder.")
+    parser.add_argument("--figure", type=Path, help="An SVG; its table is written beside it.")
+
+
+def measure(chosen: Namespace) -> dict[str, list[Row]]:
+    """Return a row per method: means over the seeds, with 95% intervals."""
+    with TemporaryDirectory() as place:
+        folder = Path(place) if chosen.quick else chosen.out
+        runs = {
+            name: list(_played(name, folder, 1 if chosen.quick else chosen.seeds, chosen))
+            for name in chosen.only
+        }
+    means = {name: _summed(rows) for name, rows in runs.items()}
+    if chosen.figure:
+        replace_whole(chosen.figure, svg(_drawn(means)))
+        replace_whole(chosen.figure.with_suffix(".csv"), _table(means).encode())
+    return {
+        f"{len(next(iter(runs.values())))} seeds, {chosen.references} references": [
+            {
+                "model": name,
+                **{
+                    key: "{:.3f} ± {:.3f}".format(*each[key])
+                    for key in ("accuracy", "minority", "risk")
+                },
+                "attacks": each["attacks"],
+                "violations": f"{each['violations']} of {each['clients']}",
+            }
+            for name, each in means.items()
+        ]
+    }
+
+
+def _played(name: str, folder: Path, seeds: int, chosen: Namespace) -> Iterator[Row]:
+    """Yield the figures of a method's runs, which are played and attacked where they are not."""
+    file, changes = METHODS[name]
+    for seed in range(seeds):
+        place = folder / f"{name.replace(' ', '-')}-{seed}"
+        small = QUICK if chosen.quick else ()
+        settings = covey.load_config(EXAMPLES / file, [*changes, *small, f"seed={seed}"])
+        run = covey.run(config=settings, out=place, exist="resume", progress=False)
+        if file == NETWORKS and not (place / "audit" / "audit.json").is_file():
+            run.audit(ATTACKS, chosen.references)
+        summary = covey.load(place).summary
+        used = [each for each in summary.clusters if each.clients]
+        worst = max((e.strongest_attack for e in used if e.strongest_attack), key=lambda e: e.risk)
+        note(f"{name}, seed {seed}: accuracy {summary.accuracy.overall}, {worst.source}")
+        yield {
+            "accuracy": summary.accuracy.overall,
+            "minority": summary.accuracy.by_group.get("minority"),
+            "risk": worst.risk,
+            "attack": worst.source,
+            "violations": summary.violations.count,
+            "clients": sum(each.clients for each in used),
+        }
+
+
+def _summed(rows: list[Row]) -> Row:
+    """Return means with half of their 95% intervals (Student), and counts over all seeds."""
+    means = {name: _mean([row[name] for row in rows]) for name in ("accuracy", "minority", "risk")}
+    counts = {name: sum(row[name] for row in rows) for name in ("violations", "clients")}
+    attacks = sorted({row["attack"] for row in rows})
+    return {**means, **counts, "attacks": ", ".join(attacks), "seeds": len(rows)}
+
+
+def _mean(values: list[float]) -> tuple[float, float]:
+    n = len(values)
+    half = float(student.ppf(0.975, n - 1)) * stdev(values) / n**0.5 if n > 1 else nan
+    return fmean(values), half
+
+
+def _drawn(means: dict[str, Row]) -> Figure:
+    """Draw accuracy against the risk of the riskiest model in use."""
+    figure, (axes,) = canvas(("Up and left is better", "accuracy", "risk, strongest attack"))
+    for name, each in means.items():
+        (risk, wide), (accuracy, high) = each["risk"], each["accuracy"]
+        head = METHODS[name][0] == HEADS
+        look = {"marker": "s" if head else "o", "color": GROUPS[1 if head else 0], "capsize": 2}
+        axes.errorbar(risk, accuracy, yerr=high, xerr=wide, **look)
+        side = {"ha": "right", "xytext": (-7, 5)} if risk > NEAR_EDGE else {"xytext": (7, 5)}
+        axes.annotate(name, (risk, accuracy), textcoords="offset points", fontsize=9, **side)
+    axes.axvline(0.5, color=MISSING, linestyle=":")
+    return figure
+
+
+def _table(means: dict[str, Row]) -> str:
+    """Return the table of the figure, as CSV."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = ("accuracy", "minority", "risk")
+    counts = ("attacks", "violations", "clients", "seeds")
+    writer.writerow(["model", *(f"{each}{part}" for each in names for part in PARTS), *counts])
+    for name, each in means.items():
+        figures = [f"{part:.3f}" for key in names for part in each[key]]
+        writer.writerow([name, *figures, *(each[key] for key in counts)])
+    return text.getvalue()
