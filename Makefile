@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test contracts slow mutants results torture docs slowdown audit bench-peers hashes licences clean
+.PHONY: setup demo check test contracts slow pages mutants results torture docs slowdown audit bench-peers hashes licences clean
 
 setup: .venv/ready
 
@@ -47,7 +47,11 @@ OTHER_KERNELS := MKL_CBWR=COMPATIBLE MKL_ENABLE_INSTRUCTIONS=SSE4_2 ATEN_CPU_CAP
 
 # Whole experiments, federations of real processes, and a kill at every step.
 slow: setup
-	$(PYTEST) -m "slow and not torture and not results" --hypothesis-profile=thorough
+	$(PYTEST) -m "slow and not torture and not results and not pages" --hypothesis-profile=thorough
+
+# Every block of every page; `.ci/wheel` plays them with what the wheel installs.
+pages: setup
+	$(PYTEST) -m pages
 
 # Whether the default suite notices each fault of tests/mutants.toml, put into a copy of the
 # tree. NAMES="..." plays some.

@@ -133,7 +133,8 @@ def _drawn(means: dict[str, Row]) -> Figure:
         head = METHODS[name][0] == HEADS
         look = {"marker": "s" if head else "o", "color": GROUPS[1 if head else 0], "capsize": 2}
         axes.errorbar(risk, accuracy, yerr=high, xerr=wide, **look)
-        side = {"ha": "right", "xytext": (-7, 5)} if risk > NEAR_EDGE else {"xytext": (7, 5)}
+        left = risk > NEAR_EDGE
+        side: Any = {"xytext": (-7 if left else 7, 5), "ha": "right" if left else "left"}
         axes.annotate(name, (risk, accuracy), textcoords="offset points", fontsize=9, **side)
     axes.axvline(0.5, color=MISSING, linestyle=":")
     return figure

@@ -26,7 +26,7 @@ def page_id(page: Path) -> str:
 
 
 def marked(page: Path) -> object:
-    marks = () if page.stem == QUICK else (pytest.mark.slow,)
+    marks = () if page.stem == QUICK else (pytest.mark.slow, pytest.mark.pages)
     return pytest.param(page, marks=marks, id=page_id(page))
 
 
