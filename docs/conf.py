@@ -19,9 +19,6 @@ project = "covey"
 author = project_copyright = "The covey maintainers"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
-PLAYED = "results/reproduction.html"
-"""A page that is whole by itself: beside the others, and not made by Sphinx."""
-exclude_patterns = [PLAYED]
 highlight_language = "none"  # blocks that name no language are shells and drawings
 
 myst_heading_anchors = 4
@@ -79,6 +76,4 @@ def _write_files(app: Sphinx, failed: Exception | None) -> None:
     if failed is None:
         schemas = "reference/json/schemas"
         shutil.copytree(Path(app.srcdir) / schemas, Path(app.outdir) / schemas, dirs_exist_ok=True)
-        (Path(app.outdir) / PLAYED).parent.mkdir(exist_ok=True)
-        shutil.copy(Path(app.srcdir) / PLAYED, Path(app.outdir) / PLAYED)
         (Path(app.outdir) / "llms.txt").write_text(overview_for_programs(Path(app.srcdir)))

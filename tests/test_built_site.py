@@ -143,3 +143,16 @@ def test_the_search_finds_a_setting_without_a_server(browser):
     assert wrong == []
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     page.close()
+
+
+def test_the_papers_tables_are_five_screens_at_most_and_open_to_whole_tables(browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"file://{SITE}/results/reproduction.html")
+    assert page.evaluate("document.documentElement.scrollHeight") <= 5 * 900
+    records = list((SITE.parents[1] / "docs" / "results").glob("*.json"))
+    assert page.locator("article details").count() == len(records) > 0
+    first = page.locator("article details:has(table)").first
+    assert not first.locator("table").is_visible()
+    first.locator("summary").click()
+    assert first.locator("table").is_visible()
+    page.close()

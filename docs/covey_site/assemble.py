@@ -10,6 +10,7 @@ from covey_site.commands import command_pages, command_tree
 from covey_site.links import Sources, with_links
 from covey_site.outputs import output_page
 from covey_site.python import python_pages
+from covey_site.reproduction import SENTENCE, led, reproduction_page
 from covey_site.schemas import written_schemas
 from covey_site.settings import overview, setting_pages
 
@@ -32,6 +33,7 @@ def assemble(folder: Path) -> None:
         (folder / address).write_text(text)
     _shorten(folder / "settings.md", TABLE, overview() + "\n")
     _shorten(folder / "commands.md", re.compile(re.escape(OPTIONS)), command_tree())
+    _shorten(folder / "results.md", re.compile(re.escape(SENTENCE)), led())
     sources = Sources(DOCS.parent, DOCS, folder)
     for page in (*sorted(folder.rglob("*.md")), *sources.project_pages()):
         page.write_text(with_links(page.read_text(), page, sources))
@@ -40,7 +42,13 @@ def assemble(folder: Path) -> None:
 @cache
 def written_pages() -> Mapping[str, str]:
     """Return the pages that are written from the code, by their addresses."""
-    return {**setting_pages(), **command_pages(), **output_page(), **python_pages()}
+    return {
+        **setting_pages(),
+        **command_pages(),
+        **output_page(),
+        **python_pages(),
+        **reproduction_page(DOCS),
+    }
 
 
 def _shorten(page: Path, what: re.Pattern[str], instead: str) -> None:

@@ -1,0 +1,67 @@
+"""The papers' tables and figures beside covey's, from the records in docs/results."""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+
+from covey_papers.reproduce.figures import COLUMNS, words
+from covey_papers.reproduce.record import Record
+from covey_papers.reproduce.runner import records
+from covey_site.markdown import escaped, hidden_tree
+
+ADDRESS = "results/reproduction"
+SENTENCE = "`docs/results` has each paper's table"
+"""How the sentence of docs/results.md begins that leads to this page on the site."""
+WITHIN = "within the interval"
+OPENING = """\
+# The papers' tables and figures
+
+For readers of the papers. After this page you know, number by number, what a paper prints and
+what covey measures.
+
+Each number of covey is a mean over seeds, with Student's 95% interval. *MIA accuracy* is that of
+a loss threshold, cross-fitted, against non-members of the same file, group and transform, unless
+the measure's name says otherwise. Open a row for its table.
+"""
+
+
+def led() -> str:
+    """Return how docs/results.md begins that sentence on the site."""
+    return f"{hidden_tree([ADDRESS])}\n\n[A page of its own]({ADDRESS}.md) has each paper's table"
+
+
+def reproduction_page(docs: Path) -> Mapping[str, str]:
+    """Return the page by its address."""
+    parts = [OPENING]
+    for paper, group in groupby(records(docs / "results"), key=lambda record: record.paper):
+        parts += [f"## {paper}", ""]
+        parts += [line for record in group for line in _section(record, docs)]
+    return {ADDRESS: "\n".join(parts)}
+
+
+def _section(record: Record, docs: Path) -> Iterator[str]:
+    """Yield one table or figure, closed: its title, then what is in it."""
+    played = [cell for cell in record.found.cells if cell.values]
+    beside = [cell for cell in played if cell.printed and not cell.says]
+    within = sum(cell.verdict == WITHIN for cell in beside)
+    alone = sum(cell.interval is None for cell in beside)
+    about = (
+        f" Of the paper's {len(beside)} numbers {within} lie within the interval" if beside else ""
+    )
+    about += f", {alone} stand beside one run, which has none." if alone else "." if about else ""
+    yield from ("<details>", f"<summary>{record.title}.{about}</summary>", "")
+    yield from (escaped(" ".join(record.shows.split())), "")
+    if (docs / "results" / "figures" / f"{record.stem}.svg").is_file():
+        yield from (f"![{record.title}](figures/{record.stem}.svg)", "")
+    if played:
+        yield f"| {' | '.join(COLUMNS)} |"
+        yield "|---" * len(COLUMNS) + "|"
+        yield from (f"| {' | '.join(map(escaped, words(cell)))} |" for cell in played)
+        yield ""
+    reasons = dict.fromkeys(cell.reason for cell in record.found.cells if not cell.values)
+    yield from (f"- {escaped(each)}" for each in {**reasons, **dict.fromkeys(record.found.notes)})
+    yield ""
+    sizes = "; ".join(f"{column}: {size}" for column, size in record.sizes.items())
+    yield f"`{record.command}`, seeds {', '.join(map(str, record.seeds))}, {record.date}."
+    yield f"{sizes + '.' if sizes else ''} {record.machine}; commit {record.found.commits[0][:12]}."
+    yield from ("", "</details>", "")
