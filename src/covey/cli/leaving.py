@@ -317,18 +317,6 @@ clients = Commands(help="Let a client join, or change its records, where heads a
 app.add_typer(clients, name="clients", rich_help_panel=LEAVING)
 
 
-@text_of("covey.runtime.changing.ChangedRecords")
-def lines_of_changed(changed: ChangedRecords) -> Iterator[Line]:
-    """Yield what the client has now, and the models."""
-    yield (
-        f"{changed.client}: {changed.examples} records in cluster {changed.cluster}, "
-        f"whose sums are now {changed.sums_after}"
-    )
-    yield f"models solved again in {changed.seconds:.1f} s: {changed.model_hash}"
-    for each in changed.exported:
-        yield f"exported with what was there before: {each}"
-
-
 @clients.command()
 def join(
     run: Path,
