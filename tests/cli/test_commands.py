@@ -179,7 +179,6 @@ def test_runs_are_listed_where_they_are_written_and_go_only_with_yes(covey, answ
     for said, *words in (
         ("two", "runs", "show", "two"),
         ("90d", "runs", "prune", "--older-than", "soon"),
-        ("both", "runs", "prune", "--states", "--whole"),
     ):
         refused(said, *words)
     old = answer("runs", "prune", "--older-than", "0h")

@@ -621,7 +621,6 @@ def prune_runs(
     roots: list[str] | None = None,
     *,
     older_than: str = "90d",
-    states: bool = False,
     whole: bool = False,
     with_proofs: bool = False,
     register: Path | None = None,
@@ -635,8 +634,7 @@ def prune_runs(
     Args:
         roots: Folders that runs lie below, or URLs of ledgers. Default: runs
         older_than: How long ago the last event was: 90d, 12w, 36h.
-        states: States but the newest, and stored updates (the default).
-        whole: The whole run, its ledger too.
+        whole: The whole run, its ledger too; else states but the newest, and stored updates.
         with_proofs: Whole runs in which proofs lie, too.
         register: The folder of the register of requests. Default: `requests` in a root.
         yes: Delete it. Without this, only say what would.
@@ -645,11 +643,6 @@ def prune_runs(
     from covey.desk.runs import find_runs
     from covey.desk.search import needed_runs
 
-    if states and whole:
-        raise ConfigError(
-            "Retention takes --states or --whole, found both. A whole run has its states "
-            "in it: say --whole alone."
-        )
     units = {"h": "hours", "d": "days", "w": "weeks"}
     match = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
     if match is None:
