@@ -50,7 +50,6 @@ class RunConcluded(Answer):
     Attributes:
         seconds: of this command.
         report: the page that was written.
-        compared: the run and its baseline.
     """
 
     run: str
@@ -59,7 +58,6 @@ class RunConcluded(Answer):
     unused_settings: Sequence[Idle]
     seconds: float
     report: Path
-    compared: Sequence[Mapping[str, Any]] = field(metadata=HIDDEN)
 
     def lines(self) -> Iterator[Line]:
         """Yield the outcome in a few lines: no figure without what it rests on."""
@@ -89,14 +87,6 @@ class RunConcluded(Answer):
         for each in summary.privacy.guarantees:
             more = "" if each.epsilon is None else "; the report says what it does not cover"
             yield each.sentence + more
-        if self.compared:
-            keys = [
-                key
-                for key, value in self.compared[0].items()
-                if key.startswith(("method", "accuracy", "true_risk")) or key == "violations"
-                if not key.endswith("standard_error") and value is not None
-            ]
-            yield table_of([{key: row[key] for key in keys} for row in self.compared])
         yield f"report: {self.report}"
 
 
@@ -245,27 +235,18 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
 
 def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Iterator[RunConcluded]:
     """Write the report and yield the answer; fail then if a model diverged."""
-    from covey.report.comparison import comparison
-    from covey.runs.pages import reported
-    from covey.runtime.folder import RunFolder
-
     page = result.report()
-    folder = RunFolder.existing(result.folder)
-    seconds = round(time.monotonic() - began, 1)
-    name, baseline = folder.path.name, folder.path / "baseline"
+    baseline, name = result.folder / "baseline", result.folder.name
     beside: dict[str, History] = {}
-    compared: Sequence[Mapping[str, Any]] = ()
     if (baseline / "config.toml").is_file():
         beside[f"{name}/baseline"] = covey.load(baseline).history
-        compared = comparison([reported(folder)])
     yield RunConcluded(
         run=str(result.folder),
         summary=result.summary,
         ledger_head=result.ledger_head,
         unused_settings=unused,
-        seconds=seconds,
+        seconds=round(time.monotonic() - began, 1),
         report=page,
-        compared=compared,
     )
     fail_if_diverged({name: result.history}, beside)
 
