@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.base.as_json import HIDDEN
 from covey.base.errors import ConfigError
-from covey.cli.answer import Answer, Line, tabled
+from covey.cli.answer import Answer, Line, table_of
 from covey.cli.app import console
 from covey.cli.commands import RUNS, app
 from covey.cli.progress import shown
 from covey.cli.runs import SetOption
 
 if TYPE_CHECKING:
-    from covey_papers.reproduce.record import Record
-
-
-@dataclass(frozen=True, slots=True)
-class RowInWords:
-    """A figure beside the paper's, as its table shows it."""
-
-    measure: str
-    row: str
-    column: str
-    paper: str
-    covey: str
-    interval: str
-    verdict: str
+    from covey_papers.reproduce.figures import RowInWords
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +26,15 @@ class ExperimentMeasured:
 
     Attributes:
         quick: whether it is the scaled-down form.
+        shows: what to read off it.
     """
 
     name: str
+    title: str
+    shows: str
     quick: bool
     rows: Sequence[RowInWords]
     notes: Sequence[str]
-    record: Record = field(metadata=HIDDEN)
-
-    def lines(self) -> Iterator[Line]:
-        """Yield what is shown, and the table."""
-        from covey_papers.reproduce.figures import COLUMNS, words
-
-        yield from (self.record.title, self.record.shows, "")
-        if self.record.found.cells:
-            yield tabled(COLUMNS, map(words, self.record.found.cells))
-        yield from self.notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +49,11 @@ class Reproduced(Answer):
     page: Path
 
     def lines(self) -> Iterator[Line]:
-        """Yield a table per experiment."""
+        """Yield what each experiment shows, and its table."""
         for each in self.experiments:
-            yield from (*each.lines(), "")
+            yield from (each.title, each.shows, "")
+            yield from [table_of(each.rows)] if each.rows else []
+            yield from (*each.notes, "")
         yield f"page: {self.page}"
 
 
@@ -100,36 +81,34 @@ class ExperimentsListed:
 
 @app.command(rich_help_panel=RUNS)
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment, or `all`; --list names them.")] = "",
-    listed: Annotated[
-        bool, typer.Option("--list", help="Name every experiment and its time.")
-    ] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small form, in at most three minutes.")
-    ] = False,
-    column: Annotated[
-        list[str] | None, typer.Option("--column", help="Only this column; repeatable.")
-    ] = None,
-    repeats: Annotated[
-        int,
-        typer.Option(min=0, help="Seeds; 0: as the experiment has. A row with fewer keeps them."),
-    ] = 0,
+    name: str = "",
+    *,
+    listed: Annotated[bool, typer.Option("--list")] = False,
+    quick: bool = False,
+    column: list[str] | None = None,
+    repeats: Annotated[int, typer.Option(min=0)] = 0,
     overrides: SetOption = None,
-    out: Annotated[
-        Path, typer.Option("--out", help="For records, tables, figures and the page.")
-    ] = Path("reproduction"),
-    runs: Annotated[
-        Path | None, typer.Option("--runs", help="For the runs; default OUT/runs.")
-    ] = None,
+    out: Path = Path("reproduction"),
+    runs: Path | None = None,
 ) -> Reproduced | ExperimentsListed:
     """Measure a table or figure of the papers anew, and write the page over them all.
 
     A run that is on disk is not played again, whichever table asks for it; one that was
     stopped is carried on.
+
+    Args:
+        name: An experiment, or `all`; --list names them.
+        listed: Name every experiment and its time.
+        quick: A small form, in at most three minutes.
+        column: Only this column; repeatable.
+        repeats: Seeds; 0: as the experiment has. A row with fewer keeps them.
+        overrides: Override section.key; repeatable.
+        out: For records, tables, figures and the page.
+        runs: For the runs; default OUT/runs.
     """
     from covey_papers.reproduce.figures import words, write_page
-    from covey_papers.reproduce.record import Shelf
-    from covey_papers.reproduce.runner import Reproduction, records, reproduced
+    from covey_papers.reproduce.record import Shelf, records
+    from covey_papers.reproduce.runner import reproduced
     from covey_papers.reproduce.specification import experiments
 
     if listed:
@@ -147,12 +126,17 @@ def reproduce(
     for each in chosen:
         if len(chosen) > 1:
             console.print(each, style="bold", highlight=False)
-        reproduction = Reproduction(
-            each, quick, tuple(column or ()), repeats, tuple(overrides or ())
+        record = reproduced(
+            each,
+            out,
+            shelf,
+            quick=quick,
+            columns=column or (),
+            repeats=repeats,
+            overrides=overrides or (),
         )
-        record = reproduced(reproduction, out, shelf)
-        rows = [RowInWords(*words(cell)) for cell in record.found.cells]
-        measured.append(
-            ExperimentMeasured(record.name, record.quick, rows, record.found.notes, record)
-        )
+        found = record.found
+        rows = [words(cell) for cell in found.cells]
+        told = record.name, record.title, record.shows, record.quick, rows, found.notes
+        measured.append(ExperimentMeasured(*told))
     return Reproduced(measured, write_page(records(out), out))

@@ -39,7 +39,7 @@ def test_init_check_and_status_tell_what_they_did(covey, answer, programs, tmp_p
     assert (code, checked["valid"]) == (1, False)
     assert ("error", "permissions") in {(f["level"], f["about"]) for f in checked["findings"]}
     code, out, _ = covey("deploy", "check", node)
-    assert (code, len(out.splitlines())) == (1, len(checked["findings"]))
+    assert (code, len(out.splitlines())) == (1, len(checked["findings"]) + 3)
 
     away = '{"success": false, "error-message": "Away."}'
     (programs / "flwr").write_text(f"#!/bin/sh\necho '{away}'\n")
@@ -48,4 +48,4 @@ def test_init_check_and_status_tell_what_they_did(covey, answer, programs, tmp_p
     assert (code, told["nodes"], told["runs"]) == (1, [], [])
     assert "Start server.sh" in told["problem"]
     code, out, _ = covey("deploy", "status", "fed")
-    assert (code, out.strip()) == (1, told["problem"])
+    assert (code, told["problem"] in out) == (1, True)

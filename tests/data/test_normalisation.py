@@ -11,8 +11,9 @@ import covey
 from covey import Streams
 from covey.data.data_hash import data_hash
 from covey.data.examples import TrainTest, normalised
-from covey.flower.client_runtime import ClientSecrets, client_runtime_of
+from covey.flower.client_runtime import client_runtime_of
 from covey.settings.clients import Overrides, population_and_notes
+from covey.settings.node import NodeFile
 
 SMALL = {"clients": 4, "examples_per_client": 20, "audit_examples": 9, "holdout": 0.25}
 FLOATS = npst.arrays(
@@ -71,10 +72,10 @@ def test_clients_that_a_program_passes_are_treated_as_simulated_ones():
 def test_a_node_of_its_own_normalises_on_its_side():
     raw, _ = population_and_notes(config_of("none"), None, Streams(2))
     client = raw.clients[1]
-    own = ClientSecrets(client.name, seed=7, holdout=0.0, classes=10)
+    own = NodeFile(name=client.name, seed=7, holdout=0.0)
     settings = config_of(model={"name": "linear"}, risk={"name": "none"})
     data = {client.name: (client.train.inputs, client.train.labels)}
-    node = client_runtime_of(settings, own, Overrides(clients=data))
+    node = client_runtime_of(settings, own, Overrides(clients=data), 10)
     found = node.client.train.inputs.flatten(1)
     expected = normalised(client.train.inputs).flatten(1)
     assert sorted(found.tolist()) == sorted(expected.tolist())

@@ -21,7 +21,7 @@ from covey import Config, Examples, Run, __version__
 from covey.base.events import AnswerRefused, Event
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
-from covey.flower.deployment import NodeKey
+from covey.flower.deployment import node_key
 from covey.flower.messages import Hello, Reply, encode, question_of
 from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
@@ -147,14 +147,15 @@ class Built:
 
     def give_keys(self) -> None:
         """Give nodes what `covey deploy init` gives them, and the grid what is known."""
-        keys = {n: NodeKey.new(Path(file).parent.name) for n, file in self.files.items()}
-        peers = b"".join(key.public for key in keys.values())
-        for number, key in keys.items():
+        keys = {n: node_key(Path(file).parent.name) for n, file in self.files.items()}
+        peers = b"".join(public for _, public in keys.values())
+        for number, (private, public) in keys.items():
             folder = Path(self.files[number]).parent
-            (folder / "key").write_bytes(key.private)
+            (folder / "key").write_bytes(private)
             (folder / "peers").write_bytes(peers)
-            public = load_ssh_public_key(key.public)
-            pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            pem = load_ssh_public_key(public).public_bytes(
+                Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+            )
             self.identities[number] = NodeInfo(node_id=number, public_key=pem)
 
     def grid(self, app: ClientApp = client_app) -> InProcessGrid:

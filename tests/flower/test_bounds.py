@@ -4,6 +4,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,6 @@ from covey.flower.server import (
     SLOWER,
     AdmissionPolicy,
     Attendance,
-    Clock,
     FlowerServer,
     time_limit,
 )
@@ -152,7 +152,7 @@ def node_of(reply: Message) -> int:
 class Rounds:
     """Rounds of a federation of four, one of which may be mute."""
 
-    def __init__(self, make_client: Any) -> None:
+    def __init__(self, make_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mute: set[str] = set()
         self.asked: Counter[str] = Counter()
 
@@ -164,8 +164,9 @@ class Rounds:
 
         self.grid = Slow(answering(), dict.fromkeys(range(4), ""), wire)
         policy = AdmissionPolicy("run", "same", timeout=SECONDS)
-        clock = Clock(lambda: self.grid.now, self.grid.sleep)
-        self.server = FlowerServer(self.grid, policy, clock=clock)
+        clock = SimpleNamespace(monotonic=lambda: self.grid.now, sleep=self.grid.sleep)
+        monkeypatch.setattr("covey.flower.server.time", clock)
+        self.server = FlowerServer(self.grid, policy)
         self.client = lambda name: make_client(name, None)
 
     def play(self, rounds: int) -> list[int]:
@@ -181,8 +182,8 @@ class Rounds:
 
 
 @pytest.fixture
-def rounds(make_client) -> Rounds:
-    return Rounds(make_client)
+def rounds(make_client, monkeypatch) -> Rounds:
+    return Rounds(make_client, monkeypatch)
 
 
 def test_who_is_silent_costs_five_waits_and_no_more(rounds: Rounds):

@@ -15,7 +15,7 @@ import torch
 import covey
 from covey import Run, load, load_config
 from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
-from covey.flower.deployment import NodeKey
+from covey.flower.deployment import node_key
 from covey.flower.status import NoAnswerError, nodes_of, status_of
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
@@ -98,7 +98,7 @@ def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp
     folder = as_simulated(tmp_path, 6, CONFIG)
     run = folder / "runs" / "federation"
     with Deployment(folder) as deployment:
-        deployment.submit().wait_for("Round 3:", LONG)
+        deployment.submit().wait_for("round 3/", LONG)
         deployment.kill_superlink()
         with pytest.raises(NoAnswerError, match="Start server"):
             nodes_of(folder)
@@ -173,7 +173,7 @@ def test_a_node_whose_key_is_not_registered_is_refused(tmp_path: Path):
     mallory = federation / "nodes" / "mallory"
     shutil.copytree(federation / "nodes" / "alice", mallory)
     with Deployment(federation, ["alice"]) as deployment:
-        (mallory / "key").write_bytes(NodeKey.new("mallory").private)
+        (mallory / "key").write_bytes(node_key("mallory")[0])
         assert deployment.start_node("mallory").wait(60) == 1
         assert "Exit Code: 305" in deployment.log("mallory")
         assert deployment.online() == {"alice"}
@@ -237,7 +237,7 @@ def test_a_killed_node_is_missed_alone_and_who_has_left_is_never_asked_again(
     pipe = folder / "nodes" / VICTIM / "hold"
     with Deployment(folder) as deployment:
         begun = deployment.submit(None, "--run-config", "timeout=60")
-        begun.wait_for("Round 1:", LONG)
+        begun.wait_for("round 1/", LONG)
         os.mkfifo(pipe)
         held = until(lambda: read_by_nobody_else(pipe), "the node makes its model")
         deployment.kill_node(VICTIM)

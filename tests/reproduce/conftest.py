@@ -41,4 +41,4 @@ def played(tmp_path_factory) -> Played:
         factors=("violations",),
         differences=("accuracy", "accuracy_minority"),
     )
-    return Played(asked, folder, federations(asked, shelf(folder), quick=False))
+    return Played(asked, folder, federations(asked, shelf(folder)))

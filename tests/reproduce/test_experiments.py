@@ -5,14 +5,7 @@ import pytest
 from covey import Config
 from covey_papers.reproduce.federations import EVERY_ANSWER, MEASURES, NAMES
 from covey_papers.reproduce.federations import LEAVING_MEASURES as OF_LEAVING
-from covey_papers.reproduce.specification import (
-    Column,
-    Experiment,
-    Row,
-    experiments,
-    paper_title,
-    printed_table,
-)
+from covey_papers.reproduce.specification import Experiment, experiments, paper_title, printed_table
 
 EVERY = experiments()
 PLAYED = [n for n, e in EVERY.items() if e.kind in ("federations", "leaving")]
@@ -25,12 +18,6 @@ def form(name: str, *, quick: bool) -> Experiment:
     return EVERY[name].in_brief() if quick else EVERY[name]
 
 
-def config(name: str, column: Column, row: Row, *, quick: bool) -> Config:
-    """A cell's settings."""
-    settings = EVERY[name].settings_of(column, row, quick=quick)
-    return Config.of({**settings, "seed": 1})
-
-
 @pytest.mark.parametrize("name", SIZED)
 @FORMS
 def test_every_cell_can_be_played(name, quick):
@@ -39,7 +26,7 @@ def test_every_cell_can_be_played(name, quick):
     assert asked.rows or asked.kind != "federations"
     for column in asked.columns:
         for row in asked.rows or (EVERY_ANSWER,):
-            config(name, column, row, quick=quick)
+            Config.of({**asked.settings_of(column, row), "seed": 1})
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -13,7 +13,7 @@ def results(played):
     found = {}
     for row in asked.rows:
         for seed in (0, 1):
-            settings = asked.settings_of(asked.columns[0], row, quick=False)
+            settings = asked.settings_of(asked.columns[0], row)
             path = played.folder / digest(Config.of({**settings, "seed": seed}))
             found[row.name, seed] = load(path)
     return found

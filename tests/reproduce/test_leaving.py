@@ -35,14 +35,14 @@ ASKED = experiment(
 
 def place(folder):
     (column,) = ASKED.columns
-    settings = ASKED.settings_of(column, EVERY_ANSWER, quick=False)
+    settings = ASKED.settings_of(column, EVERY_ANSWER)
     return folder / f"leaving-{digest(Config.of(settings))}" / "seed-0"
 
 
 def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     folder = tmp_path / "runs"
-    found = leaving(ASKED, shelf(folder), quick=False)
+    found = leaving(ASKED, shelf(folder))
     of = {(cell.measure, cell.row): cell for cell in found.cells}
     settings = ("retrain", "k3-x2", "k3-x3")
     alone, *hidden = (place(folder) / name for name in settings)
@@ -60,7 +60,7 @@ def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path, monkeypatc
     assert of["bytes on the server", "fedAvg"].values == (stored,)
     assert all((cell.values[0] or 0) > 0 for (m, _), cell in of.items() if "seconds" in m)
     before = times(folder)
-    again = leaving(ASKED, shelf(folder), quick=False)
+    again = leaving(ASKED, shelf(folder))
     assert again == found
     after = times(folder)
     assert {p: t for p, t in after.items() if p.suffix != ".sqlite"} == {

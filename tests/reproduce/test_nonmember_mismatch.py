@@ -15,7 +15,7 @@ from reproduce.tiny import IFCA
 def path(played):
     """A run whose minority sees its digits at a third of their brightness."""
     (digits, _), seed = played.experiment.columns, {"seed": 0}
-    settings = played.experiment.settings_of(digits, IFCA, quick=False)
+    settings = played.experiment.settings_of(digits, IFCA)
     return played.folder / digest(Config.of({**settings, **seed}))
 
 

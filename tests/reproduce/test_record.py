@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey_papers.reproduce.figures import words
-from covey_papers.reproduce.record import Cell, Findings, Line, Printed, read_record, write_record
+from covey_papers.reproduce.record import Cell, Findings, Line, Printed, note, records
 from reproduce.tiny import cell, record
 
 
@@ -30,7 +30,7 @@ def test_what_is_unknown_in_one_run_has_no_mean(values):
     assert found.mean is None
     assert found.interval is None
     assert found.verdict == "unknown: some run has no such figure"
-    assert words(found)[4:6] == ("unknown", "-")
+    assert (words(found).covey, words(found).interval) == ("unknown", "-")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,5 @@ def test_a_record_comes_back_as_it_was(cells, lines, sizes, seconds):
     )
     whole = record(sizes=sizes, found=found, quick=bool(cells), command="'a\"b'")
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "record.json"
-        write_record(path, whole)
-        assert read_record(path) == whole
+        note(Path(folder) / "record.json", whole)
+        assert records(Path(folder)) == [whole]

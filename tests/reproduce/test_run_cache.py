@@ -48,7 +48,7 @@ def test_the_same_result_has_the_same_digest(one, other):
 
 
 def config(played, row, seed: int = 0) -> Config:
-    settings = played.experiment.settings_of(played.experiment.columns[0], row, quick=False)
+    settings = played.experiment.settings_of(played.experiment.columns[0], row)
     return Config.of({**settings, "seed": seed})
 
 

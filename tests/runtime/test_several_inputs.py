@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from covey import Config, DataError, Params, Run, audit_model, run
-from covey.flower.client_runtime import ClientSecrets, client_runtime_of
+from covey.flower.client_runtime import client_runtime_of
 from covey.settings.clients import Overrides
+from covey.settings.node import NodeFile
 
 SETTINGS: Mapping[str, Any] = {
     "rounds": 4,
@@ -99,7 +100,7 @@ def test_what_reads_one_tensor_alone_refuses_several(tmp_path: Path):
     out = tmp_path / "run"
     with pytest.raises(DataError, match="'image' needs one tensor of inputs"):
         run(Words, parts(), Config.of({**SETTINGS, "data": {"normalise": "image"}}), out=out)
-    secrets = ClientSecrets("c0", seed=1)
+    secrets = NodeFile(name="c0", seed=1)
     with pytest.raises(DataError, match="must bring one tensor of inputs"):
         client_runtime_of(
             Config.of(SETTINGS), secrets, Overrides(model=Words, clients={"c0": parts()["c0"]})

@@ -5,15 +5,13 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import covey
-from covey.base.history import RoundRow
 from covey.report.page import write_report
 from covey.runs.pages import reported
 from covey.runtime.folder import RunFolder
@@ -27,25 +25,6 @@ Visit = Callable[[Path], Visitor]
 
 def words(text: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
-
-
-def settled(visitor: Visitor, path: str) -> str:
-    """Return a page once nothing on it is still being worked out."""
-    for _ in range(100):
-        text = visitor.get(path)
-        if not re.search(r"Being (read|added|worked|checked)|being worked", text):
-            return text
-    raise AssertionError(f"{path} is never done")
-
-
-def awaited(visitor: Visitor, path: str, told: str) -> None:
-    """Open a page until it tells what was just recorded."""
-    page = ""
-    for _ in range(100):
-        page = words(settled(visitor, path))
-        if told in page:
-            return
-    raise AssertionError(f"{told} is not on {path}: {page}")
 
 
 def pages_of(visitor: Visitor) -> list[str]:
@@ -104,7 +83,7 @@ def parts(text: str) -> list[str]:
 def test_a_run_says_live_what_its_report_says(visitor: Visitor, shown: Path, tmp_path: Path):
     run = reported(RunFolder(shown / "real"))
     report = parts(write_report([run], tmp_path / "report.html").read_text())
-    live = parts(settled(visitor, visitor.runs()["real"]))
+    live = parts(visitor.get(visitor.runs()["real"]))
     assert live[: len(report)] == report
     assert run.ledger_head in live
 
@@ -114,14 +93,14 @@ def test_a_changed_proof_is_said_to_be_one(shown: Path, tmp_path: Path, visit: V
     proof = next((run / "proofs").glob("*.json"))
     proof.write_text(proof.read_text().replace('"retrain"', '"deny"'))
     visitor = visit(tmp_path / "roots")
-    page = words(settled(visitor, f"{visitor.runs()['real']}/proofs/{proof.stem}"))
+    page = words(visitor.get(f"{visitor.runs()['real']}/proofs/{proof.stem}"))
     assert "failed. Do not rely on this proof" in page
 
 
 def test_a_card_has_the_answers_that_a_plan_has(visitor: Visitor, shown: Path):
     run = covey.load(shown / "real")
     name, handle = sorted(run.names.items())[0]
-    page = words(settled(visitor, f"{visitor.runs()['real']}/clients/{handle}"))
+    page = words(visitor.get(f"{visitor.runs()['real']}/clients/{handle}"))
     plan = run.plan(name)
     assert name in page
     for option in plan.options:
@@ -133,26 +112,19 @@ def test_a_card_has_the_answers_that_a_plan_has(visitor: Visitor, shown: Path):
 
 
 def test_a_change_within_a_tick_of_the_clock_is_seen(tmp_path: Path):
-    with written(tmp_path / "live", Story()) as writer, ThreadPoolExecutor(1) as reader:
-        run = FollowedRun("key", "live", tmp_path / "live", reader)
+    with written(tmp_path / "live", Story()) as writer:
+        run = FollowedRun("key", "live", tmp_path / "live")
         writer.play()
         ledger = run.folder.ledger_path
         with closing(sqlite3.connect(ledger)) as pages:  # free ones: it will not grow
             pages.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(1e6))")
             pages.executescript("DROP TABLE t")
-        assert len(rounds_of(run)) == 1
+        assert len(run.look().history.rounds) == 1
         size, tick = ledger.stat().st_size, ledger.stat().st_mtime_ns
         writer.play()
         assert ledger.stat().st_size == size
         os.utime(ledger, ns=(tick, tick))  # as if no time had passed
-        assert len(rounds_of(run)) == 2
-
-
-def rounds_of(run: FollowedRun) -> Sequence[RoundRow]:
-    """Return the rounds that are known once nothing is being read any more."""
-    while not (found := run.look()).is_whole:
-        pass
-    return found.history.rounds
+        assert len(run.look().history.rounds) == 2
 
 
 def test_a_run_that_another_process_writes_is_read_meanwhile(tmp_path: Path, visit: Visit):
@@ -162,7 +134,7 @@ def test_a_run_that_another_process_writes_is_read_meanwhile(tmp_path: Path, vis
         assert "Nothing was recorded" in visitor.get(run)
         for played in (1, 2, 3):
             writer.play()
-            awaited(visitor, run, f"round {played} of 12")
+            assert f"round {played} of 12" in words(visitor.get(run))
         card = f"{run}/clients/{writer.handles[0]}"
-        assert "retrain yes" in words(settled(visitor, card))
+        assert "retrain yes" in words(visitor.get(card))
         assert "running" in words(visitor.get("/"))

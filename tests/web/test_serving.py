@@ -1,22 +1,17 @@
 """`covey serve` from the command line."""
 
-import http.cookiejar
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from web.servers import serving
 
 WITHOUT = """
 import sys
@@ -77,18 +72,3 @@ def test_it_listens_on_this_machine_alone_until_it_is_stopped(tmp_path: Path):
             assert elsewhere.connect_ex(("127.0.0.2", port)) != 0
         served.send_signal(signal.SIGTERM)
         assert served.wait(timeout=60) == 143  # under load
-
-
-def test_an_open_stream_ends_with_the_server(shown: Path, caplog: pytest.LogCaptureFixture):
-    cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
-    browser = urllib.request.build_opener(cookies)
-    with serving(shown) as server:
-        listed = browser.open(server.link, timeout=20).read().decode()
-        key = re.search(r'href="(/runs/[^"/?]+)"', listed)
-        assert key is not None, listed
-        address = urllib.parse.urljoin(server.link, f"{key[1]}/events")
-        with browser.open(address, timeout=20) as stream:
-            assert stream.readline() == b"retry: 1000\n"
-            server.stop()
-            assert stream.read().endswith(b"\n")  # to its end: nothing was cut off
-    assert not [each for each in caplog.records if each.levelname == "ERROR"]

@@ -120,20 +120,27 @@ class _References:
         return any(map(not_finite, self.answers))
 
 
-def _trained(
-    train: Train,
+def _referred(
+    references: Train | tuple[Sequence[Model], Any] | None,
     count: int,
     records: Records,
     candidates: Candidates,
     streams: Streams,
     observe: Callable[[int], None],
 ) -> _References:
-    """Let somebody's function train on random halves of the candidates.
+    """Return the models that were passed, or let a function train some on random halves.
 
     Every model gets as many records as there are members, and each candidate is in half
     of them. torch's global generator is seeded around every call.
     """
-    made = user_function("function that trains references", train)
+    if references is None:
+        return _References((), np.zeros((len(candidates.labels), 0), dtype=bool))
+    if isinstance(references, tuple):
+        models, known = references
+        passed = tuple(answers_of(_checked_model(each), records.examples) for each in models)
+        of_records = np.asarray(known).astype(bool)[records.places]
+        return _References(passed, of_records[candidates.examples.inputs.numpy()])
+    made = user_function("function that trains references", references)
     inside = halves(candidates, count, streams)
     answers: list[Params] = []
     for index, column in enumerate(inside.T):
@@ -205,7 +212,7 @@ def _judged(
     records: Records,
     answers: Params,
     attacks: Mapping[str, Scorer],
-    references: Callable[[Candidates, Streams], _References] | None,
+    provide: Callable[[Candidates, Streams], _References],
     streams: Streams,
     diverged: str,
 ) -> ModelAudit:
@@ -215,7 +222,7 @@ def _judged(
         records: of both sides.
         answers: the model's, for all records.
         attacks: by name.
-        references: provides them, once it is known who is judged; None: there are none.
+        provide: returns references, once it is known who is judged.
         streams: of the audit.
         diverged: what is not finite in the model; "": nothing.
     """
@@ -241,10 +248,10 @@ def _judged(
         control = negative_control(_ENGINE, answers, unseen, streams.at("negative control"))
         near = abs(control.risk - 0.5) <= 3 * control.standard_error
         controls["unseen"] = Control(control.figure, control.auc, holds=near)
-    none = _References((), np.zeros((len(candidates.labels), 0), dtype=bool))
-    models = references(candidates, streams) if references else none
+    models = provide(candidates, streams)
     withheld = {n: why for n, attack in attacks.items() if (why := _withheld(attack, models))}
-    models = none if models.diverged else models
+    if models.diverged:
+        models = _References((), models.inside[:, :0])
     numbers = candidates.examples.inputs
     tables = [params[_LOG_PROBS][numbers].numpy() for params in (answers, *models.answers)]
     signals = Signals(candidates.labels, tables[0], np.stack(tables, axis=1)[:, 1:], models.inside)
@@ -340,23 +347,26 @@ def audit_model(  # noqa: PLR0913 - most have defaults
                 f"model has none. Leave it out, or audit a run: covey audit RUN."
             )
     chosen = dict(map(named_attack, attacks))
-    provide = _provider(references, num_references, records, observe)
+    _check_references(references, num_references, records)
     state = model.state_dict() if isinstance(model, nn.Module) else {}
     entry = not_finite(state) or not_finite(answers)
     diverged = f"its {entry} hold numbers that are not finite" if entry else ""
     streams = Streams(seed).at("audit of a model")
+
+    def provide(candidates: Candidates, streams: Streams) -> _References:
+        return _referred(references, num_references, records, candidates, streams, observe)
+
     return _judged(records, answers, chosen, provide, streams, diverged)
 
 
-def _provider(
-    references: Train | tuple[Sequence[Model], Any] | None,
-    count: int,
-    records: Records,
-    observe: Callable[[int], None],
-) -> Callable[[Candidates, Streams], _References] | None:
-    """Return what provides the references; what cannot provide any is refused at once."""
+def _check_references(references: object, count: int, records: Records) -> None:
+    """Refuse at once what cannot provide any references.
+
+    Raises:
+        ConfigError: it is no function, no models with who is in them, or too few of them.
+    """
     if references is None:
-        return None
+        return
     if isinstance(references, tuple) and len(references) == 2:
         models, inside = references[0], np.asarray(references[1])
         expected = (len(records.places) + records.shared, len(models))
@@ -366,23 +376,13 @@ def _provider(
                 f"per record (members, then non-members) and model, shape {expected}, found "
                 f"{len(models)} models and {inside.dtype} of shape {inside.shape}. Correct them."
             )
-        mask = inside.astype(bool)[records.places]
-
-        def passed(candidates: Candidates, _: Streams) -> _References:
-            answers = (answers_of(_checked_model(each), records.examples) for each in models)
-            return _References(tuple(answers), mask[candidates.examples.inputs.numpy()])
-
-        return passed
-    if not callable(references) or isinstance(references, nn.Module):
+    elif not callable(references) or isinstance(references, nn.Module):
         raise ConfigError(
             f"references must be a function train(examples, seed) that returns a model, "
             f"or (models, inside), found a {type(references).__name__}. Pass one of them."
         )
-    if count < 2:
+    elif count < 2:
         raise ConfigError(
             f"num_references must be at least 2, so that every record has a model that "
             f"learnt it and one that did not; found {count}."
         )
-    return lambda candidates, streams: _trained(
-        references, count, records, candidates, streams, observe
-    )

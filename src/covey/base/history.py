@@ -134,8 +134,6 @@ class History:
     def clusters_of_clients(self) -> tuple[int, ...]:
         """Count who is in the run now, per cluster of the latest choice."""
         chosen = self.assignment or {e.handle: e.cluster for e in self.exposures}
-        if not chosen and self.rounds:  # read without choices, see `glance`
-            return self.rounds[-1].clients
         counts = Counter(chosen.values())
         known = self.started.num_clusters if self.started else 0
         return tuple(counts[j] for j in range(max([known, *(j + 1 for j in counts)])))

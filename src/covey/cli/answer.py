@@ -1,9 +1,10 @@
 """How an answer is printed: one JSON object, or lines of text.
 
-A command returns one frozen dataclass, or yields it and goes on. Its fields are the keys of
-the JSON object, and its return type is what the site makes the command's JSON schema from.
-Its text follows from the fields as well, unless the class has a text of its own: an `Answer`
-in its `lines`, a class of another room in a function under `text_of`.
+A command returns one frozen dataclass, or yields it and goes on; `fail_if` ends it with an
+exit code. The fields are the keys of the JSON object, and the return type is what the site
+makes the command's JSON schema from. The text follows from the fields as well, unless the
+class has one of its own: an `Answer` in its `lines`, a class of another room in a function
+under `text_of`.
 """
 
 import inspect
@@ -35,6 +36,8 @@ STYLES = {
 """Colours on a terminal, by what stands in a cell."""
 MOST = 12
 """Entries of a list that a line shows."""
+LONG = 30
+"""Letters of a text that has a line of its own in a list."""
 
 wants_json: ContextVar[bool] = ContextVar("wants_json", default=False)
 """Whether the command was called with `--json`."""
@@ -46,12 +49,7 @@ Line = str | Text
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the command line alone, with a text or an exit code of its own."""
-
-    @property
-    def exit_code(self) -> int:
-        """What the command ends with, once the answer is printed."""
-        return 0
+    """An answer of the command line alone, with a text of its own."""
 
     def lines(self) -> Iterator[Line]:
         """Yield the text for a person."""
@@ -82,14 +80,17 @@ def lines_of(answer: object) -> Iterator[Line]:
 
 
 def _usual_lines(answer: object) -> Iterator[Line]:
-    """Yield a line per value, and a table of values that are dataclasses."""
+    """Yield a line per value, a table of values that are dataclasses, a list of sentences."""
     known = list(facts_of(answer))
     for key, value in known:
-        name = key.replace("_", " ")
-        if isinstance(value, list | tuple) and value and is_dataclass(value[0]):
+        name, many = key.replace("_", " "), value if isinstance(value, list | tuple) else ()
+        if many and is_dataclass(many[0]):
             if len(known) > 1:
                 yield f"{name}:"
-            yield table_of(value)
+            yield table_of(many)
+        elif any(isinstance(each, str) and len(each) > LONG for each in many):
+            yield f"{name}:"
+            yield from (f"- {each}" for each in many)
         else:
             yield f"{name}: {short(value)}"
 
@@ -177,11 +178,8 @@ class AnsweringCommand(TyperCommand):
     def invoke(self, ctx: click.Context) -> None:
         """Run the command, and print what it returns or yields."""
         returned = super().invoke(ctx)
-        code = 0
         for answer in returned if isinstance(returned, Iterator) else filter(None, [returned]):
             show(answer)
-            code = answer.exit_code if isinstance(answer, Answer) else 0
-        fail_if(code)
 
 
 _ARGUMENT = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)

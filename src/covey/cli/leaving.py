@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from covey.runtime.anchors import Receipt
     from covey.runtime.answers import AnsweredRequest
     from covey.runtime.changing import ChangedRecords
-    from covey.runtime.folder import RunFolder
     from covey.runtime.leaving import ForgetResult
     from covey.runtime.planning import Returning
     from covey.runtime.secrets import Handover
@@ -150,8 +149,8 @@ class Unacknowledged:
     unacknowledged: Sequence[Handover]
 
 
-def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str | None:
-    """Ask which answer it shall be, the same for all; None: nothing shall be done."""
+def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str:
+    """Ask which answer it shall be, the same for all; end the command where it is none."""
     offered = [
         name
         for name in ANSWERS
@@ -166,8 +165,6 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str | None:
     answer = ""
     while answer not in offered:
         answer = typer.prompt(f"Which answer ({', '.join(offered)})", default=NOTHING)
-    if answer == NOTHING:
-        return None
     answers = {
         each.client: each.chosen.answer if answer == "auto" and each.chosen else answer
         for each in plans
@@ -176,7 +173,10 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str | None:
     denied = f" {NOT_DENIED}" if "deny" in answers.values() else ""
     gone = "" if {*answers.values()} == {"stop"} else " The name goes from the run."
     question = f"{all_answers}.{denied}{gone} Go ahead?"
-    return answer if typer.confirm(question) else None
+    if answer == NOTHING or not typer.confirm(question):
+        print("Nothing was done.")
+        raise typer.Exit(1)
+    return answer
 
 
 @app.command("forget", rich_help_panel=LEAVING)
@@ -246,36 +246,26 @@ def leave(
     if is_open:
         plans = held.plan(who, wanted, known_basis)
         yield Plans(run, plans)
-        chosen = _chosen_in_dialogue(plans)
-        if chosen is None:
-            print("Nothing was done.")
-            raise typer.Exit(1)
-        wanted = chosen
-    if FederationMetadata.of(folder) and any(map(_replays, held.plan(who, wanted, known_basis))):
-        if salt is None:
-            _queue(held, folder, names, wanted, known_basis)
-        else:
+        wanted = _chosen_in_dialogue(plans)
+    is_apart = FederationMetadata.of(folder) is not None
+    plans = held.plan(who, wanted, known_basis) if is_apart else ()
+    replays = (each.chosen and each.chosen.first_replayed_round is not None for each in plans)
+    try:
+        if not any(replays):
+            yield from _forget(held, names, who, wanted, known_basis)
+            return
+        if salt is not None:
             with held.open(plays=False) as session:
                 put_down_requests(session, who, wanted, known_basis)
-        yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)
-        return
-    try:
-        yield from _forget(held, names, who, wanted, known_basis)
     except LedgerLocked:
         if salt is not None:  # no request could be queued for an erased name
             raise
-        _queue(held, folder, names, wanted, known_basis)
-        yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)
-
-
-def _queue(
-    run: covey.Run, folder: RunFolder, names: Sequence[str], wanted: str, basis: Basis
-) -> None:
-    """Queue requests for the process that runs the rounds, now or next."""
-    if unknown := [name for name in names if name not in run.names]:
-        raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
-    for name in names:
-        folder.queue_request(name, wanted, basis)
+    if salt is None:  # for the process that runs the rounds, now or next
+        if unknown := [name for name in names if name not in held.names]:
+            raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
+        for name in names:
+            folder.queue_request(name, wanted, known_basis)
+    yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)
 
 
 def _forget(
@@ -309,24 +299,8 @@ def _forget(
         )
 
 
-def _replays(plan: ClientPlan) -> bool:
-    return plan.chosen is not None and plan.chosen.first_replayed_round is not None
-
-
 clients = Commands(help="Let a client join, or change its records, where heads are ridge heads.")
 app.add_typer(clients, name="clients", rich_help_panel=LEAVING)
-
-
-@text_of("covey.runtime.changing.ChangedRecords")
-def lines_of_changed(changed: ChangedRecords) -> Iterator[Line]:
-    """Yield what the client has now, and the models."""
-    yield (
-        f"{changed.client}: {changed.examples} records in cluster {changed.cluster}, "
-        f"whose sums are now {changed.sums_after}"
-    )
-    yield f"models solved again in {changed.seconds:.1f} s: {changed.model_hash}"
-    for each in changed.exported:
-        yield f"exported with what was there before: {each}"
 
 
 @clients.command()

@@ -18,19 +18,7 @@ import typer
 
 from covey.base.as_json import INLINE
 from covey.base.errors import ConfigError, DataError
-from covey.cli.answer import (
-    BAD,
-    FAILED_CHECK,
-    STYLES,
-    Answer,
-    Commands,
-    Line,
-    Text,
-    fail_if,
-    table_of,
-    text_of,
-    wants_json,
-)
+from covey.cli.answer import BAD, Answer, Commands, Line, Text, fail_if, text_of, wants_json
 from covey.cli.app import BAD_INPUT, console, errors
 from covey.cli.commands import OPERATION, app
 from covey.cli.runs import DEFAULT_ROOT, SetOption
@@ -51,7 +39,7 @@ NEEDED = ("starlette", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True)
-class Served(Answer):
+class Served:
     """Pages on this machine.
 
     Attributes:
@@ -59,10 +47,6 @@ class Served(Answer):
     """
 
     link: str
-
-    def lines(self) -> Iterator[Line]:
-        """Yield the link."""
-        yield f"Open {self.link}"
 
 
 @app.command(rich_help_panel=OPERATION)
@@ -265,7 +249,7 @@ app.add_typer(config, name="config", rich_help_panel=OPERATION)
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigChecked(Answer):
+class ConfigChecked:
     """Every mistake in a file of settings, and what in it does nothing.
 
     Attributes:
@@ -276,11 +260,6 @@ class ConfigChecked(Answer):
     valid: bool
     problems: Sequence[Problem]
     unused_settings: Sequence[Idle] | None
-
-    def lines(self) -> Iterator[Line]:
-        """Yield that nothing is wrong, and what does nothing."""
-        yield f"{self.file}: nothing is wrong"
-        yield from (f"note: {each.sentence}" for each in self.unused_settings or ())
 
 
 @config.command()
@@ -306,17 +285,6 @@ def check(file: Path, *, overrides: SetOption = None) -> Iterator[ConfigChecked]
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaPrinted(Answer):
-    """The JSON schema of the settings."""
-
-    schema: Mapping[str, Any] = field(metadata=INLINE)
-
-    def lines(self) -> Iterator[Line]:
-        """Yield it as JSON."""
-        yield json.dumps(self.schema, indent=2)
-
-
-@dataclass(frozen=True, slots=True)
 class SettingsFile(Answer):
     """A file that was written, or would be.
 
@@ -333,19 +301,23 @@ class SettingsFile(Answer):
         yield f"file: {self.file}" if self.file else self.text.rstrip()
 
 
-@config.command()
-def schema(*, out: Path | None = None) -> SchemaPrinted | SettingsFile:
-    """Print the JSON schema of all settings, which says what each means.
+@dataclass(frozen=True, slots=True)
+class SchemaPrinted(Answer):
+    """The JSON schema of the settings."""
 
-    Args:
-        out: A new file; default: standard output.
-    """
+    schema: Mapping[str, Any] = field(metadata=INLINE)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield it as JSON."""
+        yield json.dumps(self.schema, indent=2)
+
+
+@config.command()
+def schema() -> SchemaPrinted:
+    """Print the JSON schema of all settings, which says what each means."""
     from covey.settings.reference import schema as schema_of_settings
 
-    printed = schema_of_settings()
-    if out is None:
-        return SchemaPrinted(printed)
-    return _written(out, json.dumps(printed, indent=2) + "\n")
+    return SchemaPrinted(schema_of_settings())
 
 
 @config.command()
@@ -357,46 +329,24 @@ def init(*, out: Path | None = None) -> SettingsFile:
     """
     from covey.settings.reference import template
 
-    return _written(out, template())
-
-
-def _written(out: Path | None, text: str) -> SettingsFile:
-    """Write a new file, if there is to be one.
-
-    Raises:
-        ConfigError: there is something already, or no folder.
-    """
+    text = template()
     if out is not None:
         try:
             with out.open("x", encoding="utf-8") as file:
                 file.write(text)
-        except FileExistsError:
-            raise ConfigError(
-                f"--out must be a new file, and {out} is there already. Give another."
-            ) from None
         except OSError as error:
-            raise ConfigError(f"{out} cannot be written: {error}. Give another.") from None
+            raise ConfigError(
+                f"--out must be a new file that can be written, but: {error}. Give another."
+            ) from None
     return SettingsFile(out, text)
 
 
 @dataclass(frozen=True, slots=True)
-class DataFiles(Answer):
+class DataFiles:
     """The data files that covey can read."""
 
     folder: Path
     files: Sequence[DataFile]
-
-    def lines(self) -> Iterator[Line]:
-        """Yield a row per file, and where to get those that are missing."""
-        yield f"in {self.folder}"
-        yield table_of(self.files, "url")
-        missing = {
-            f"{each.source}: {each.url.removesuffix(each.file)}"
-            for each in self.files
-            if each.state == "missing"
-        }
-        if missing:
-            yield from ("", "get what is missing:", *sorted(missing))
 
 
 @config.command()
@@ -427,8 +377,8 @@ app.add_typer(deploy, name="deploy", rich_help_panel=OPERATION)
 
 
 @dataclass(frozen=True, slots=True)
-class FederationWritten(Answer):
-    """A federation's folder.
+class FederationWritten:
+    """A federation's folder; its README.md says what to start where.
 
     Attributes:
         address: of the server, as nodes see it.
@@ -438,11 +388,6 @@ class FederationWritten(Answer):
     folder: Path
     address: str
     nodes: Mapping[str, Path]
-
-    def lines(self) -> Iterator[Line]:
-        """Yield what was written, and what to read next."""
-        yield f"{self.folder}: {len(self.nodes)} nodes, server at {self.address}"
-        yield f"next: {self.folder / 'README.md'}"
 
 
 @deploy.command("init")
@@ -476,7 +421,7 @@ def init_folder(
 
 
 @dataclass(frozen=True, slots=True)
-class FederationChecked(Answer):
+class FederationChecked:
     """What is missing, wrong or risky in a federation's folder.
 
     Attributes:
@@ -486,20 +431,9 @@ class FederationChecked(Answer):
     valid: bool
     findings: Sequence[Finding]
 
-    @property
-    def exit_code(self) -> int:
-        """Return 1 if something is wrong."""
-        return 0 if self.valid else FAILED_CHECK
-
-    def lines(self) -> Iterator[Line]:
-        """Yield a line per finding."""
-        for each in self.findings:
-            level = Text(f"{each.level:8} ", STYLES.get(each.level, ""))
-            yield level.append(f"{each.about}: {each.detail}", "default")
-
 
 @deploy.command("check")
-def check_folder(folder: Path) -> FederationChecked:
+def check_folder(folder: Path) -> Iterator[FederationChecked]:
     """Look for what is missing, wrong or risky; exit code 1 if something is wrong.
 
     Args:
@@ -508,19 +442,9 @@ def check_folder(folder: Path) -> FederationChecked:
     from covey.flower.folder_check import check
 
     findings = check(folder, datetime.now(UTC))
-    return FederationChecked(all(each.level != "error" for each in findings), findings)
-
-
-@text_of("covey.flower.status.Status")
-def lines_of_status(status: Status) -> Iterator[Line]:
-    """Yield tables of nodes and runs, or why there are none."""
-    if status.problem:
-        yield status.problem
-        return
-    yield f"server at {status.address}\n"
-    yield table_of(status.nodes) if status.nodes else "no nodes"
-    yield ""
-    yield table_of(status.runs) if status.runs else "no runs"
+    is_valid = all(each.level != "error" for each in findings)
+    yield FederationChecked(is_valid, findings)
+    fail_if(not is_valid)
 
 
 @deploy.command()
@@ -535,14 +459,6 @@ def status(folder: Path) -> Iterator[Status]:
     shown = status_of(folder)
     yield shown
     fail_if(bool(shown.problem))
-
-
-@text_of("covey.flower.trial.Tried")
-def lines_of_trial(tried: Tried) -> Iterator[Line]:
-    """Yield what came of it, whose steps have been reported."""
-    yield f"{tried.left} left, and its proof holds, after {tried.seconds:.0f} s"
-    if tried.proof:
-        yield f"kept: {tried.proof}"
 
 
 @deploy.command("try")

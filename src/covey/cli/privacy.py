@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import covey
-from covey.base.as_json import HIDDEN, INLINE, OPTIONAL, facts_of
+from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.errors import ConfigError
-from covey.cli.answer import FAILED_CHECK, Answer, Line, fail_if, short, table_of, tabled, text_of
+from covey.cli.answer import Answer, Line, fail_if, short, tabled
 from covey.cli.app import console
 from covey.cli.commands import PRIVACY, app
 from covey.cli.progress import shown
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from covey.runtime.participation_game import Game
     from covey.runtime.places import Explanation
 
-PARTICIPATION = "participation"
 ATTACKED = ("AUC", "balanced accuracy", "advantage", "TPR at 1% FPR", "at 0.1%")
 REFERENCES = 4
 MODEL_REFERENCES = 8
@@ -90,11 +89,6 @@ class ModelAudited(Answer):
     figures: Mapping[str, Any] = field(metadata=INLINE)
     report: Path | None
 
-    @property
-    def exit_code(self) -> int:
-        """Return 1 where there are no figures."""
-        return FAILED_CHECK if self.audit.refused else 0
-
     def lines(self) -> Iterator[Line]:
         """Yield the verdict, a row per attack, and what is missing."""
         from covey.auditor.result import rows
@@ -108,49 +102,13 @@ class ModelAudited(Answer):
             yield f"report: {self.report}"
 
 
-@text_of("covey.runtime.participation_game.Game")
-def lines_of_game(game: Game) -> Iterator[Line]:
-    """Yield which clients were looked for, with AUCs against reserved clients."""
-    rows: list[tuple[str, int, Any]] = [("participants", game.participants, game)]
-    if game.left:
-        rows.append(("left", game.left.clients, game.left))
-    if control := game.control:
-        rows.append(("some participants", control.clients, control.audited))
-        rows.append(("the same, in a run that never met them", control.clients, control))
-    yield tabled(
-        ("who", "clients", f"AUC against {game.reserved:,} reserved clients"),
-        [(who, f"{n:,}", f"{e.auc:.3f} [{e.low:.3f}, {e.high:.3f}]") for who, n, e in rows],
-    )
-    if game.left_reason:
-        yield f"left: {game.left_reason}"
-    yield game.view
-
-
-@text_of("covey.runtime.dp_audit.CanaryAudit")
-def lines_of_canaries(test: CanaryAudit) -> Iterator[Line]:
-    """Yield what canaries show of one release."""
-    yield (
-        f"One release of {test.mechanism} noise, {test.refuted.draws} times with a "
-        f"canary and as often without:"
-    )
-    yield (
-        f"epsilon is accounted for as {test.accounted:.3f} at delta "
-        f"{test.delta:g}; all below {test.refuted.epsilon:.3f} is refuted."
-    )
-    yield (
-        "nothing speaks against what is accounted for"
-        if test.holds
-        else "REFUTED: the code delivers less than is accounted for"
-    )
-
-
 @app.command(rich_help_panel=PRIVACY)
 def audit(
     run: Path | None = None,
     *,
     attack: list[str] | None = None,
     references: int | None = None,
-    game: str | None = None,
+    game: Literal["participation"] | None = None,
     control: bool = False,
     epsilon: bool = False,
     model: str | None = None,
@@ -189,13 +147,16 @@ def audit(
     """
     from covey.runtime.auditing import DEFAULT_ATTACKS
 
-    if model is not None:
-        if run is not None or game is not None or control or epsilon:
-            raise ConfigError(
-                f"covey audit takes a run or --model, found --model {model} beside "
-                f"{run or '--game, --control or --epsilon, which need a run'}. Give two "
-                f"commands."
-            )
+    attacks = attack or DEFAULT_ATTACKS
+    sides = {"--members": members, "--non-members": non_members}
+    of_model = {**sides, "--weights": weights, "--train": train, "--out": out}
+    of_run = {"--game": game, "--control": control, "--epsilon": epsilon}
+    if strange := [name for name, value in (of_run if model else of_model).items() if value]:
+        raise ConfigError(
+            f"{' and '.join(strange)} belong to {'a run' if model else '--model'}, found "
+            f"{'--model' if model else 'a run'}. Give two commands."
+        )
+    if model is not None and run is None:
         if members is None or non_members is None:
             raise ConfigError(
                 "--model needs --members and --non-members, one .npz file each with arrays "
@@ -207,88 +168,58 @@ def audit(
                 "--train. Add --train package.module:function, a function (examples, seed) "
                 "that returns a model, or leave --references out."
             )
-        yield _audit_model(
-            model,
-            (members, non_members),
-            weights,
-            train,
-            attack or DEFAULT_ATTACKS,
-            MODEL_REFERENCES if references is None else references,
-            out,
+        from covey.auditor.records import named_function, named_model
+        from covey.data.arrays import read_client
+
+        count = MODEL_REFERENCES if references is None else references
+        audited = covey.audit_model(
+            named_model(model, weights),
+            read_client(members),
+            read_client(non_members),
+            named_function("--train", train) if train else None,
+            num_references=count,
+            attacks=attacks,
+            observe=lambda n: console.print(f"reference {n} of {count} trained"),
         )
+        page = out and audited.write_html(out / "audit.html", f"Audit of {model}")
+        if out is not None:
+            (out / "audit.json").write_text(audited.to_json(), encoding="utf-8")
+        yield ModelAudited(model, audited, audited.to_dict(), page)
+        fail_if(bool(audited.refused))
         return
-    if run is None:
+    if run is None or model is not None:
         raise ConfigError(
-            "covey audit takes the folder of a run, or --model, found neither. Name one: "
-            "covey audit runs/NAME, or covey audit --model package.module:factory "
-            "--members A.npz --non-members B.npz."
+            f"covey audit takes the folder of a run, or --model, found "
+            f"{'neither' if run is None else 'both'}. Name one: covey audit runs/NAME, or covey "
+            f"audit --model package.module:factory --members A.npz --non-members B.npz."
         )
-    if any((members, non_members, weights, train, out)):
-        raise ConfigError(
-            "--members, --non-members, --weights, --train and --out belong to --model, "
-            "and a run is audited with its own data. Leave them out, or name a model in "
-            "place of the run."
-        )
-    if game not in (None, PARTICIPATION):
-        raise ConfigError(f"--game takes {PARTICIPATION}, found {game!r}.")
-    if game is None and control:
-        raise ConfigError(
-            f"--control belongs to a game, and there is none. Add --game {PARTICIPATION}."
-        )
-    kinds = {"--attack": attack, "--game": game, "--epsilon": epsilon}
+    held, kinds = covey.load(run), {"--attack": attack, "--game": game, "--epsilon": epsilon}
     if len(chosen := [name for name, wanted in kinds.items() if wanted]) > 1:
         raise ConfigError(
             f"covey audit attacks models, plays a game or tests the noise, found "
             f"{' and '.join(chosen)}. Give two commands."
         )
+    if control and not game:
+        raise ConfigError(
+            "--control belongs to a game, and there is none. Add --game participation."
+        )
     if epsilon:
-        tested = covey.load(run).audit_epsilon()
+        tested = held.audit_epsilon()
         yield tested
         fail_if(not tested.holds)
-    elif game is not None and control:
-        with shown(f"{run.name}, the control") as observe_rounds:
-            played = covey.load(run).game(control=True, observe=observe_rounds)
+    elif game:
+        with shown(run.name) as observe_rounds:
+            played = held.game(control=control, observe=observe_rounds)
         yield played
-    elif game is not None:
-        yield covey.load(run).game()
     else:
         count = REFERENCES if references is None else references
 
         def observe(cluster: int, played: int) -> None:
             console.print(f"cluster {cluster}: reference {played} of {count} played")
 
-        attacked = covey.load(run).audit(attack or DEFAULT_ATTACKS, count, observe)
+        attacked = held.audit(attacks, count, observe)
         yield RunAudited(attacked, run / "audit" / "audit.html")
         fail_if(bool(attacked.diverged))
-
-
-def _audit_model(
-    model: str,
-    sides: tuple[Path, Path],
-    weights: Path | None,
-    train: str | None,
-    attacks: Sequence[str],
-    references: int,
-    out: Path | None,
-) -> ModelAudited:
-    """Audit a model on members and non-members, and write what came of it if wanted."""
-    from covey.auditor.records import named_function, named_model
-    from covey.data.arrays import read_client
-
-    audited = covey.audit_model(
-        named_model(model, weights),
-        read_client(sides[0]),
-        read_client(sides[1]),
-        named_function("--train", train) if train else None,
-        num_references=references,
-        attacks=attacks,
-        observe=lambda n: console.print(f"reference {n} of {references} trained"),
-    )
-    page = None
-    if out is not None:
-        page = audited.write_html(out / "audit.html", f"Audit of {model}")
-        (out / "audit.json").write_text(audited.to_json(), encoding="utf-8")
-    return ModelAudited(model, audited, audited.to_dict(), page)
 
 
 MOSTLY_NOISE = 5
@@ -352,7 +283,7 @@ class NoiseGuarantee(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Deniability(Answer):
+class Deniability:
     """Which k and x keep forced replays rare.
 
     Attributes:
@@ -368,11 +299,6 @@ class Deniability(Answer):
     target: float
     holds_if: Sequence[str]
     settings: Sequence[DeniabilityRow]
-
-    def lines(self) -> Iterator[Line]:
-        """Yield a row per k and x."""
-        yield table_of(self.settings)
-        yield from ("", "if", *(f"- {each}" for each in self.holds_if))
 
 
 Positive = Annotated[float | None, typer.Option(min=0)]
@@ -496,37 +422,6 @@ def _of_the_paper(
     )
     claimed = claimed_epsilon(noise, delta, rounds)
     return NoiseGuarantee("paper", rounds, claimed, delivered, noise / 2, noise)
-
-
-@text_of("covey.runtime.places.Explanation")
-def lines_of_explanation(held: Explanation) -> Iterator[Line]:
-    """Yield what is held, the places by who has to act, and what was not searched."""
-    for key, value in facts_of(held):
-        if key not in ("places", "not_searched"):
-            yield f"{key.replace('_', ' ')}: {short(value)}"
-    for head, is_hers in (
-        ("covey deletes or replaces when the client leaves", False),
-        ("you have to act on", True),
-    ):
-        yield f"{head}:"
-        places = [each for each in held.places if (each.who_must_act == "you") == is_hers]
-        yield from (f"  {each.path}\n    {each.what}. {each.how}" for each in places)
-        if not places:
-            yield "  nothing that was found"
-    yield "not searched:"
-    yield from (f"  {sentence}" for sentence in held.not_searched)
-
-
-@text_of("covey.runs.own_records.ExposedRecords")
-def lines_of_records(exposed: ExposedRecords) -> Iterator[Line]:
-    """Yield a row per record, and what they are of."""
-    yield table_of(exposed.records)
-    yield (
-        f"{exposed.client}: {len(exposed.records)} of {exposed.held:,} records, by losses "
-        f"of {exposed.rounds} rounds; half of its records score less than "
-        f"{exposed.median_score:.3f}. The score is {exposed.score_meaning}."
-    )
-    yield f"Read from {exposed.kept_in}."
 
 
 @app.command(rich_help_panel=PRIVACY)

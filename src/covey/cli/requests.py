@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.base.as_json import HIDDEN, INLINE, json_of
+from covey.base.as_json import json_of
 from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
-from covey.cli.answer import Answer, Commands, short, tabled
-from covey.cli.app import FAILED_CHECK
+from covey.cli.answer import Answer, Commands, Line, fail_if, short, table_of, text_of
 from covey.cli.commands import LEAVING, app
 from covey.cli.progress import shown
 from covey.cli.runs import DEFAULT_ROOT, RootsOption
@@ -32,98 +31,79 @@ def _due_in_words(request: RequestView) -> str:
     return request.due if request.state == "closed" else f"{request.due} ({words})"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestShown(Answer):
-    """One request, over all runs; texts as far as they are not erased."""
-
-    view: RequestView = field(metadata=INLINE)
-
-    def lines(self) -> Iterator[str]:
-        """Yield all that is known of the request."""
-        view, entry = self.view, self.view.entry
-        reference = f" [{entry.reference}]" if entry.reference else ""
-        yield (
-            f"request {view.request}{reference}: {', '.join(entry.names)}, {entry.basis}, "
-            f"received {entry.received}, due {_due_in_words(view)}, {view.state}"
-        )
-        if entry.extended:
-            yield f"extended on {entry.extended}: {entry.reason}"
-        for said, day in view.before:
-            extended = f", extended on {said.extended}" if said.extended else ""
-            yield (
-                f"until {day} it said: {', '.join(said.names)}, {said.basis}, received "
-                f"{said.received}{extended}"
-            )
-        if view.repeats and view.state != "closed":
-            yield f"the same name is in request {', '.join(view.repeats)}: it is answered once"
-        looked_up = entry.basis == "access" and not view.waiting
-        for run in view.runs:
-            said = "it is in the statement" if looked_up and not run.ended else run.outcome
-            yield f"{run.person} in {run.run}: {said}"
-        if not view.runs:
-            yield "no run has the name"
-        yield from (f"by hand: {each.sentence}" for each in view.by_hand)
-        yield from (f"to be handed over: {each}.zip" for each in view.packs)
+@text_of("covey.desk.register.RequestView")
+def lines_of_request(view: RequestView) -> Iterator[Line]:
+    """Yield all that is known of a request."""
+    entry = view.entry
+    reference = f" [{entry.reference}]" if entry.reference else ""
+    yield (
+        f"request {view.request}{reference}: {', '.join(entry.names)}, {entry.basis}, "
+        f"received {entry.received}, due {_due_in_words(view)}, {view.state}"
+    )
+    if entry.extended:
+        yield f"extended on {entry.extended}: {entry.reason}"
+    for said, day in view.before:
+        extended = f", extended on {said.extended}" if said.extended else ""
+        names = ", ".join(said.names)
+        yield f"until {day} it said: {names}, {said.basis}, received {said.received}{extended}"
+    if view.repeats and view.state != "closed":
+        yield f"the same name is in request {', '.join(view.repeats)}: it is answered once"
+    looked_up = entry.basis == "access" and not view.waiting
+    for run in view.runs:
+        said = "it is in the statement" if looked_up and not run.ended else run.outcome
+        yield f"{run.person} in {run.run}: {said}"
+    if not view.runs:
+        yield "no run has the name"
+    yield from (f"by hand: {each.sentence}" for each in view.by_hand)
+    yield from (f"to be handed over: {each}.zip" for each in view.packs)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestsListed(Answer):
-    """Several requests; with `is_due`, exit code 1 if one is overdue."""
+    """Several requests."""
 
     requests: Sequence[RequestView]
-    is_due: bool = field(default=False, metadata=HIDDEN)
 
-    @property
-    def exit_code(self) -> int:
-        """Return 1 if one is overdue."""
-        late = any(each.days_left < 0 and each.state != "closed" for each in self.requests)
-        return FAILED_CHECK if self.is_due and late else 0
-
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[Line]:
         """Yield a row per request."""
-        heads = ("request", "names", "basis", "received", "due", "state", "answered", "reference")
         rows = [
-            (
-                each.request,
-                ", ".join(each.entry.names),
-                each.entry.basis,
-                each.entry.received,
-                _due_in_words(each),
-                each.state,
-                f"{len(each.runs) - each.waiting}/{len(each.runs)}",
-                each.entry.reference,
-            )
+            {
+                "request": each.request,
+                "names": ", ".join(each.entry.names),
+                "basis": each.entry.basis,
+                "received": each.entry.received,
+                "due": _due_in_words(each),
+                "state": each.state,
+                "answered": f"{len(each.runs) - each.waiting}/{len(each.runs)}",
+                "reference": each.entry.reference,
+            }
             for each in self.requests
         ]
-        yield str(tabled(heads, rows)) if rows else "no request is open"
+        yield table_of(rows) if rows else "no request is open"
 
 
-@dataclass(frozen=True, slots=True)
-class AnswersPlanned(Answer):
-    """What would be answered in all runs."""
-
-    plan: Plan = field(metadata=INLINE)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the plan: each run, what is done by hand, how long it takes."""
-        heads = ("request", "name", "answer", "rounds to replay", "seconds", "then")
-        for run in self.plan.runs:
-            rows = [
-                (
-                    each.request,
-                    each.name,
-                    each.answer or "none",
-                    str(each.rounds_replayed),
-                    short(each.seconds),
-                    each.afterwards or each.reason,
-                )
-                for each in run.names
-            ]
-            yield "\n".join([f"run {run.run}", run.problem or str(tabled(heads, rows)), ""])
-        for place, reason in self.plan.unreadable.items():
-            yield f"{place} could not be looked at: {reason}"
-        for number, names in self.plan.unknown.items():
-            yield f"request {number}: no run has {', '.join(names)}"
+@text_of("covey.desk.answering.Plan")
+def lines_of_plan(plan: Plan) -> Iterator[Line]:
+    """Yield what every run would answer, and who is in none."""
+    for run in plan.runs:
+        rows = [
+            {
+                "request": each.request,
+                "name": each.name,
+                "answer": each.answer or "none",
+                "rounds to replay": each.rounds_replayed,
+                "seconds": short(each.seconds),
+                "then": each.afterwards or each.reason,
+            }
+            for each in run.names
+        ]
+        yield f"run {run.run}"
+        yield run.problem or table_of(rows)
+        yield ""
+    for place, reason in plan.unreadable.items():
+        yield f"{place} could not be looked at: {reason}"
+    for number, names in plan.unknown.items():
+        yield f"request {number}: no run has {', '.join(names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +113,7 @@ class RequestsAnswered(Answer):
     outcomes: Sequence[RunOfRequest]
     packs: Sequence[Pack]
 
-    @property
-    def exit_code(self) -> int:
-        """Return 1 if a run could not answer yet."""
-        return 0 if all(e.answer or e.ended for e in self.outcomes) else FAILED_CHECK
-
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[Line]:
         """Yield a line per name and run, and one per pack."""
         for each in self.outcomes:
             changed = "changed" if each.model_changed else "unchanged"
@@ -153,112 +128,142 @@ class RequestsAnswered(Answer):
 commands = Commands(help="Answer people who ask about their data, over all runs that know them.")
 app.add_typer(commands, name="requests", rich_help_panel=LEAVING)
 
-RegisterOption = Annotated[
-    Path | None,
-    typer.Option("--register", help="The folder of the register. Default: `requests` in the root."),
-]
-NumberArgument = Annotated[str, typer.Argument(metavar="REQUEST", help="Its number.")]
-NumbersArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="REQUEST", help="Numbers. Default: all that are open.")
-]
-AnswerOption = Annotated[str, typer.Option(help="Of every run: auto, or as of `covey forget`.")]
-NamesHelp = "As the runs know the client; several times for several."
-ReceivedOption = Annotated[str, typer.Option(help="When it came: YEAR-MONTH-DAY.")]
-BasisOption = Annotated[
-    str, typer.Option(help="erasure, withdrawal, restriction, objection or access.")
-]
-ReferenceOption = Annotated[str, typer.Option(help="Your own reference.")]
-LanguageOption = Annotated[str, typer.Option(help="Of the statement: en or de.")]
+NumberArgument = Annotated[str, typer.Argument(metavar="REQUEST")]
+NumbersArgument = Annotated[list[str] | None, typer.Argument(metavar="REQUEST")]
 
 
-@commands.command("add")
+@commands.command()
 def add(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help=NamesHelp)],
-    basis: BasisOption,
-    received: ReceivedOption = "",
-    reference: ReferenceOption = "",
-    language: LanguageOption = "en",
+    names: Annotated[list[str], typer.Argument(metavar="NAME")],
+    *,
+    basis: str,
+    received: str = "",
+    reference: str = "",
+    language: str = "en",
     roots: RootsOption = None,
-    register: RegisterOption = None,
-) -> RequestShown:
-    """Take a request in: say when it is due, and which runs know the names."""
+    register: Path | None = None,
+) -> RequestView:
+    """Take a request in: say when it is due, and which runs know the names.
+
+    Args:
+        names: As the runs know the client; several times for several.
+        basis: erasure, withdrawal, restriction, objection or access.
+        received: When it came: YEAR-MONTH-DAY.
+        reference: Your own reference.
+        language: Of the statement: en or de.
+        roots: A folder that runs lie below, or a ledger's URL. Default: runs
+        register: The folder of the register. Default: `requests` in the root.
+    """
     from covey.desk.requests import add_request
 
     where, day = _where(register, roots), _day(received)
-    return RequestShown(add_request(*where, names, basis, day, reference, language))
+    return add_request(*where, names, basis, day, reference, language)
 
 
-@commands.command("correct")
+@commands.command()
 def correct(
     number: NumberArgument,
-    names: Annotated[list[str] | None, typer.Option("--name", help=NamesHelp)] = None,
-    basis: BasisOption = "",
-    received: ReceivedOption = "",
-    reference: ReferenceOption = "",
-    language: LanguageOption = "",
-    extended: Annotated[
-        str, typer.Option(help="When the requester heard that the answer takes longer.")
-    ] = "",
-    reason: Annotated[str, typer.Option(help="Why it takes longer.")] = "",
+    *,
+    names: Annotated[list[str] | None, typer.Option("--name")] = None,
+    basis: str = "",
+    received: str = "",
+    reference: str = "",
+    language: str = "",
+    extended: str = "",
+    reason: str = "",
     roots: RootsOption = None,
-    register: RegisterOption = None,
-) -> RequestShown:
-    """Correct what the register says of a request, or extend it by two months."""
+    register: Path | None = None,
+) -> RequestView:
+    """Correct what the register says of a request, or extend it by two months.
+
+    Args:
+        number: Its number.
+        names: As the runs know the client; several times for several.
+        basis: erasure, withdrawal, restriction, objection or access.
+        received: When it came: YEAR-MONTH-DAY.
+        reference: Your own reference.
+        language: Of the statement: en or de.
+        extended: When the requester heard that the answer takes longer.
+        reason: Why it takes longer.
+        roots: A folder that runs lie below, or a ledger's URL. Default: runs
+        register: The folder of the register. Default: `requests` in the root.
+    """
     from covey.desk.requests import correct_request
 
-    options = {"names": names, "basis": basis, "reference": reference, "language": language}
-    options |= {
-        "received": _day(received),
-        "reason": reason,
-        "extended": _day(extended, "extended"),
-    }
-    changed = {key: value for key, value in options.items() if value}
-    return RequestShown(correct_request(*_where(register, roots), number, changed))
+    texts = {"names": names, "basis": basis, "reference": reference, "language": language}
+    days = {"received": _day(received), "extended": _day(extended, "extended")}
+    changed = {k: value for k, value in {**texts, **days, "reason": reason}.items() if value}
+    return correct_request(*_where(register, roots), number, changed)
 
 
 @commands.command("list")
 def show_all(
-    number: Annotated[str, typer.Argument(metavar="REQUEST", help="Show this one.")] = "",
-    due: Annotated[
-        bool, typer.Option("--due", help="By due date; exit code 1 if one is overdue.")
-    ] = False,
-    closed: Annotated[bool, typer.Option("--closed", help="Closed ones, too.")] = False,
+    number: NumberArgument = "",
+    *,
+    due: bool = False,
+    closed: bool = False,
     roots: RootsOption = None,
-    register: RegisterOption = None,
-) -> RequestShown | RequestsListed:
-    """List the requests that are open, or show one."""
+    register: Path | None = None,
+) -> Iterator[RequestView | RequestsListed]:
+    """List the requests that are open, or show one.
+
+    Args:
+        number: Show this one.
+        due: By due date; exit code 1 if one is overdue.
+        closed: Closed ones, too.
+        roots: A folder that runs lie below, or a ledger's URL. Default: runs
+        register: The folder of the register. Default: `requests` in the root.
+    """
     from covey.desk.register import read_register
 
     with read_register(_where(register, roots)[0]) as held:
         if number:
-            return RequestShown(held.view(number))
-        shown = [each for each in held.views() if closed or each.state != "closed"]
-    return RequestsListed(sorted(shown, key=lambda e: e.due) if due else shown, is_due=due)
+            yield held.view(number)
+            return
+        listed = [each for each in held.views() if closed or each.state != "closed"]
+    yield RequestsListed(sorted(listed, key=lambda each: each.due) if due else listed)
+    late = any(each.days_left < 0 and each.state != "closed" for each in listed)
+    fail_if(due and late)
 
 
-@commands.command("plan")
+@commands.command()
 def plan(
     numbers: NumbersArgument = None,
-    answer: AnswerOption = "",
+    *,
+    answer: str = "",
     roots: RootsOption = None,
-    register: RegisterOption = None,
-) -> AnswersPlanned:
-    """Say what every run would answer, what that costs, and what is true then."""
+    register: Path | None = None,
+) -> Plan:
+    """Say what every run would answer, what that costs, and what is true then.
+
+    Args:
+        numbers: Numbers. Default: all that are open.
+        answer: Of every run: auto, or as of `covey forget`.
+        roots: A folder that runs lie below, or a ledger's URL. Default: runs
+        register: The folder of the register. Default: `requests` in the root.
+    """
     from covey.desk.answering import plan_answers
 
-    return AnswersPlanned(plan_answers(*_where(register, roots), numbers or [], answer))
+    return plan_answers(*_where(register, roots), numbers or [], answer)
 
 
 @commands.command("answer")
 def answer_all(
     numbers: NumbersArgument = None,
-    answer: AnswerOption = "",
+    *,
+    answer: str = "",
     roots: RootsOption = None,
-    register: RegisterOption = None,
-) -> RequestsAnswered:
+    register: Path | None = None,
+) -> Iterator[RequestsAnswered]:
     """Answer in every run that has the names, and write what is handed over.
 
     Say it again after a stop. Exit code 1 if a run could not answer yet.
+
+    Args:
+        numbers: Numbers. Default: all that are open.
+        answer: Of every run: auto, or as of `covey forget`.
+        roots: A folder that runs lie below, or a ledger's URL. Default: runs
+        register: The folder of the register. Default: `requests` in the root.
     """
     from covey.desk.answering import answer_requests
     from covey.desk.pack import write_packs
@@ -266,45 +271,61 @@ def answer_all(
     folder, below = _where(register, roots)
     with shown("requests") as observe:
         outcomes = answer_requests(folder, below, numbers or [], answer, observe=observe)
-    return RequestsAnswered(outcomes, write_packs(folder, numbers or []))
+    yield RequestsAnswered(outcomes, write_packs(folder, numbers or []))
+    fail_if(not all(each.answer or each.ended for each in outcomes))
 
 
-@commands.command("close")
+@commands.command()
 def close(
     number: NumberArgument,
-    reason: Annotated[str, typer.Option(help="Why, where not every run has answered.")] = "",
-    delete_salts: Annotated[
-        bool, typer.Option("--delete-salts", help="Delete salts that were not handed over.")
-    ] = False,
+    *,
+    reason: str = "",
+    delete_salts: bool = False,
     roots: RootsOption = None,
-    register: RegisterOption = None,
-) -> RequestShown:
-    """Close a request that was handed over: salts, packs and names are deleted."""
+    register: Path | None = None,
+) -> RequestView:
+    """Close a request that was handed over: salts, packs and names are deleted.
+
+    Args:
+        number: Its number.
+        reason: Why, where not every run has answered.
+        delete_salts: Delete salts that were not handed over.
+        roots: A folder that runs lie below, or a ledger's URL. Default: runs
+        register: The folder of the register. Default: `requests` in the root.
+    """
     from covey.desk.requests import close_request
 
     where = _where(register, roots)
-    return RequestShown(close_request(*where, number, reason, delete_salts=delete_salts))
+    return close_request(*where, number, reason, delete_salts=delete_salts)
 
 
-@commands.command("export")
+@commands.command()
 def export(
-    since: Annotated[str, typer.Option(help="First day of receipt: YEAR-MONTH-DAY.")],
-    until: Annotated[str, typer.Option(help="Last day. Default: today.")] = "",
-    out: Annotated[Path | None, typer.Option(help="A JSON file.")] = None,
+    *,
+    since: str,
+    until: str = "",
+    out: Path | None = None,
     roots: RootsOption = None,
-    register: RegisterOption = None,
+    register: Path | None = None,
 ) -> RequestsListed:
-    """Write all requests of a period for a regulator; no requester is named."""
+    """Write all requests of a period for a regulator; no requester is named.
+
+    Args:
+        since: First day of receipt: YEAR-MONTH-DAY.
+        until: Last day. Default: today.
+        out: A JSON file.
+        roots: A folder that runs lie below, or a ledger's URL. Default: runs
+        register: The folder of the register. Default: `requests` in the root.
+    """
     from covey.desk.register import read_register
     from covey.desk.requests import export_requests
 
     first, last = _day(since, "since") or date.min, _day(until, "until") or date.today()
     with read_register(_where(register, roots)[0]) as held:
-        exported = export_requests(held, first, last)
-    answer = RequestsListed(exported)
+        exported = RequestsListed(export_requests(held, first, last))
     if out is not None:
-        replace_whole(out, json.dumps(json_of(answer), indent=1).encode("ascii"), mode=0o600)
-    return answer
+        replace_whole(out, json.dumps(json_of(exported), indent=1).encode("ascii"), mode=0o600)
+    return exported
 
 
 def _where(register: Path | None, roots: list[str] | None) -> tuple[Path, list[str]]:

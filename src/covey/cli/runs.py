@@ -50,7 +50,6 @@ class RunConcluded(Answer):
     Attributes:
         seconds: of this command.
         report: the page that was written.
-        compared: the run and its baseline.
     """
 
     run: str
@@ -59,7 +58,6 @@ class RunConcluded(Answer):
     unused_settings: Sequence[Idle]
     seconds: float
     report: Path
-    compared: Sequence[Mapping[str, Any]] = field(metadata=HIDDEN)
 
     def lines(self) -> Iterator[Line]:
         """Yield the outcome in a few lines: no figure without what it rests on."""
@@ -89,14 +87,6 @@ class RunConcluded(Answer):
         for each in summary.privacy.guarantees:
             more = "" if each.epsilon is None else "; the report says what it does not cover"
             yield each.sentence + more
-        if self.compared:
-            keys = [
-                key
-                for key, value in self.compared[0].items()
-                if key.startswith(("method", "accuracy", "true_risk")) or key == "violations"
-                if not key.endswith("standard_error") and value is not None
-            ]
-            yield table_of([{key: row[key] for key in keys} for row in self.compared])
         yield f"report: {self.report}"
 
 
@@ -245,27 +235,18 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
 
 def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Iterator[RunConcluded]:
     """Write the report and yield the answer; fail then if a model diverged."""
-    from covey.report.comparison import comparison
-    from covey.runs.pages import reported
-    from covey.runtime.folder import RunFolder
-
     page = result.report()
-    folder = RunFolder.existing(result.folder)
-    seconds = round(time.monotonic() - began, 1)
-    name, baseline = folder.path.name, folder.path / "baseline"
+    baseline, name = result.folder / "baseline", result.folder.name
     beside: dict[str, History] = {}
-    compared: Sequence[Mapping[str, Any]] = ()
     if (baseline / "config.toml").is_file():
         beside[f"{name}/baseline"] = covey.load(baseline).history
-        compared = comparison([reported(folder)])
     yield RunConcluded(
         run=str(result.folder),
         summary=result.summary,
         ledger_head=result.ledger_head,
         unused_settings=unused,
-        seconds=seconds,
+        seconds=round(time.monotonic() - began, 1),
         report=page,
-        compared=compared,
     )
     fail_if_diverged({name: result.history}, beside)
 
@@ -621,7 +602,6 @@ def prune_runs(
     roots: list[str] | None = None,
     *,
     older_than: str = "90d",
-    states: bool = False,
     whole: bool = False,
     with_proofs: bool = False,
     register: Path | None = None,
@@ -635,8 +615,7 @@ def prune_runs(
     Args:
         roots: Folders that runs lie below, or URLs of ledgers. Default: runs
         older_than: How long ago the last event was: 90d, 12w, 36h.
-        states: States but the newest, and stored updates (the default).
-        whole: The whole run, its ledger too.
+        whole: The whole run, its ledger too; else states but the newest, and stored updates.
         with_proofs: Whole runs in which proofs lie, too.
         register: The folder of the register of requests. Default: `requests` in a root.
         yes: Delete it. Without this, only say what would.
@@ -645,11 +624,6 @@ def prune_runs(
     from covey.desk.runs import find_runs
     from covey.desk.search import needed_runs
 
-    if states and whole:
-        raise ConfigError(
-            "Retention takes --states or --whole, found both. A whole run has its states "
-            "in it: say --whole alone."
-        )
     units = {"h": "hours", "d": "days", "w": "weeks"}
     match = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
     if match is None:

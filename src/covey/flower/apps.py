@@ -14,13 +14,14 @@ from covey.api import load
 from covey.base.components import reference
 from covey.base.errors import ConfigError
 from covey.base.history import History
-from covey.base.names import ClientName, round_number
+from covey.base.names import ClientName
 from covey.base.own_code import only_from
 from covey.engine.kinds import FlowerNodes
 from covey.flower.client import shared_settings_hash
 from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
+from covey.report.queries import round_line
 from covey.runs.run import Run
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.settings.aggregation import anonymity_of, noise_on_clients
@@ -145,12 +146,4 @@ def _ledger_facts(folder: RunFolder) -> tuple[Mapping[ClientName, str], int, fro
 def _report(history: History) -> None:
     """Log the latest round."""
     if history.rounds and history.finished is None:
-        latest = history.rounds[-1]
-        accuracy = "unknown" if latest.accuracy is None else f"{latest.accuracy:.3f}"
-        log.info(
-            "Round %d: %d clients, %s per cluster, accuracy %s.",
-            round_number(latest.round_index),
-            latest.participants,
-            list(latest.clients),
-            accuracy,
-        )
+        log.info("%s", round_line(history))

@@ -30,12 +30,7 @@ from covey.base.names import Params
 from covey.data.arrays import examples_of, read_client
 from covey.data.examples import Examples
 from covey.engine.kinds import FlowerNodes
-from covey.flower.client_runtime import (
-    ClientRuntime,
-    ClientSecrets,
-    ClusterChoice,
-    client_runtime_of,
-)
+from covey.flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
 from covey.flower.identity import InvalidMessageError
 from covey.flower.masked import SumRounds, own_numbers
 from covey.flower.memory import MemoryFolder, NodeMemory
@@ -113,15 +108,8 @@ class Node:
         file, examples = self.file, self.examples
         if examples is None and file.data:
             examples = read_client(self.path.parent / file.data)
-        own = ClientSecrets(
-            name=file.name,
-            seed=file.seed,
-            preference=file.preference,
-            holdout=file.holdout,
-            classes=classes,
-        )
         clients = None if examples is None else {file.name: examples}
-        return client_runtime_of(self.config, own, Overrides(self.model, clients))
+        return client_runtime_of(self.config, file, Overrides(self.model, clients), classes)
 
     def memory(self, run: str) -> MemoryFolder:
         """Return what the client keeps of a run."""

@@ -24,10 +24,10 @@ from covey.algorithms.state import (
 )
 from covey.base.errors import ConfigError, DataError
 from covey.base.figure import RiskEstimate
-from covey.base.names import ClientName, Params
+from covey.base.names import Params
 from covey.base.params import model_hash, subtract
 from covey.base.rng import Streams
-from covey.data.examples import Client, Preference
+from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob
 from covey.engine.recipe import Recipe
@@ -39,6 +39,7 @@ from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes
 from covey.settings.load import Config
 from covey.settings.model import engine_of, model_of
+from covey.settings.node import NodeFile
 from covey.settings.risk import client_assessment_of
 from covey.settings.schema import recipe_of
 
@@ -281,61 +282,43 @@ class ClientRuntime:
         ).keeping(OwnRisks(risks={handle: known} if known else {}))
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSecrets:
-    """What a client in a federation that is apart keeps on its own side.
-
-    Attributes:
-        seed: all that it draws follows from it.
-        preference: None: what the settings draw for a client of this name.
-        holdout: share of its examples that it never trains on; None: the settings'.
-        classes: how many the federation has; 0: as many as its own examples show.
-    """
-
-    name: ClientName
-    seed: int
-    preference: Preference | None = None
-    holdout: float | None = None
-    classes: int = 0
-
-
 def client_runtime_of(
-    config: Config, secrets: ClientSecrets, overrides: Overrides | None = None
+    config: Config, own: NodeFile, overrides: Overrides, classes: int = 0
 ) -> ClientRuntime:
     """Return one client's half of a federation, with no one else's data.
 
     Args:
         config: the federation's settings.
-        secrets: what only this client has.
+        own: what the client keeps on its own side.
         overrides: its model and its examples, where they are not named in the settings.
             Where the settings name a data set, the client is the one of that name in the
             population that they simulate: for trying things out.
+        classes: how many the federation has; 0: as many as its own examples show.
 
     Raises:
         CoveyError: some part does not fit.
     """
-    overrides = overrides or Overrides()
-    if secrets.holdout is not None:
-        changed = config.population.model_copy(update={"holdout": secrets.holdout})
+    if own.holdout is not None:
+        changed = config.population.model_copy(update={"holdout": own.holdout})
         config = config.model_copy(update={"population": changed})
-    streams = Streams(config.seed if overrides.clients is None else secrets.seed)
+    streams = Streams(config.seed if overrides.clients is None else own.seed)
     population, _ = population_and_notes(config, overrides.clients, streams)
     if population.layout is not None:
         raise DataError(
             f"A client on a machine of its own must bring one tensor of inputs, found several: "
             f"{population.layout}. Simulate, or join them in one tensor that the model parts."
         )
-    classes = secrets.classes or population.num_classes
+    classes = classes or population.num_classes
     population = replace(population, num_classes=classes)
-    client = next((c for c in population.clients if c.name == secrets.name), None)
+    client = next((c for c in population.clients if c.name == own.name), None)
     if client is None:
         raise DataError(
             f"The settings simulate {len(population.clients)} clients, and none is called "
-            f"{secrets.name!r}. Name the client's own examples, or take a name like "
+            f"{own.name!r}. Name the client's own examples, or take a name like "
             f"{population.clients[0].name!r}."
         )
     module, _ = model_of(config, overrides, population)
-    client = replace(client, preference=secrets.preference or client.preference)
+    client = replace(client, preference=own.preference or client.preference)
     engine, records = engine_of(config, module, population)
     held = held_params(module, config.model.personal)
-    return ClientRuntime(client, config, engine, classes, secrets.seed, records, held)
+    return ClientRuntime(client, config, engine, classes, own.seed, records, held)

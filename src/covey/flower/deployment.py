@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tomli_w
 from cryptography import x509
@@ -345,17 +345,17 @@ def _files(
     yield from Declaration(plan, str(out)).files(privacy=settings["privacy"])
     certificates = _certificates(plan.host, now)
     yield from certificates.items()
-    keys = {name: NodeKey.new(name) for name in plan.nodes}
+    keys = {name: node_key(name) for name in plan.nodes}
     # the server's database and keys are none of a node's business
     theirs = {key: value for key, value in settings.items() if key != "ledger"}
     theirs["population"] = {**settings["population"], "organisations": ""}
     theirs["secrets"] = {"source": settings["secrets"]["source"]}
-    for name, key in keys.items():
+    for name, (private, public) in keys.items():
         own = {
             "covey.toml": _toml(theirs),
-            "peers": b"".join(each.public for each in keys.values()),
-            "key": key.private,
-            "key.pub": key.public,
+            "peers": b"".join(public for _, public in keys.values()),
+            "key": private,
+            "key.pub": public,
             "ca.crt": certificates[AUTHORITY],
             **dict([declared(node=name)]),
             **dict(Declaration(bare, node=name).files(seed=secrets.randbits(63))),
@@ -439,22 +439,13 @@ def general_name(host: str) -> x509.DNSName | x509.IPAddress:
     return x509.DNSName(host)
 
 
-class NodeKey(NamedTuple):
-    """A node's key pair, as `ssh-keygen -t ecdsa -b 384` writes it.
+def node_key(name: str) -> tuple[bytes, bytes]:
+    """Make a node's key pair, as `ssh-keygen -t ecdsa -b 384` writes it; return its files.
 
     With it a node joins and signs sums under masks, these with or without TLS
-    (`covey.flower.identity`).
+    (`covey.flower.identity`). The name is only its comment.
     """
-
-    private: bytes
-    public: bytes
-
-    @classmethod
-    def new(cls, name: str) -> "NodeKey":
-        """Make one; the name is only its comment."""
-        key = ec.generate_private_key(ec.SECP384R1())
-        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-        return cls(
-            key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
-            public + b" " + name.encode("ascii") + b"\n",
-        )
+    key = ec.generate_private_key(ec.SECP384R1())
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    return private, public + b" " + name.encode("ascii") + b"\n"

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -57,10 +56,10 @@ class _Choice(Exception):  # noqa: N818 - it is none
     """What a warning says."""
 
 
-def _looked(about: str, look: Callable[[], str]) -> Finding:
+def _looked(about: str, look: Callable[..., str], *at: object) -> Finding:
     """Look at something: the function returns what is fine, and raises what is not."""
     try:
-        return Finding("ok", about, look())
+        return Finding("ok", about, look(*at))
     except _Choice as choice:
         return Finding("warning", about, str(choice))
     except CoveyError as problem:
@@ -85,22 +84,19 @@ def check(folder: Path, now: datetime) -> tuple[Finding, ...]:
 def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Finding]:
     plan, is_node = declared.plan, bool(declared.node)
     yield _looked("flwr", _versions)
-    yield _looked("PATH", partial(_programs, is_node=is_node))
-    scripts = [
-        _looked(name, partial(_unchanged, folder / name, content))
-        for name, content in declared.files()
-    ]
+    yield _looked("PATH", lambda: _programs(is_node=is_node))
+    scripts = [_looked(n, _unchanged, folder / n, content) for n, content in declared.files()]
     yield from scripts
-    node, config, path = None, None, folder / "covey.toml"
+    node, config, about = None, None, "node.toml" if is_node else "covey.toml"
     try:
+        path = folder / about
         if is_node:
-            node = NodeFile.read(folder / "node.toml")
-            yield Finding("ok", "node.toml", f"complete, for {node.name}")
-            path = folder / node.config
+            node = NodeFile.read(path)
+            yield Finding("ok", about, f"complete, for {node.name}")
+            path, about = folder / node.config, Path(node.config).name
         config = Config.of(federation_settings(path))
-        yield Finding("ok", path.name, "the settings are valid")
+        yield Finding("ok", about, "the settings are valid")
     except CoveyError as problem:
-        about = "node.toml" if is_node and node is None else path.name
         yield Finding("error", about, str(problem))
     if config is not None:
         yield from (Finding("warning", *each) for each in _choices(config, is_node=is_node))
@@ -108,18 +104,21 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
             bare = summed_up(config) & {"updates", "counts"}
             yield Finding("warning" if bare else "ok", "masks", protection)
         if not is_node and (config.population.organisations or least_organisations(config) > 1):
-            yield _looked("organisations", partial(_organisations, config, plan.nodes))
+            yield _looked("organisations", _organisations, config, plan.nodes)
     if node is not None:
-        yield _looked("data", partial(_examples, node, config, folder))
+        yield _looked("data", _examples, node, config, folder)
     authority = folder / ("ca.crt" if is_node else AUTHORITY)
-    yield _looked(authority.name, partial(_life, authority, now))
+    yield _looked(authority.name, _life, authority, now)
     if not is_node:
-        yield from server_findings(authority.parent, plan.host, now)
+        server = authority.with_name("server.pem")
+        yield _looked(server.name, _life, server, now)
+        yield _looked(server.name, _chain, authority.parent, plan.host, now)
+        yield _looked("server.key", _key, authority.parent)
         if all(each.level == "ok" for each in scripts):
             yield Finding("ok", "server.sh", _IN_MEMORY)
-            yield _looked("server.sh", partial(_exposed, plan))
-    yield _looked("permissions", partial(_permissions, folder))
-    yield _looked(plan.address, partial(_knock, plan.address, authority, is_node=is_node))
+            yield _looked("server.sh", _exposed, plan)
+    yield _looked("permissions", _permissions, folder)
+    yield _looked(plan.address, lambda: _knock(plan.address, authority, is_node=is_node))
 
 
 _IN_MEMORY = (
@@ -285,19 +284,6 @@ def _knock(address: str, authority: Path, *, is_node: bool) -> str:
 
 
 _AGAIN = "Write a new folder with `covey deploy init`, or replace the file."
-
-
-def server_findings(folder: Path, host: str, now: datetime) -> Iterator[Finding]:
-    """Look at the server's own certificate and key.
-
-    Args:
-        folder: with ca.crt, server.pem and server.key.
-        host: what the nodes call the server.
-        now: with a time zone.
-    """
-    yield _looked("server.pem", partial(_life, folder / "server.pem", now))
-    yield _looked("server.pem", partial(_chain, folder, host, now))
-    yield _looked("server.key", partial(_key, folder))
 
 
 def _certificate(path: Path) -> x509.Certificate:

@@ -9,11 +9,9 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from statistics import median
-from typing import NamedTuple
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -22,7 +20,7 @@ from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import RunError
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported, Event, WeightReduced
-from covey.base.names import ClientName, Handle, Params
+from covey.base.names import ClientName, Handle, Params, __version__
 from covey.base.params import norm
 from covey.data.source import DataProfile
 from covey.flower.identity import (
@@ -166,13 +164,6 @@ POLL_SECONDS = 1.0
 """Seconds between two polls, for present nodes and for answers."""
 
 
-class Clock(NamedTuple):
-    """The time that a server waits in."""
-
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-
-
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
     """On what terms nodes take part.
@@ -215,17 +206,10 @@ class FlowerServer:
     """
 
     def __init__(
-        self,
-        grid: Grid,
-        policy: AdmissionPolicy,
-        profile: DataProfile | None = None,
-        clock: Clock = Clock(),  # noqa: B008 - it is frozen
+        self, grid: Grid, policy: AdmissionPolicy, profile: DataProfile | None = None
     ) -> None:
-        self._grid = grid
-        self._clock = clock
+        self._grid, self._policy, self._profile = grid, policy, profile
         self._attendance = Attendance()
-        self._policy = policy
-        self._profile = profile
         self._hellos: dict[int, Hello] = {}
         self._events: list[Event] = []
         self._leaving: dict[ClientName, None] = {}
@@ -260,7 +244,7 @@ class FlowerServer:
             if here != before:
                 log.info("Waiting for %d nodes: %d are there.", count, here)
             before = here
-            self._clock.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def available_clients(self) -> Collection[ClientName]:
         """Return the clients that are reachable now; new nodes identify themselves first."""
@@ -305,8 +289,9 @@ class FlowerServer:
     def _greet(self, nodes: Sequence[int]) -> None:
         """Ask nodes to identify themselves."""
         tokens = {node: secrets.token_hex(16) for node in nodes}
+        run, hello = self._policy.run, ClientRequest("hello")
         questions = (
-            make_message(self._question(ClientRequest("hello"), token), node, HELLO_SECONDS)
+            make_message(Question(__version__, run, token, "", hello), node, HELLO_SECONDS)
             for node, token in tokens.items()
         )
         hellos: list[tuple[int, Hello]] = []
@@ -370,15 +355,10 @@ class FlowerServer:
         self._names.bind(hello.name, identity)
         self._hellos[node] = hello
 
-    def _question(
-        self, request: ClientRequest, token: str, name: ClientName = "", classes: int = 0
-    ) -> Question:
-        return Question(version("covey"), self._policy.run, token, name, request, classes)
-
     def _pending(self, request: ClientRequest, hello: Hello, handle: Handle) -> PendingQuestion:
-        own = request.for_client(handle, hello.name)
-        token = secrets.token_hex(16)
-        question = self._question(own, token, hello.name, self.profile.classes)
+        own, run = request.for_client(handle, hello.name), self._policy.run
+        token, classes = secrets.token_hex(16), self.profile.classes
+        question = Question(__version__, run, token, hello.name, own, classes)
         most = MAX_EXAMPLES if self._policy.hides_sizes else hello.examples
         return PendingQuestion(handle, question, most, hello.held_out)
 
@@ -390,10 +370,10 @@ class FlowerServer:
         messages = (
             make_message(each.question, node, timeout, carried) for node, each in pending.items()
         )
-        replies = self._exchanged(messages, timeout)
+        came = self._exchanged(messages, timeout)
         received: dict[Handle, tuple[Reply, ClientResponse]] = {}
-        while replies:  # each is let go once it is read: it is as large as the model
-            node, message = replies.pop(0)
+        while came:  # each is let go once it is read: it is as large as the model
+            node, message = came.pop(0)
             handle = pending[node].handle
             try:
                 if handle in received:
@@ -412,7 +392,12 @@ class FlowerServer:
             reason = f"its {what} far larger than the others'"
             del received[handle]
             self._refuse(handle, reason)
-        self._record_reports({h: reply for h, (reply, _) in received.items()})
+        replies = {handle: reply for handle, (reply, _) in received.items()}
+        accuracy = {h: r.accuracy for h, r in replies.items() if r.accuracy is not None}
+        above = {h: r.above for h, r in replies.items() if r.above is not None}
+        if accuracy or above:
+            self._events.append(ClientsReported(accuracy, above))
+        self._leaving |= {reply.name: None for reply in replies.values() if reply.leave}
         accepted = [answer for _, answer in received.values()]
         return accepted if self._policy.equal_weights else self._weighed(accepted)
 
@@ -446,14 +431,6 @@ class FlowerServer:
             if counted[handle] < weight
         ]
         return [replace(each, weight=counted[each.handle]) for each in answers]
-
-    def _record_reports(self, replies: Mapping[Handle, Reply]) -> None:
-        """Record what clients report."""
-        accuracy = {h: r.accuracy for h, r in replies.items() if r.accuracy is not None}
-        above = {h: r.above for h, r in replies.items() if r.above is not None}
-        if accuracy or above:
-            self._events.append(ClientsReported(accuracy, above))
-        self._leaving |= {r.name: None for r in replies.values() if r.leave}
 
     def _exchanged(self, messages: Iterable[Message], timeout: float) -> list[tuple[int, Message]]:
         """Send messages, and return what came back from the node that got each.
@@ -490,19 +467,19 @@ class FlowerServer:
 
     def _answers(self, waiting: set[str], timeout: float) -> list[Message]:
         """Return what comes in time, and take it out of what is waited for."""
-        sent, begun = len(waiting), self._clock.now()
+        sent, begun = len(waiting), time.monotonic()
         replies: list[Message] = []
         half: float | None = None
         while waiting:
             came = list(self._grid.pull_messages(waiting))
             replies += came
             waiting -= {each.metadata.reply_to_message_id for each in came}
-            passed = self._clock.now() - begun
+            passed = time.monotonic() - begun
             if half is None and sent > 2 * len(waiting):
                 half = passed
             if not waiting or passed >= time_limit(timeout, half):
                 break
-            self._clock.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         return replies
 
 

@@ -217,16 +217,11 @@ class Ledger(ClientTables):
         """Return everything that was recorded, in order, once it is verified."""
         return [one.record() for one in self.links()]
 
-    def look(
-        self, of_kinds: Collection[str] | None = None, without: Collection[str] = ()
-    ) -> list[Link]:
+    def look(self, of_kinds: Collection[str]) -> list[Link]:
         """Return what still counts of some kinds of events, fast and not verified."""
-        of_kind = EVENTS.kind.not_in([*without])
-        if of_kinds is not None:
-            of_kind = EVENTS.kind.in_([*of_kinds])
         with self._database.reading() as connection:
             rewinds = rows.read_rewinds(connection)
-            links = list(rows.links(connection, of_kind))
+            links = list(rows.links(connection, EVENTS.kind.in_([*of_kinds])))
         return [one for one in links if counts(rewinds, one.position, one.round_index)]
 
     def look_at(

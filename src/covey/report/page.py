@@ -4,7 +4,7 @@ import json
 import tomllib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from covey.base.built_ins import BASELINE, REFERENCES
 from covey.base.figure import Figure, number
 from covey.base.files import make_folder, replace_whole
-from covey.base.history import History
 from covey.base.names import round_number
 from covey.report.clients import diverged_sentences
 from covey.report.comparison import comparison, labels, means, with_baselines
@@ -37,9 +36,8 @@ def write_report(reported: Sequence[Reported], out: Path) -> Path:
         write(out, rendered("comparison.html", pictures, view))
         return out
     (run,) = reported
-    view = {"privacy": summary(run.history), "privacy_head": run.ledger_head, **run_view(run)}
-    names = pictures_of(run, view["privacy"])
-    pictures = {name: drawn(run, name) for name in names}
+    view = run_view(run)
+    pictures = {name: drawn(run, name) for name in pictures_of(run, view["summary"])}
     (out.parent / "figures").mkdir(exist_ok=True)
     for name, picture in pictures.items():
         write(out.parent / "figures" / f"{name}.svg", picture)
@@ -48,48 +46,33 @@ def write_report(reported: Sequence[Reported], out: Path) -> Path:
     return out
 
 
-def run_view(run: Reported, *, is_whole: bool = True) -> dict[str, Any]:
-    """Return what the page of a run says, but its pictures and what takes a moment to add up.
-
-    That is `privacy`: the summary with what noise guarantees and who can still be denied, of
-    the ledger up to `privacy_head`; None: it is being added up.
-
-    Args:
-        run: the run.
-        is_whole: the whole ledger was read; if not, the history lacks who is in which
-            cluster.
-    """
+def run_view(run: Reported) -> dict[str, Any]:
+    """Return what the page of a run says, but its pictures."""
     settings = tomllib.loads(run.config_toml)
     left_out = settings.get("population", {}).get("exclude")
     if left_out:  # names stay private
         settings["population"]["exclude"] = [f"{len(left_out)} names are not shown"]
     return {
         "reported": run,
-        "is_whole": is_whole,
-        "summary": _quick_summary(run.history),
-        "baseline": _quick_summary(run.baseline) if run.baseline else None,
+        "summary": summary(run.history),
+        "baseline": summary(run.baseline) if run.baseline else None,
         "shown_settings": tomli_w.dumps(settings) if left_out else run.config_toml,
     }
 
 
-def _quick_summary(history: History) -> Summary:
-    return summary(replace(history, all_events=(), hidden=()))
-
-
-def pictures_of(
-    run: Reported, privacy: Summary | None = None, *, is_whole: bool = True
-) -> list[str]:
-    """Return the names of the pictures that say something of a run, as far as it is read."""
-    history = run.history
-    whole = {
+def pictures_of(run: Reported, known: Summary) -> list[str]:
+    """Return the names of the pictures that say something of a run with this summary."""
+    says = {
+        "accuracy": True,
+        "risk": True,
         "clusters": True,
-        "violations": history.exposures,
-        "fairness": history.fairness,
-        "prices": history.prices,
-        "spent": privacy and privacy.privacy.guarantee,
+        "violations": run.history.exposures,
+        "fairness": known.fairness,
+        "prices": known.prices,
+        "spent": known.privacy.guarantee,
         "samples": run.samples,
     }
-    return ["accuracy", "risk", *(name for name, says in whole.items() if is_whole and says)]
+    return [name for name, is_there in says.items() if is_there]
 
 
 def drawn(run: Reported, name: str) -> bytes:

@@ -271,7 +271,7 @@ class RecentEvents(NamedTuple):
 
 
 class LedgerReader:
-    """Reads one ledger, verified, a piece at a time, and later what was added to it."""
+    """Reads one ledger, verified, and later what was added to it."""
 
     def __init__(self, *, places: bool = False) -> None:
         """Begin with nothing.
@@ -287,13 +287,8 @@ class LedgerReader:
         self._facts: list[Fact] = []
         self._record = LedgerRecord()
 
-    @property
-    def position(self) -> int:
-        """The last position that was read and verified."""
-        return len(self._hashes)
-
-    def pieces(self, ledger: Ledger) -> Iterator[int]:
-        """Read on, and yield the position after each piece.
+    def read(self, ledger: Ledger) -> LedgerRecord:
+        """Return what the ledger holds now.
 
         Raises:
             LedgerError: the chain is broken, or is not the one that was read before.
@@ -303,34 +298,11 @@ class LedgerReader:
                 self._facts.append((link.round_index, self._events.read(link.record())))
                 self._hashes.append(link.hash)
                 self.last = link
-            yield self.position
-
-    def read(self, ledger: Ledger) -> LedgerRecord:
-        """Return what the ledger holds now.
-
-        Raises:
-            LedgerError: the chain is broken, or is not the one that was read before.
-        """
-        for _ in self.pieces(ledger):
-            pass
         known = len(self._record.hashes)
-        if known < self.position:
+        if known < len(self._hashes):
             self._record = self._record.followed_by(self._hashes[known:], self._facts[known:])
         return self._record
 
-
-BULKY = frozenset(
-    {
-        "AnonymitySetsFormed",
-        "ChoicesPerturbed",
-        "ClientsAssigned",
-        "ClientsHandedOut",
-        "CohortSampled",
-        "OrganisationsAttested",
-        "StepsPerturbed",
-    }
-)
-"""Kinds that name a round's clients one by one: most of a large ledger's bytes."""
 
 ANSWERS_REST_ON = (
     "ClientLeft",
@@ -341,19 +313,6 @@ ANSWERS_REST_ON = (
     "RunRolledBack",
 )
 """Kinds that plans rest on, beside where a client took part."""
-
-
-def glance(ledger: Ledger) -> History:
-    """Fold what does not name a round's clients one by one; nothing is verified.
-
-    Of a large ledger this takes a small part of the time. Who is in which cluster, moves,
-    anonymity sets and what noise guarantees are not in it.
-
-    Raises:
-        LedgerError: it cannot be read, or a record is damaged.
-    """
-    facts = ((link.round_index, event_of(link.record())) for link in ledger.look(without=BULKY))
-    return history_of(by_round(facts))
 
 
 def facts_about(ledger: Ledger, client: Handle) -> list[Fact]:

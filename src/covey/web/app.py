@@ -1,21 +1,18 @@
 """The pages by address, each made for its request, on a server of this machine."""
 
-import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
 
 from covey.base.errors import RunError
 from covey.base.own_code import no_foreign_code
@@ -23,12 +20,6 @@ from covey.web import pages
 from covey.web.forms import Forms
 from covey.web.guard import Guard
 from covey.web.runs import FollowedRun, WatchedRuns
-
-LOOK_EVERY = 0.5
-"""Seconds between two looks at a ledger that a page shows."""
-
-SPEAK_EVERY = 15.0
-"""Seconds after which a stream says that it is still there."""
 
 View = Mapping[str, Any]
 """What a page says."""
@@ -53,7 +44,7 @@ def application(
         return run
 
     def page(path: str, template: str, make: Callable[[Request], View]) -> Route:
-        """Return a page's route; it is made in a thread, so that streams go on meanwhile."""
+        """Return a page's route; it is made in a thread of its own."""
 
         def answer(request: Request) -> Response:
             with no_foreign_code():
@@ -80,10 +71,6 @@ def application(
             svg = pages.picture_of(run_of(request), request.path_params["name"])
         return Response(svg, media_type="image/svg+xml")
 
-    async def events(request: Request) -> Response:
-        run = await run_in_threadpool(run_of, request)
-        return StreamingResponse(_changes(run, request), media_type="text/event-stream")
-
     def requests_of(request: Request) -> View:
         return pages.request_page(runs.roots, request.path_params["number"])
 
@@ -100,7 +87,6 @@ def application(
             page_of_run("/proofs/{name}", "proof", pages.proof_page),
             page_of_run("/audit", "audit", pages.audit_page),
             Route("/runs/{key}/clients", clients),
-            Route("/runs/{key}/events", events),
             Route("/runs/{key}/pictures/{name}.svg", picture),
             Mount(
                 "/static",
@@ -112,23 +98,6 @@ def application(
     return Guard(app, port, on_used, write=write)
 
 
-async def _changes(run: FollowedRun, request: Request) -> AsyncIterator[str]:
-    """Yield a word whenever there is something new to show."""
-    shown, silent = (run.version, run.pictured()), 0.0
-    is_ending = request.scope.get("is_ending", lambda: False)
-    yield "retry: 1000\n\n"
-    while not is_ending() and not await request.is_disconnected():
-        await run_in_threadpool(run.check)
-        if (now := (run.version, run.pictured())) != shown:
-            shown, silent = now, 0.0
-            yield f"event: changed\ndata: {run.version}\n\n"
-        elif silent >= SPEAK_EVERY:
-            silent = 0.0
-            yield ": still there\n\n"
-        await asyncio.sleep(LOOK_EVERY)
-        silent += LOOK_EVERY
-
-
 HOST = "127.0.0.1"
 
 
@@ -138,7 +107,7 @@ class Server:
     def __init__(self, guard: Guard, listener: socket.socket) -> None:
         self._guard, self._listener = guard, listener
         config = uvicorn.Config(
-            self._answered,
+            guard,
             interface="asgi3",
             access_log=False,  # it would hold clients' handles
             log_level="warning",
@@ -154,11 +123,6 @@ class Server:
     def link(self) -> str:
         """The link that lets the next browser in."""
         return self._guard.link
-
-    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; what streams looks at `is_ending`, and ends by itself."""
-        scope["is_ending"] = lambda: self._server.should_exit
-        await self._guard(scope, receive, send)
 
     def run(self) -> None:
         """Answer until the process gets a signal to stop, or `stop` is called."""

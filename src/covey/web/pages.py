@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +23,7 @@ from covey.desk.runs import seconds_since
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
-from covey.report.summary import Summary, age, summary
+from covey.report.summary import age
 from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import RecentEvents
 from covey.runtime.planning import read_client
@@ -36,6 +35,8 @@ from covey.unlearning.signature import Check
 from covey.web.runs import FollowedRun, Snapshot, WatchedRuns
 
 MOST_LISTED = 50
+LATEST = 24
+"""How many of the newest events a page shows."""
 MOST_COMPARED = 8
 
 
@@ -55,31 +56,20 @@ _pages.globals |= {
 
 def run_page(run: FollowedRun) -> dict[str, Any]:
     """Return everything that the page of a run says."""
-    snapshot = run.look()
-    if snapshot.history.started is None:
+    snapshot, shown = run.look(), run.shown()
+    if shown.history.started is None:
         return {"has_begun": False}
-    view = run.made("view", lambda at: run_view(run.reported(at), is_whole=at.is_whole))
-    privacy, head, _ = run.made_later("privacy", partial(_privacy, run)) or (None, None, None)
-    names = pictures_of(view["reported"], privacy, is_whole=view["is_whole"])
-    mark = run.pictured().mark
+    view = _view(run, shown)
+    address = f"/runs/{run.key}/pictures/{{}}.svg?{shown.record.head[:16]}"
+    names = pictures_of(view["reported"], view["summary"])
     return {
         **view,
         "has_begun": True,
-        "privacy": privacy,
-        "privacy_head": head,
-        "pictures": {name: f"/runs/{run.key}/pictures/{name}.svg?{mark}" for name in names},
-        "above": run.made("above", _above),
+        "pictures": {name: address.format(name) for name in names},
+        "above": run.made("above", _above, snapshot),
         "listed": MOST_LISTED,
         "log": list(_log(snapshot)),
     }
-
-
-def _privacy(run: FollowedRun, snapshot: Snapshot) -> tuple[Summary, str | None, bytes | None]:
-    """Return what takes long to add up, up to which head, and its picture, which takes as long."""
-    reported = run.reported(snapshot)
-    added_up = summary(snapshot.history)
-    picture = drawn(reported, "spent") if added_up.privacy.guarantee else None
-    return added_up, reported.ledger_head, picture
 
 
 def picture_of(run: FollowedRun, name: str) -> bytes:
@@ -88,21 +78,15 @@ def picture_of(run: FollowedRun, name: str) -> bytes:
     Raises:
         HTTPException: there is none.
     """
-    if name == "spent":
-        privacy = run.made_later("privacy", partial(_privacy, run))
-        svg = privacy and privacy[2]
-    else:
-        run.look()
-        svg = run.made(f"picture {name}", partial(_drawn, run, name), run.pictured())
-    if svg is None:
+    shown = run.shown()
+    view = _view(run, shown) if shown.history.started else {}
+    if not view or name not in pictures_of(view["reported"], view["summary"]):
         raise HTTPException(404)
-    return svg
+    return run.made(f"picture {name}", lambda _: drawn(view["reported"], name), shown)
 
 
-def _drawn(run: FollowedRun, name: str, snapshot: Snapshot) -> bytes | None:
-    reported, has_begun = run.reported(snapshot), snapshot.history.started is not None
-    is_there = has_begun and name in pictures_of(reported, is_whole=snapshot.is_whole)
-    return drawn(reported, name) if is_there else None
+def _view(run: FollowedRun, shown: Snapshot) -> dict[str, Any]:
+    return run.made("view", lambda at: run_view(run.reported(at)), shown)
 
 
 def _above(snapshot: Snapshot) -> list[ClientSummary]:
@@ -116,7 +100,7 @@ def _above(snapshot: Snapshot) -> list[ClientSummary]:
 def _log(snapshot: Snapshot) -> Iterator[tuple[RecentEvents, str]]:
     """Yield the newest records of the ledger, each with when it was written."""
     ends = sorted(snapshot.times)
-    for record in snapshot.latest:
+    for record in snapshot.record.latest(LATEST):
         place = bisect_left(ends, record.position)
         yield record, snapshot.times[ends[place]] if place < len(ends) else ""
 
@@ -145,8 +129,7 @@ def compared_page(runs: WatchedRuns, request: Request) -> dict[str, Any]:
         paths = [str(run.folder.path) for run in chosen]
         shown = [replace(each, name=path) for each, path in zip(shown, paths, strict=True)]
     view, pictures = comparison_view(shown)
-    is_whole = all(look.is_whole for look in looks)
-    return {**page, **view, "pictures": embedded(pictures), "waits": not is_whole}
+    return {**page, **view, "pictures": embedded(pictures)}
 
 
 def proofs_page(run: FollowedRun) -> dict[str, Any]:
@@ -177,7 +160,7 @@ def proof_page(run: FollowedRun, name: str) -> dict[str, Any]:
         "name": name,
         "proof": proof,
         "said": sentences(proof) if proof else {},
-        "found": run.made_later(f"proof {name}", found),
+        "found": run.made(f"proof {name}", found, run.look()),
         "operator": OPERATOR,
     }
 
@@ -263,7 +246,8 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any]:
     Raises:
         HTTPException: there is no such client.
     """
-    history, names = run.look().history, _names_of(run)
+    snapshot, names = run.look(), _names_of(run)
+    history = snapshot.history
     if handle not in _known(history, names):
         raise HTTPException(404)
     return {
@@ -271,13 +255,13 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any]:
         "name": names.get(handle, ""),
         "played": len(history.rounds),
         "moves": history.moves.get(handle, ()),
-        "record": run.made_later(f"client {handle}", partial(_record, run, handle)),
+        "record": run.made(f"client {handle}", lambda _: _record(run, handle), snapshot),
         "answer": next((e.answer for e in history.left if e.handle == handle), ""),
         "afterwards": AFTERWARDS,
     }
 
 
-def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
+def _record(run: FollowedRun, handle: Handle) -> dict[str, Any]:
     """Return what the ledger, which is read again, says of this client alone."""
     try:
         held, plan = read_client(run.folder, handle)

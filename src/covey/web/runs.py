@@ -1,174 +1,100 @@
-"""All runs that pages are shown of, each read in the background."""
+"""All runs that pages are shown of, each read on whenever a page asks for it."""
 
 import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Condition, Lock
+from threading import Lock, RLock
 from typing import Any
 
 from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
-from covey.base.own_code import no_foreign_code
 from covey.desk.runs import Reading, RunEntry, entry_of_folder, run_folders
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerReader, RecentEvents, glance
+from covey.runtime.ledger_record import LedgerReader, LedgerRecord
 from covey.settings.load import without_passwords
-
-READERS = 4
-"""Runs that are read at the same time."""
-
-PATIENCE_SECONDS = 0.5
-"""How long a page waits for what was added to be read."""
-
-SHORT_SECONDS = 0.1
-"""How long a page waits for what is being worked out."""
 
 TICK_NANOSECONDS = 100_000_000
 """Within a tick of its file system's clock, a file can change again unseen."""
 
-REDRAWN_AFTER_SECONDS = 15.0
-"""Pictures take a moment to draw, so a run that goes on has others no sooner than this."""
-
-LATEST = 24
-"""How many of the newest events a page shows."""
-
-LONG_BYTES = 4_000_000
-"""From this size on, a page does not wait for a ledger that was never read."""
+REDONE_AFTER_SECONDS = 15.0
+"""Figures and pictures take a moment, so a run that goes on has others no sooner than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known of a run at one moment; equal are two that say the same.
+    """What is known of a run at one moment: all that was in its ledger, verified.
 
     Attributes:
-        is_whole: everything was read and verified; if not, `history` lacks who is in
-            which cluster, and what follows from that.
-        position: of the last event that was read and verified.
-        end: of the last event that there is.
         times: when entries were written, by the position of their last event.
         problem: why no more is known; "": nothing is in the way.
     """
 
-    history: History = field(default_factory=History, compare=False)
-    is_whole: bool = False
-    position: int = 0
-    end: int = 0
-    head: str = ""
-    written_at: str | None = field(default=None, compare=False)
-    times: dict[int, str] = field(default_factory=dict[int, str], compare=False)
-    latest: tuple[RecentEvents, ...] = field(default=(), compare=False)
-    problem: str = ""
+    record: LedgerRecord = field(default_factory=LedgerRecord)
+    times: dict[int, str] = field(default_factory=dict[int, str])
+    problem: str = "nothing is recorded yet"
 
     @property
-    def mark(self) -> str:
-        """What is in the address of a picture of it."""
-        return f"{self.head[:16]}-{'whole' if self.is_whole else 'glance'}"
+    def history(self) -> History:
+        """What the rounds came to."""
+        return self.record.history
+
+    @property
+    def written_at(self) -> str | None:
+        """When the last event was written."""
+        return next(reversed(self.times.values()), None)
 
 
 class FollowedRun:
-    """One run that a browser looks at.
+    """One run that a browser looks at; its pages are made one after another."""
 
-    Attributes:
-        version: counts up whenever there is something new to show.
-    """
-
-    def __init__(self, key: str, name: str, path: Path, reader: Executor) -> None:
+    def __init__(self, key: str, name: str, path: Path) -> None:
         self.key, self.name, self.folder = key, name, RunFolder(path)
-        self.version = 0
-        self._reader, self._growing = reader, LedgerReader(places=True)
-        self._snapshot: Snapshot | None = None
-        self._changed = Condition()
-        self._is_reading = False
+        self._reader, self._lock = LedgerReader(places=True), RLock()
         self._stamp: tuple[int, int] | None = None
-        self._pictured: Snapshot | None = None
-        self._pictured_at = float("-inf")
+        self._now = self._shown = Snapshot()
+        self._shown_at = float("-inf")
         self._results: dict[str, tuple[Snapshot, Any]] = {}
-        self._later: dict[str, tuple[Snapshot, Future[None]]] = {}
 
     def look(self) -> Snapshot:
-        """Return what is known now; what is not yet is being read from here on."""
-        stamp = self.stamp()
-        if self._snapshot is None and stamp is not None and stamp[1] > LONG_BYTES:
-            self._publish_glance()
-        self.check()
-        with self._changed:
-            is_first = self._snapshot is not None and not self._snapshot.is_whole
-            patience = 0.0 if is_first else PATIENCE_SECONDS
-            self._changed.wait_for(lambda: not self._is_reading, patience)
-            if self._snapshot is not None:
-                return self._snapshot
-        self._publish_glance()
-        return self._snapshot or Snapshot()
+        """Return what the ledger holds now; what was added to it is read and verified first."""
+        with self._lock:
+            stamp = self.stamp()
+            if stamp is None or stamp != self._stamp:
+                # a later change shows in the stamp of a file that a tick has passed since
+                is_still = stamp is not None and time.time_ns() - stamp[0] > TICK_NANOSECONDS
+                self._stamp = stamp if is_still else None
+                self._now = self._read()
+            return self._now
 
-    def check(self) -> None:
-        """Begin to read on, if the ledger is not what it was."""
-        stamp = self.stamp()
-        with self._changed:
-            if self._is_reading or (stamp is not None and stamp == self._stamp):
-                return
-            # a later change shows in the stamp of a file that a tick has passed since
-            is_still = stamp is not None and time.time_ns() - stamp[0] > TICK_NANOSECONDS
-            self._stamp, self._is_reading = stamp if is_still else None, True
-        self._reader.submit(self._read)
+    def shown(self) -> Snapshot:
+        """Return what figures and pictures show: what is known, or was a few seconds ago."""
+        with self._lock:
+            snapshot, now = self.look(), time.monotonic()
+            began, ended = self._shown.history.started, snapshot.history.finished
+            if not began or ended or now - self._shown_at > REDONE_AFTER_SECONDS:
+                self._shown, self._shown_at = snapshot, now
+            return self._shown
 
-    def made(self, what: str, work: Callable[[Snapshot], Any], of: Snapshot | None = None) -> Any:  # noqa: ANN401
-        """Return what `work` makes of what is known, or of `of`, made once for each head."""
-        snapshot = of or self.look()
-        known = self._results.get(what)
-        if known is None or known[0] is not snapshot:
-            known = self._results[what] = snapshot, work(snapshot)
-        return known[1]
-
-    def made_later(self, what: str, work: Callable[[Snapshot], Any]) -> Any:  # noqa: ANN401
-        """Return what `work` makes of what is known, if it does so at once.
-
-        Else what it made of an earlier head, or None, while it goes on.
-        """
-        snapshot = self.look()
-        if not snapshot.is_whole:
-            return None
-        with self._changed:
-            of, future = self._later.get(what, (None, None))
-            if future is None or (of is not snapshot and future.done()):
-                future = self._reader.submit(self._make, what, work, snapshot)
-                self._later[what] = snapshot, future
-        if wait([future], SHORT_SECONDS).not_done:
-            future.add_done_callback(self._count_up)
-        known = self._results.get(what)
-        return None if known is None else known[1]
-
-    def pictured(self) -> Snapshot:
-        """Return what pictures show: what is known now, or was known a few seconds ago."""
-        snapshot, now = self._snapshot or Snapshot(), time.monotonic()
-        if (
-            self._pictured is None
-            or snapshot.is_whole != self._pictured.is_whole
-            or snapshot.history.finished is not None
-            or now - self._pictured_at > REDRAWN_AFTER_SECONDS
-        ):
-            self._pictured, self._pictured_at = snapshot, now
-        return self._pictured
+    def made(self, what: str, work: Callable[[Snapshot], Any], of: Snapshot) -> Any:  # noqa: ANN401
+        """Return what `work` makes of a snapshot, made once."""
+        with self._lock:
+            known = self._results.get(what)
+            if known is None or known[0] is not of:
+                known = self._results[what] = of, work(of)
+            return known[1]
 
     def reported(self, snapshot: Snapshot) -> Reported:
         """Return the run as the report takes it."""
         settings = without_passwords(read_text(self.folder.config_path))
-        return Reported(self.name, snapshot.history, settings, ledger_head=snapshot.head)
-
-    def _make(self, what: str, work: Callable[[Snapshot], Any], snapshot: Snapshot) -> None:
-        with no_foreign_code():
-            self._results[what] = snapshot, work(snapshot)
-
-    def _count_up(self, _: object) -> None:
-        with self._changed:
-            self.version += 1
+        head = snapshot.record.head
+        return Reported(self.name, snapshot.history, settings, ledger_head=head)
 
     def stamp(self) -> tuple[int, int] | None:
         """Return what is other whenever the ledger is, and cheap; None: nothing is."""
@@ -178,62 +104,16 @@ class FollowedRun:
             return None
         return file.st_mtime_ns, file.st_size
 
-    def _publish(self, snapshot: Snapshot) -> None:
-        with self._changed:
-            if self._snapshot != snapshot:
-                self._snapshot = snapshot
-                self.version += 1
-            self._changed.notify_all()
-
-    def _publish_glance(self) -> None:
-        """Publish a glance, unless the reader, meanwhile, has published what it read."""
-        glanced = self._glanced()
-        with self._changed:
-            if self._snapshot is None:
-                self._publish(glanced)
-
-    def _read(self) -> None:
-        """Read to the end of the ledger, and publish what is new."""
-        growing = self._growing
+    def _read(self) -> Snapshot:
         try:
             if not Ledger.exists(self.folder.ledger):
-                self._publish(Snapshot(problem="nothing is recorded yet"))
-                return
-            with no_foreign_code(), Ledger.read(self.folder.ledger) as ledger:
-                for position in growing.pieces(ledger):
-                    if self._snapshot is not None and not self._snapshot.is_whole:
-                        self._publish(replace(self._snapshot, position=position))
-                record, times = growing.read(ledger), ledger.times()
-            whole = Snapshot(
-                history=record.history,
-                is_whole=True,
-                position=len(record.hashes),
-                end=len(record.hashes),
-                head=record.head,
-                written_at=next(reversed(times.values()), None),
-                times=times,
-                latest=tuple(record.latest(LATEST)),
-            )
-            self._publish(whole)
+                return Snapshot()
+            with Ledger.read(self.folder.ledger) as ledger:
+                record, times = self._reader.read(ledger), ledger.times()
         except (CoveyError, ValueError, OSError) as error:
-            self._publish(replace(self._snapshot or Snapshot(), problem=str(error)))
-        finally:
-            with self._changed:
-                self._is_reading = False
-                self._changed.notify_all()
-
-    def _glanced(self) -> Snapshot:
-        try:
-            if not Ledger.exists(self.folder.ledger):
-                return Snapshot(problem="nothing is recorded yet")
-            with Ledger.read(self.folder.ledger) as ledger, no_foreign_code():
-                history = replace(glance(ledger), all_events=())
-                seen = ledger.overview()
-        except (CoveyError, ValueError, OSError) as error:
-            return Snapshot(problem=str(error))
-        return Snapshot(
-            history=history, end=seen.events, head=seen.head, written_at=seen.written_at
-        )
+            return replace(self._now, problem=str(error))
+        is_known = record is self._now.record and not self._now.problem
+        return self._now if is_known else Snapshot(record, times, problem="")
 
 
 RESCAN_AFTER = 3.0
@@ -248,7 +128,6 @@ class WatchedRuns:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(roots)
-        self._reader = ThreadPoolExecutor(READERS, thread_name_prefix="covey-reader")
         self._runs: dict[str, FollowedRun] = {}
         self._lines: dict[str, tuple[object, float, RunEntry]] = {}
         self._scanned_at = float("-inf")
@@ -282,7 +161,7 @@ class WatchedRuns:
             for path, name, problem in run_folders(root.resolve()):
                 if not problem:
                     key = key_of(name, path)
-                    yield self._runs.get(key) or FollowedRun(key, name, path, self._reader)
+                    yield self._runs.get(key) or FollowedRun(key, name, path)
 
 
 def key_of(name: str, path: Path) -> str:

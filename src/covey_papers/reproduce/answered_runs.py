@@ -13,7 +13,7 @@ References:
 import shutil
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -29,27 +29,9 @@ from covey.runtime.session import Session, read_history
 from covey.settings.aggregation import anonymity_of
 from covey.settings.load import Config
 from covey.unlearning.plan import cheapest, options
-from covey_papers.reproduce.specification import in_layers
+from covey_papers.reproduce.specification import Experiment, in_layers
 
 Settings = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """One experiment.
-
-    Attributes:
-        base: the settings that all its runs share.
-        k: sizes of anonymity sets, at least.
-        x: members that must stay; each smaller than every k, or equal.
-        baselines: names of `BASELINES`, played without sets.
-    """
-
-    name: str
-    base: Settings
-    k: tuple[int, ...]
-    x: tuple[int, ...]
-    baselines: tuple[str, ...] = ("retrain", "federaser", "isolated")
 
 
 MEAN: Settings = {"name": "mean"}
@@ -83,41 +65,43 @@ class Outcome:
     shared_with: str = ""
 
 
-def outcomes(leaving: Leaving, seed: int, out: Path) -> tuple[Outcome, ...]:
-    """Play every setting, or read it where it lies in the folder already."""
+def outcomes(experiment: Experiment, base: Settings, seed: int, out: Path) -> tuple[Outcome, ...]:
+    """Play every baseline, k and x, or read it where it lies in the folder already.
+
+    Args:
+        experiment: names them.
+        base: the settings that all its runs share.
+        seed: of them all.
+        out: the folder.
+    """
     played: list[Outcome] = []
-    for name in leaving.baselines:
-        settings = in_layers(leaving.base, BASELINES[name], {"seed": seed})
-        played.append(_played(out / name, Config.of(settings), ()))
-    for k in leaving.k:
-        played += _hidden(leaving, seed, k, out)
+    for name in experiment.baselines:
+        settings = in_layers(base, BASELINES[name], {"seed": seed})
+        played.append(_played(out / name, Config.of(settings), {}))
+    first, *later = experiment.x
+    for k in experiment.k:  # all x of one k part at the first request answered otherwise
+        hidden: list[Outcome] = []
+        for x in (first, *later):
+            folder = out / f"k{k}-x{x}"
+            if x == first or (folder / "config.toml").is_file():
+                rest = {y: out / f"k{k}-x{y}" for y in later if y > x}
+                sets = {"name": "anonymity-sets", "min_anonymity": k, "deniability_threshold": x}
+                config = Config.of(in_layers(base, {"seed": seed, "aggregation": sets}))
+                hidden.append(_played(folder, config, rest))
+            else:
+                hidden.append(replace(hidden[0], name=folder.name, x=x, shared_with=hidden[0].name))
+        played += hidden
     return tuple(played)
 
 
-def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
-    """Play all x of one k, which part at the first request that they answer otherwise."""
-    first, *later = leaving.x
-    played: list[Outcome] = []
-    for x in (first, *later):
-        folder = out / f"k{k}-x{x}"
-        if x == first or (folder / "config.toml").is_file():
-            rest = {y: out / f"k{k}-x{y}" for y in later if y > x}
-            merge = {"name": "anonymity-sets", "min_anonymity": k, "deniability_threshold": x}
-            config = Config.of(in_layers(leaving.base, {"seed": seed, "aggregation": merge}))
-            played.append(_played(folder, config, tuple(rest.items())))
-        else:
-            played.append(replace(played[0], name=folder.name, x=x, shared_with=played[0].name))
-    return played
-
-
-def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> Outcome:
+def _played(path: Path, config: Config, others: Mapping[int, Path]) -> Outcome:
     """Play one setting to its end; settings that part from it start from its folder."""
     run = Run.of(path, config)
 
     def before_answer(desk: Session, request: Request) -> None:
         hidden = anonymity_of(config)
         own = _answer(desk, request, hidden.deniability_threshold if hidden else 1)
-        for x, other in others:
+        for x, other in others.items():
             if not other.exists() and _answer(desk, request, x) != own:
                 _fork(path, other, x)
 
@@ -145,6 +129,11 @@ def _fork(path: Path, other: Path, x: int) -> None:
 
 
 def _outcome(folder: RunFolder, config: Config) -> Outcome:
+    def seconds(request: Request) -> float:
+        stamps = request.served_at, request.answered_at
+        began, ended = (datetime.fromisoformat(stamp or request.asked_at) for stamp in stamps)
+        return (ended - began).total_seconds()
+
     with Ledger.read(folder.ledger) as ledger:
         history, requests = read_history(ledger), ledger.requests()
     hidden = anonymity_of(config)
@@ -157,14 +146,6 @@ def _outcome(folder: RunFolder, config: Config) -> Outcome:
         x=hidden.deniability_threshold if hidden else None,
         accuracy=history.finished.accuracy if history.finished else None,
         answers=dict(Counter(str(each.answer) for each in done)),
-        seconds=tuple(_seconds(each) for each in done),
+        seconds=tuple(map(seconds, done)),
         server_bytes=sum(path.stat().st_size for path in [*files, folder.ledger_path]),
     )
-
-
-def _seconds(request: Request) -> float:
-    began, ended = (
-        datetime.fromisoformat(stamp or request.asked_at)
-        for stamp in (request.served_at, request.answered_at)
-    )
-    return (ended - began).total_seconds()

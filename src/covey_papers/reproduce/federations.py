@@ -18,7 +18,7 @@ from covey.base.params import norm, subtract
 from covey.report.queries import OVERALL, accuracies, group_sizes, home_of, utility_lines
 from covey.report.summary import Summary, summary, violations
 from covey.settings.load import Config
-from covey_papers.reproduce.answered_runs import Leaving, Outcome, outcomes
+from covey_papers.reproduce.answered_runs import Outcome, outcomes
 from covey_papers.reproduce.mixtures import KINDS, Attacked, attacked
 from covey_papers.reproduce.record import (
     Cell,
@@ -182,22 +182,22 @@ Runs = Mapping[tuple[str, str], Sequence[Seen]]
 """Row and column to its repeats."""
 
 
-def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
+def federations(experiment: Experiment, shelf: Shelf) -> Findings:
     """Play every cell with seeds 0, 1, ..., and measure what the experiment names.
 
     A column whose data are not there is left out, and says which files to put where.
     """
-    runs, missing = _played(experiment, shelf, quick=quick)
+    runs, missing = _played(experiment, shelf)
     paths = [seen.path for each in runs.values() for seen in each]
     return Findings(
-        cells=tuple(_cells(experiment, runs, missing, quick=quick)),
+        cells=tuple(_cells(experiment, runs, missing)),
         lines=tuple(_lines(runs)) if experiment.figure == "lines" else (),
         notes=tuple(missing.values()),
         **sources(paths),
     )
 
 
-def _played(experiment: Experiment, shelf: Shelf, *, quick: bool) -> tuple[Runs, Mapping[str, str]]:
+def _played(experiment: Experiment, shelf: Shelf) -> tuple[Runs, Mapping[str, str]]:
     """Return the runs, and per column without data the reason."""
     runs: dict[tuple[str, str], list[Seen]] = {}
     missing: dict[str, str] = {}
@@ -211,7 +211,7 @@ def _played(experiment: Experiment, shelf: Shelf, *, quick: bool) -> tuple[Runs,
     for seed, column, row in wanted:
         if column.name in missing:
             continue
-        settings = experiment.settings_of(column, row, quick=quick)
+        settings = experiment.settings_of(column, row)
         title = f"{column.name}, {row.name}, seed {seed}"
         try:
             path = shelf.run(Config.of({**settings, "seed": seed}), title)
@@ -222,14 +222,12 @@ def _played(experiment: Experiment, shelf: Shelf, *, quick: bool) -> tuple[Runs,
     return runs, missing
 
 
-def _cells(
-    experiment: Experiment, runs: Runs, missing: Mapping[str, str], *, quick: bool
-) -> Iterator[Cell]:
+def _cells(experiment: Experiment, runs: Runs, missing: Mapping[str, str]) -> Iterator[Cell]:
     table = printed_table(experiment.paper, experiment.table) if experiment.table else {}
     for column in experiment.columns:
         for row in experiment.rows:
             seen = runs.get((row.name, column.name), ())
-            config = Config.of(experiment.settings_of(column, row, quick=quick))
+            config = Config.of(experiment.settings_of(column, row))
             for measure in experiment.measures:
                 of, printed = MEASURES[measure], _printed(table, row, column, measure)
                 text = with_settings(experiment.why.get(measure, ""), config)
@@ -301,7 +299,7 @@ EVERY_ANSWER = Row(name="every answer")
 ByRow = Mapping[str, Sequence[Outcome]]
 
 
-def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
+def leaving(experiment: Experiment, shelf: Shelf) -> Findings:
     """Play every column's requests under every baseline, every k and every x.
 
     The paper's table prints the first of the measures. A row of anonymity sets has one
@@ -315,15 +313,14 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
     missing: list[str] = []
     folders: list[Path] = []
     for column in experiment.columns:
-        settings = experiment.settings_of(column, EVERY_ANSWER, quick=quick)
-        plan = Leaving(column.name, settings, experiment.k, experiment.x, experiment.baselines)
+        settings = experiment.settings_of(column, EVERY_ANSWER)
         folder = shelf.folder / f"leaving-{digest(Config.of(settings))}"
         places = [folder / f"seed-{seed}" for seed in range(experiment.repeats)]
         by_seed, reason = list[Sequence[Outcome]](), ""
         try:
             for seed, place in enumerate(places):
-                with shelf.timed(place, f"{plan.name}, seed {seed}"):
-                    by_seed.append(outcomes(plan, seed, place))
+                with shelf.timed(place, f"{column.name}, seed {seed}"):
+                    by_seed.append(outcomes(experiment, settings, seed, place))
         except DataError as error:
             by_seed, reason = [], f"not played: {error}"
             missing.append(reason)

@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -27,11 +27,11 @@ from covey.data.examples import Client
 from covey.data.sets import LinearMixture
 from covey.engine.protocol import ScoredOnce
 from covey.ledger.store import Ledger
-from covey.membership.truth import Reference, blind_risk, true_risk
+from covey.membership.truth import blind_risk, true_risk
 from covey.report.queries import group_sizes
 from covey.runtime.auditing import final_models, finished_session
 from covey.runtime.folder import RunFolder
-from covey.runtime.session import Session, read_events
+from covey.runtime.session import read_events
 from covey.runtime.states import kept_state
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
@@ -313,41 +313,33 @@ def attacked(path: Path) -> tuple[Attacked, ...]:
     """
     kept = path / "mismatch.json"
     if not kept.is_file():
-        note(kept, {"attacked": [asdict(each) for each in _measured(path)]})
+        note(kept, {"attacked": _measured(path)})
     known = json.loads(kept.read_text(encoding="utf-8"))["attacked"]
     return tuple(Attacked(**each) for each in known)
 
 
 def _measured(path: Path) -> list[Attacked]:
-    folder = RunFolder.existing(path)
+    folder, measured = RunFolder.existing(path), list[Attacked]()
     run = build_run(folder.checked_config())
-    # other non-members of the same run: its members stay what they are
-    references: dict[NonMembers, Reference] = {
-        kind: build_run(
-            run.config.model_copy(update={"audit": type(run.config.audit)(non_members=kind)})
-        ).reference
-        for kind in KINDS
-    }
     scored = replace(run, engine=ScoredOnce(run.engine))
     with finished_session(scored, folder, "An audit") as session:
-        return [
-            _against(session, reference, kind, group)
-            for kind, reference in references.items()
-            for group in group_sizes(session.record().history)
-        ]
-
-
-def _against(session: Session, reference: Reference, kind: NonMembers, group: str) -> Attacked:
-    run, history = session.run, session.record().history
-    assignment = history.assignment
-    index = [each.name for each in run.population.groups].index(group)
-    own = [assignment[c.handle] for c in run.population.clients if c.group == index]
-    home = max(sorted(set(own)), key=own.count)
-    members = [c for c in run.population.clients if assignment[c.handle] == home]
-    if home in history.diverged:
-        return Attacked(kind, group, None, None)
-    streams = run.streams.at("non-members of other kinds", home)
-    model = final_models(session)[home]
-    risk = true_risk(run.engine, model, members, reference, streams)
-    blind = blind_risk(members, reference, streams)
-    return Attacked(kind, group, risk.figure.value, blind.risk if blind else None)
+        engine, population = session.run.engine, run.population
+        history, models = session.record().history, final_models(session)
+        assignment, names = history.assignment, [each.name for each in population.groups]
+        for kind in KINDS:  # other non-members of the same run: its members stay what they are
+            audit = type(run.config.audit)(non_members=kind)
+            reference = build_run(run.config.model_copy(update={"audit": audit})).reference
+            for group in group_sizes(history):
+                of_group = names.index(group)
+                own = [assignment[c.handle] for c in population.clients if c.group == of_group]
+                home = max(sorted(set(own)), key=own.count)
+                members = [c for c in population.clients if assignment[c.handle] == home]
+                if home in history.diverged:
+                    measured.append(Attacked(kind, group, None, None))
+                    continue
+                streams = run.streams.at("non-members of other kinds", home)
+                risk = true_risk(engine, models[home], members, reference, streams)
+                blind = blind_risk(members, reference, streams)
+                figures = risk.figure.value, blind.risk if blind else None
+                measured.append(Attacked(kind, group, *figures))
+    return measured

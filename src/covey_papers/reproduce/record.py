@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,7 @@ import torch
 from pydantic import TypeAdapter
 from scipy.stats import t as student
 
+from covey.base.as_json import json_of
 from covey.base.files import num_cores, replace_whole
 from covey.runs.run import Run
 from covey.runtime.auditing import is_finished
@@ -217,20 +218,11 @@ class Record:
         """How its files are called."""
         return f"{self.name}-quick" if self.quick else self.name
 
-    @property
-    def measures(self) -> Sequence[str]:
-        """The measures in the order of the table."""
-        return tuple(dict.fromkeys(each.measure for each in self.found.cells))
 
-
-def read_record(path: Path) -> Record:
-    """Read what `write_record` wrote."""
-    return TypeAdapter(Record).validate_json(path.read_bytes())
-
-
-def write_record(path: Path, record: Record) -> None:
-    """Write a record, all of it or nothing."""
-    note(path, asdict(record))
+def records(out: Path) -> list[Record]:
+    """Return everything that has been reproduced into a folder, by name."""
+    read = TypeAdapter(Record).validate_json
+    return [read(path.read_bytes()) for path in sorted(out.glob("*.json"))]
 
 
 Shown = Callable[[str], AbstractContextManager[Observer]]
@@ -286,9 +278,9 @@ def digest(config: Config) -> str:
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
-def note(path: Path, what: dict[str, Any]) -> None:
+def note(path: Path, what: object) -> None:
     """Write a small file, all of it or nothing."""
-    replace_whole(path, json.dumps(what, indent=1, allow_nan=False).encode())
+    replace_whole(path, json.dumps(json_of(what), indent=1, allow_nan=False).encode())
 
 
 def sources(paths: Iterable[Path]) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class Experiment(Section):
         x: members that must stay.
         baselines: how requests are answered without sets.
         on_top: what the command line sets, over all of it.
+        is_quick: whether this is the quick form.
     """
 
     title: str
@@ -110,7 +111,7 @@ class Experiment(Section):
     shows: str
     minutes: tuple[float, float]
     table: str = ""
-    figure: Literal["", "bars", "boxes", "dots", "front", "lines"] = ""
+    figure: Literal["", "dots", "lines"] = ""
     axes: tuple[str, str] = ("", "")
     repeats: Annotated[int, Field(gt=0)] = 3
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -127,12 +128,14 @@ class Experiment(Section):
     baselines: tuple[str, ...] = ()
     quick: Quick = Quick()
     on_top: dict[str, Any] = Field(default_factory=dict[str, Any])
+    is_quick: bool = False
 
     def in_brief(self) -> "Experiment":
         """Return the quick form."""
         columns = self.quick.columns or tuple(each.name for each in self.columns)
         return self.model_copy(
             update={
+                "is_quick": True,
                 "repeats": self.quick.repeats,
                 "columns": tuple(c for c in self.columns if c.name in columns),
                 "k": self.quick.k or self.k,
@@ -140,7 +143,7 @@ class Experiment(Section):
             }
         )
 
-    def settings_of(self, column: Column, row: Row, *, quick: bool) -> Settings:
+    def settings_of(self, column: Column, row: Row) -> Settings:
         """Return what one cell's runs are set to, the seed aside.
 
         Of `on_top`, a cell takes what its components have.
@@ -148,11 +151,11 @@ class Experiment(Section):
         base = _read(Base, f"bases/{column.base}.toml")
         layers = [
             base.settings,
-            *([base.quick] if quick else []),
+            *([base.quick] if self.is_quick else []),
             self.settings,
             column.settings,
             row.settings,
-            *([self.quick.settings] if quick else []),
+            *([self.quick.settings] if self.is_quick else []),
             self.on_top,
         ]
         settings = in_layers(*layers)

@@ -19,8 +19,9 @@ References:
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, product
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -28,7 +29,6 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from covey.algorithms.state import ServerState
-from covey.data.examples import Client
 from covey.data.sets import LinearMixture
 from covey_papers.reproduce.mixtures import FinishedRun, Method, Setting, Start, models_of, played
 from covey_papers.reproduce.record import (
@@ -127,9 +127,6 @@ class Descent:
         misassigned: share of all choices that were not for the client's own group.
     """
 
-    setting: Setting
-    method: Method
-    seed: int
     bound: float
     expected: float
     start: Start
@@ -192,18 +189,13 @@ class Tilt:
         misassigned: share of all choices that were not for the client's own group.
         misassigned_at_last: the same in the last round.
         distances: of each cluster's last model from its group's optimum.
-        start: whether the theorem's other conditions hold.
     """
 
-    setting: Setting
-    risk_weight: float
-    seed: int
     safe: bool
     choices: tuple[Choice, ...]
     misassigned: float
     misassigned_at_last: float
     distances: tuple[float, ...]
-    start: Start
 
     @property
     def unlawful(self) -> int:
@@ -232,6 +224,7 @@ DESCENTS = (
     ),
     Setting(shares=(0.25,) * 4, examples=300),
 )
+DATA = "linear regressions"
 METHODS: Sequence[Method] = ("ifca", "ifca-mir")
 RISK_WEIGHTS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 QUICK_RISK_WEIGHTS = (0.0, 0.3, 0.5, 0.6, 0.7, 1.0)
@@ -252,9 +245,6 @@ def descent(setting: Setting, method: Method, seed: int, shelf: Shelf) -> Descen
     ]
     share = min(run.shares)
     return Descent(
-        setting=setting,
-        method=method,
-        seed=seed,
         bound=contraction_bound(share, setting.smallest, setting.largest),
         expected=1 - setting.smallest / setting.largest,
         start=run.start(),
@@ -268,15 +258,11 @@ def tilt(setting: Setting, risk_weight: float, seed: int, shelf: Shelf) -> Tilt:
     config = setting.config("ifca-mir", seed, risk_weight)
     run = played(setting, config, shelf)
     return Tilt(
-        setting=setting,
-        risk_weight=risk_weight,
-        seed=seed,
         safe=risk_weight < safe_risk_weight(setting.smallest, setting.apart),
         choices=tuple(_choices(run)),
         misassigned=run.misassigned(run.free),
         misassigned_at_last=run.misassigned(run.free[-1:]),
         distances=run.distances(run.states[-1]),
-        start=run.start(),
     )
 
 
@@ -294,7 +280,9 @@ def _choices(run: FinishedRun) -> Iterator[Choice]:
             if not offered[own]:
                 continue
             beta = 0.0 if risks is None else client.preference.risk_weight
-            losses = _losses(client, thetas)
+            x = client.train.inputs.double().numpy()
+            y = client.train.labels.double().numpy()
+            losses = ((y[:, None] - x @ thetas.T) ** 2 / 2).mean(axis=0)
             known = np.zeros(len(offered)) if risks is None else risks
             others = offered & (np.arange(len(offered)) != own)
             other = int(np.where(others, (1 - beta) * losses + beta * known, np.inf).argmin())
@@ -304,15 +292,6 @@ def _choices(run: FinishedRun) -> Iterator[Choice]:
                 risk_gap=float(known[own] - known[other]),
                 joined=run.clusters[t][client.handle] == own,
             )
-
-
-def _losses(
-    client: Client, thetas: Float[ndarray, "groups dimension"]
-) -> Float[ndarray, " groups"]:
-    """Return f(theta_j, Z_i), the mean of (y - <x, theta_j>)^2 / 2."""
-    x = client.train.inputs.double().numpy()
-    y = client.train.labels.double().numpy()
-    return ((y[:, None] - x @ thetas.T) ** 2 / 2).mean(axis=0)
 
 
 def _counted_risks(
@@ -334,65 +313,56 @@ def _counted_risks(
     return np.clip(np.where(equal, risks[safest], risks), 0.5, 1.0)
 
 
-def contraction(shelf: Shelf, *, quick: bool) -> Findings:
+def contraction(experiment: Experiment, shelf: Shelf) -> Findings:
     """Show by how much models near their optima, round by round, beside Theorem 4."""
-    contractions = [
-        descent(setting, method, seed, shelf)
-        for setting in ([Setting()] if quick else DESCENTS)
-        for method in METHODS
-        for seed in SEEDS[: 1 if quick else None]
-    ]
-    by_name: dict[str, list[Descent]] = {}
-    for each in contractions:
-        by_name.setdefault(_named(each), []).append(each)
-    return Findings(
-        cells=tuple(cell for name, same in by_name.items() for cell in _bounded(name, same)),
-        lines=tuple(line for name, same in by_name.items() for line in _ratios(name, same[0])),
-        notes=LIMITS,
-        **sources(
-            shelf.folder / digest(each.setting.config(each.method, each.seed))
-            for each in contractions
-        ),
-    )
+    cells, lines, paths = list[Cell](), list[Line](), list[Path]()
+    seeds = SEEDS[:1] if experiment.is_quick else SEEDS
+    for setting, method in product([Setting()] if experiment.is_quick else DESCENTS, METHODS):
+        shares = "/".join(f"{share:.0%}" for share in setting.shares)
+        name = f"groups {shares}, L / lambda = {setting.condition:g}, {method}"
+        same = [descent(setting, method, seed, shelf) for seed in seeds]
+        cells += _bounded(name, same)
+        lines += _ratios(name, same[0])
+        paths += [shelf.folder / digest(setting.config(method, seed)) for seed in seeds]
+    return Findings(tuple(cells), tuple(lines), LIMITS, **sources(paths))
 
 
-def margin(shelf: Shelf, *, quick: bool) -> Findings:
+def margin(experiment: Experiment, shelf: Shelf) -> Findings:
     """Show who leaves the own group as beta grows, and whether the rule says so."""
-    margins = [
-        tilt(TILTED, beta, seed, shelf)
-        for beta in (QUICK_RISK_WEIGHTS if quick else RISK_WEIGHTS)
-        for seed in SEEDS[: 1 if quick else None]
+    cells, paths, shares = list[Cell](), list[Path](), list[tuple[float, ...]]()
+    seeds = SEEDS[:1] if experiment.is_quick else SEEDS
+    for beta in QUICK_RISK_WEIGHTS if experiment.is_quick else RISK_WEIGHTS:
+        same = [tilt(TILTED, beta, seed, shelf) for seed in seeds]
+        figures = {
+            "misassigned share": [each.misassigned for each in same],
+            "misassigned share, last round": [each.misassigned_at_last for each in same],
+            "choices checked": [float(len(each.choices)) for each in same],
+            "choices against the rule": [float(each.unlawful) for each in same],
+            "no risk could draw anybody away": [float(each.safe) for each in same],
+            "farthest model from its optimum": [max(each.distances) for each in same],
+        }
+        row = f"beta = {beta:g}"
+        cells += [Cell(row, DATA, measure, tuple(values)) for measure, values in figures.items()]
+        shares.append((beta, *map(fmean, list(figures.values())[:2])))
+        configs = (TILTED.config("ifca-mir", seed, beta) for seed in seeds)
+        paths += [shelf.folder / digest(config) for config in configs]
+    beta, every, last = zip(*shares, strict=True)
+    lines = [
+        Line("misassigned share by beta", name, tuple(zip(beta, of, strict=True)))
+        for name, of in (("all rounds", every), ("last round", last))
     ]
-    by_weight: dict[float, list[Tilt]] = {}
-    for each in margins:
-        by_weight.setdefault(each.risk_weight, []).append(each)
-    return Findings(
-        cells=tuple(cell for beta, same in by_weight.items() for cell in _left(beta, same)),
-        lines=tuple(_shares(by_weight)),
-        notes=LIMITS,
-        **sources(
-            shelf.folder / digest(each.setting.config("ifca-mir", each.seed, each.risk_weight))
-            for each in margins
-        ),
-    )
-
-
-def _named(each: Descent) -> str:
-    shares = "/".join(f"{share:.0%}" for share in each.setting.shares)
-    return f"groups {shares}, L / lambda = {each.setting.condition:g}, {each.method}"
+    return Findings(tuple(cells), tuple(lines), LIMITS, **sources(paths))
 
 
 def _bounded(name: str, same: Sequence[Descent]) -> Iterator[Cell]:
-    def cell(measure: str, values: Sequence[float | None]) -> Cell:
-        return Cell(name, "linear regressions", measure, tuple(values))
-
-    worst = [None if math.isnan(each.worst) else each.worst for each in same]
+    worst = tuple(None if math.isnan(each.worst) else each.worst for each in same)
     bound = Printed(same[0].bound, None, "Theorem 4, 1 - p lambda / (8 L)")
     says = bound_verdict([each.holds for each in same])
-    yield replace(cell("largest contraction factor", worst), printed=bound, says=says)
-    yield cell("1 - lambda / L", [each.expected for each in same])
-    yield cell("its conditions hold", [float(each.start.holds) for each in same])
-    yield cell("misassigned share", [each.misassigned for each in same])
+    yield Cell(name, DATA, "largest contraction factor", worst, bound, says=says)
+    yield Cell(name, DATA, "1 - lambda / L", tuple(each.expected for each in same))
+    holds = tuple(float(each.start.holds) for each in same)
+    yield Cell(name, DATA, "its conditions hold", holds)
+    yield Cell(name, DATA, "misassigned share", tuple(each.misassigned for each in same))
 
 
 def bound_verdict(runs: Sequence[bool | None]) -> str:
@@ -414,27 +384,6 @@ def _ratios(name: str, each: Descent) -> Iterator[Line]:
     ends = dict.fromkeys((*rounds[:1], *rounds[-1:]))
     yield Line(name, "bound 1 - p lambda / (8 L)", tuple((t, each.bound) for t in ends), bound=True)
     yield Line(name, "1 - lambda / L", tuple((t, each.expected) for t in ends), bound=True)
-
-
-def _left(beta: float, same: Sequence[Tilt]) -> Iterator[Cell]:
-    def cell(measure: str, values: Sequence[float]) -> Cell:
-        return Cell(f"beta = {beta:g}", "linear regressions", measure, tuple(values))
-
-    yield cell("misassigned share", [each.misassigned for each in same])
-    yield cell("misassigned share, last round", [each.misassigned_at_last for each in same])
-    yield cell("choices checked", [float(len(each.choices)) for each in same])
-    yield cell("choices against the rule", [float(each.unlawful) for each in same])
-    yield cell("no risk could draw anybody away", [float(each.safe) for each in same])
-    yield cell("farthest model from its optimum", [max(each.distances) for each in same])
-
-
-def _shares(by_weight: dict[float, list[Tilt]]) -> Iterator[Line]:
-    for name, of in (
-        ("all rounds", lambda each: each.misassigned),
-        ("last round", lambda each: each.misassigned_at_last),
-    ):
-        points = [(b, fmean(map(of, same))) for b, same in by_weight.items()]
-        yield Line("misassigned share by beta", name, tuple(points))
 
 
 CLAIMS = {

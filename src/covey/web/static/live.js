@@ -1,12 +1,11 @@
-// Replaces the marked parts of a page when its run has something new; without this
-// script, reloading does the same.
+// Replaces the marked parts of a page when its run has something new, every few
+// seconds; without this script, reloading does the same.
 "use strict";
 
 const SECOND = 1000;
 const UNITS = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
 const connection = document.getElementById("connection");
 let busy = false;
-let again = false;
 
 function age(seconds) {
   for (const [length, unit] of UNITS) {
@@ -50,10 +49,7 @@ function follow(top, steps) {
 }
 
 async function refresh() {
-  if (busy) {
-    again = true;
-    return;
-  }
+  if (busy) return;
   busy = true;
   try {
     const answer = await fetch(location.href, { cache: "no-store" });
@@ -73,23 +69,9 @@ async function refresh() {
     connection.textContent = "not connected: what is shown may be old";
   } finally {
     busy = false;
-    if (again) {
-      again = false;
-      refresh();
-    }
   }
 }
 
-const { stream, every } = document.body.dataset;
-if (stream !== undefined) {
-  const source = new EventSource(stream);
-  source.addEventListener("open", refresh);
-  source.addEventListener("changed", refresh);
-  source.addEventListener("error", () => {
-    connection.textContent = "not connected: what is shown may be old";
-  });
-  addEventListener("pagehide", () => source.close());
-} else if (every !== undefined) {
-  setInterval(refresh, Number(every) * SECOND);
-}
+const { every } = document.body.dataset;
+if (every !== undefined) setInterval(refresh, Number(every) * SECOND);
 setInterval(tick, SECOND);
