@@ -123,9 +123,8 @@ def reproduce(
     chosen = list(experiments()) if name == "all" else [name]
     shelf = Shelf(runs or out / "runs", shown)
     measured: list[ExperimentMeasured] = []
-    for each in chosen:
-        if len(chosen) > 1:
-            console.print(each, style="bold", highlight=False)
+    for place, each in enumerate(chosen, start=1):
+        console.print(f"{place} of {len(chosen)}: {each}", style="bold", highlight=False)
         record = reproduced(
             each,
             out,
@@ -137,6 +136,9 @@ def reproduce(
         )
         found = record.found
         rows = [words(cell) for cell in found.cells]
-        told = record.name, record.title, record.shows, record.quick, rows, found.notes
-        measured.append(ExperimentMeasured(*told))
+        measured.append(
+            ExperimentMeasured(
+                record.name, record.title, record.shows, record.quick, rows, found.notes
+            )
+        )
     return Reproduced(measured, write_page(records(out), out))
