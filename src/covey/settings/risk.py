@@ -30,7 +30,7 @@ from covey.settings.load import Config
 from covey.settings.schema import recipe_of
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Components:
     """What a run is composed of, beside the steps of its method.
 
