@@ -229,11 +229,6 @@ class Aggregation(Component):
     weights: Literal["equal", "examples"] = "equal"
     server_optimizer: Annotated[ServerOptimizer, Part("server_optimizer")] = NoServerOptimizer()
 
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Aggregation":
-        """Return a user's function of models, updates and streams as an aggregation."""
-        return OwnAggregation(function=function, **options)
-
     @abstractmethod
     def aggregate(
         self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
@@ -263,11 +258,9 @@ class Aggregation(Component):
 class OwnAggregation(Aggregation, OwnFunction):
     """A user's function of models, updates and streams."""
 
-    def aggregate(
-        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(self, *args: Any, **named: Any) -> AggregationResult:  # noqa: ANN401
         """Return what the function says."""
-        return self.call(models, updates, streams)
+        return self.call(*args, **named)
 
 
 class ClusterwiseAggregation(Aggregation):

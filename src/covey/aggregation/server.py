@@ -52,11 +52,6 @@ class ServerOptimizer(Component):
 
     keeps_clusters_apart: ClassVar[bool] = False
 
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ServerOptimizer":
-        """Return a user's function of models, aggregated models and states as an optimizer."""
-        return OwnServerOptimizer(function=function, **options)
-
     @abstractmethod
     def step(
         self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
@@ -74,11 +69,9 @@ class ServerOptimizer(Component):
 class OwnServerOptimizer(ServerOptimizer, OwnFunction):
     """A user's function of models, aggregated models and states."""
 
-    def step(
-        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
-    ) -> tuple[tuple[Params, ...], States]:
+    def step(self, *args: Any, **named: Any) -> tuple[tuple[Params, ...], States]:  # noqa: ANN401
         """Return what the function says."""
-        return self.call(models, aggregated, states)
+        return self.call(*args, **named)
 
 
 class NoServerOptimizer(ServerOptimizer):

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
-from covey.aggregation.base import ClientUpdate
 from covey.algorithms.algorithm import Algorithm, Subtractable
-from covey.algorithms.clients import Clients, Observer, Setup
+from covey.algorithms.clients import Clients, Setup, Watch, some
 from covey.algorithms.own_steps import models_problem
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.state import Cohort, RoundResult, ServerState
@@ -32,31 +31,6 @@ from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.base.user_code import GlobalRandomness, read_only, user_function
 from covey.data.examples import Client
-
-
-@dataclass(slots=True)
-class _Watch(Observer):
-    """Whom a round was handed, and who trained in it: by client, the model's cluster."""
-
-    part: str
-    known: frozenset[Handle]
-    handed_out: set[Handle]
-    clusters: dict[Handle, int] = field(default_factory=dict[Handle, int])
-
-    def requested(self, cohort: Cohort) -> None:
-        """Note which clients get requests; refuse clients that are not in the run (any more)."""
-        handles = _handles(cohort)
-        if strangers := handles - self.known - self.handed_out:
-            raise ConfigError(
-                f"Your {self.part} must ask the clients of its round, but "
-                f"it asked {_some(strangers)}, which this run does not have (any more). "
-                f"Keep no clients from one round to the next."
-            )
-        self.handed_out |= handles
-
-    def trained(self, update: ClientUpdate) -> None:
-        """Note who trained which model."""
-        self.clusters[update.handle] = update.cluster
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,8 +228,8 @@ class RunAlgorithm:
         known = _handles(self.setup.population)
         seen = self._visible(clients.setup)
         everybody = seen.population if seen is clients.setup else ()
-        watch = _Watch(self._part, known, {*_handles(everybody), *_handles(clients.cohort)})
-        watched = replace(clients.observed_by(watch), setup=seen)
+        watch = Watch(self._part, known, {*_handles(everybody), *_handles(clients.cohort)})
+        watched = replace(clients, setup=seen, watch=watch)
         result = self._returned(where, before, partial(play, watched))
         state, facts = result.state, result.events
         placed = state.assignment.keys() - (before.assignment.keys() if before.round_index else ())
@@ -263,7 +237,7 @@ class RunAlgorithm:
         choices = _choices(facts)
         named = {handle for fact in choices for handle in fact.clusters}
         if strangers := (named | placed) - known - watch.handed_out:
-            raise self._contradiction(f"name {_some(strangers)}, which this round does not have")
+            raise self._contradiction(f"name {some(strangers)}, which this round does not have")
         if any(fact.by == "final" for fact in choices):
             raise self._contradiction("name last choices ('final') in a round")
         if watch.clusters and not choices:
@@ -272,13 +246,13 @@ class RunAlgorithm:
         elif watch.clusters:
             refused = {fact.handle for fact in facts if isinstance(fact, AnswerRefused)}
             if unnamed := watch.clusters.keys() - named - refused:
-                raise self._contradiction(f"do not name {_some(unnamed)}, which trained")
+                raise self._contradiction(f"do not name {some(unnamed)}, which trained")
             frozen = {
                 h for each in choices for h, j in each.clusters.items() if j in clients.frozen
             }
             untrained = named - watch.clusters.keys() - frozen
             if untrained and not clients.federation.is_apart:
-                raise self._contradiction(f"say that {_some(untrained)} trained, which did not")
+                raise self._contradiction(f"say that {some(untrained)} trained, which did not")
         fact = ClientsHandedOut(tuple(sorted(handed_out)))
         facts = _with_models(facts, state, watch.clusters)
         return result._replace(state=state, events=(fact, *facts))
@@ -324,10 +298,3 @@ def _with_models(
     counts = Counter(trained.values())
     each = tuple(counts[j] for j in range(len(state.clusters)))
     return (*facts, ModelsMerged(digest, each))
-
-
-def _some(handles: Collection[Handle]) -> str:
-    """Return handles in words, three of them at most."""
-    shown = sorted(handles)[:3]
-    more = f" and {len(handles) - 3} more" if len(handles) > 3 else ""
-    return f"client {', '.join(shown)}{more}"

@@ -121,12 +121,14 @@ class Component(SettingsSection):
 
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Component":
-        """Return a component of this kind around a user's function, where there is such a one.
+        """Return the subclass of this kind that is an `OwnFunction`, around a user's function.
 
         Raises:
-            ConfigError: it takes a class.
+            ConfigError: there is none: it takes a class.
         """
-        del options
+        for each in cls.__subclasses__():
+            if issubclass(each, OwnFunction):
+                return each(function=function, **options)
         raise ConfigError(
             f"must name a class derived from covey.{cls.__name__}, found the "
             f"{'class' if inspect.isclass(function) else 'function'} "

@@ -253,11 +253,6 @@ class Loss(Component):
     mixes_examples: ClassVar[bool] = False
     tasks: ClassVar[tuple[str, ...]] = ("multiclass", "multilabel", "regression", "tokens")
 
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Loss":
-        """Return a user's function of outputs and labels as a loss."""
-        return OwnLoss(function=function, **options)
-
     def losses(self, outputs: Outputs, labels: Labels) -> Losses:
         """Return the loss of every example, from the model's outputs."""
         raise NotImplementedError("write losses(outputs, labels)")
@@ -392,11 +387,6 @@ class Schedule(Component):
                 return 0.5 ** (round_index // self.every)
     """
 
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Schedule":
-        """Return a user's function of round and rounds as a schedule."""
-        return OwnSchedule(function=function, **options)
-
     @abstractmethod
     def factor(self, round_index: int, rounds: int) -> float:
         """Return the factor of a round, counted from 0, in a run of so many rounds."""
@@ -505,11 +495,6 @@ class Objective(Component):
     """
 
     elementwise: ClassVar[bool] = False
-
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Objective":
-        """Return a user's function of weights, start and memory as an objective."""
-        return OwnObjective(function=function, **options)
 
     def correction(
         self,
@@ -730,11 +715,6 @@ class Proximal(Objective):
 class OwnObjective(Objective, OwnFunction):
     """A user's function of weights, start and memory."""
 
-    def correction(
-        self,
-        weights: Sequence[Tensor],
-        start: Sequence[Tensor],
-        memory: Mapping[str, Sequence[Tensor]],
-    ) -> Sequence[Tensor] | None:
+    def correction(self, *args: Any, **named: Any) -> Sequence[Tensor] | None:  # noqa: ANN401
         """Return what the function says."""
-        return self.call(weights, start, memory)
+        return self.call(*args, **named)

@@ -240,7 +240,7 @@ def _round(
             again = {"frozen": kept}
     losses: dict[Handle, float] = {}
     clients = run.clients(cohort, t, **again)
-    clients = clients.recording_losses(losses) if wants_losses else clients
+    clients = replace(clients, losses=losses if wants_losses else None)
     played = run.algorithm.round(state, clients, streams)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:

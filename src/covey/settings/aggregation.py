@@ -18,10 +18,9 @@ from covey.aggregation.base import (
     Transform,
 )
 from covey.aggregation.mean import Clipping, arrived_mean, clipped, noised_mean
-from covey.aggregation.server import ServerStep
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import SummedUp
-from covey.algorithms.own_steps import user_aggregator, user_server_step
+from covey.algorithms.own_steps import checked_aggregator
 from covey.base.components import Component, OwnFunction, components_in
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
@@ -65,12 +64,9 @@ def aggregator_of(
             sampling=config.train.participation,
             clients=clients,
         )
-        aggregate = noised_mean(clipping)
-    else:
-        aggregate = aggregation.prepared(_federation(config, clients, organisations))
-        if aggregation.is_own:
-            aggregate = user_aggregator(aggregation.name, aggregate)
-    return aggregate
+        return noised_mean(clipping)
+    aggregate = aggregation.prepared(_federation(config, clients, organisations))
+    return checked_aggregator(aggregation, aggregate)
 
 
 def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
@@ -105,12 +101,6 @@ def masked_aggregator_of(config: Config) -> Aggregator:
             f"secure_sums = false."
         )
     return arrived_mean(config.privacy.min_cohort) if config.engine.is_remote else masked
-
-
-def server_step_of(config: Config) -> ServerStep:
-    """Return what the server makes of the aggregated models, and keeps for it."""
-    optimizer = config.aggregation.server_optimizer
-    return user_server_step(optimizer.name, optimizer.step) if optimizer.is_own else optimizer.step
 
 
 def anonymity_of(config: Config) -> AnonymityTerms | None:

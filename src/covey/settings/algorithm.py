@@ -8,15 +8,13 @@ from torch import Tensor
 
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.federation import Federation
-from covey.algorithms.own_steps import user_selection
+from covey.algorithms.own_steps import checked_selection, checked_server_step
 from covey.algorithms.remote import Remote
 from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.selection import (
     SelectionConfig,
     SelectionInputs,
     choice_epsilon,
-    no_prices,
-    price_update,
     report_noisy_min,
 )
 from covey.algorithms.simulated import Simulated
@@ -35,7 +33,6 @@ from covey.settings.aggregation import (
     isolates_clusters,
     masked_aggregator_of,
     noise_on_clients,
-    server_step_of,
     sum_noise_of,
     transforms_of,
 )
@@ -97,7 +94,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
         stores_updates=config.leaving.store_updates > 0,
         patience=config.risk.every,
         dp_accounted=noise_on_clients(config),
-        server_step=server_step_of(config),
+        server_step=checked_server_step(config.aggregation.server_optimizer),
     )
 
 
@@ -129,16 +126,14 @@ def federation_of(
 def selection_config(config: Config, classes: int) -> SelectionConfig:
     """Return a selection with what stands around it: noise, and prices."""
     noise, choice = config.privacy.selection_noise, config.method.choice
-    share, select = choice.kept_share, choice.select
-    if choice.is_own:  # its errors are reported as its own
-        select = user_selection(choice.name, select)
+    select = checked_selection(choice)
     if noise:
         select = report_noisy_min(
             cost=partial(_cost, config), bound=_chance_loss(config, classes), noise=noise
         )
     return SelectionConfig(
         select=select,
-        update_prices=no_prices if share is None else price_update(share),
+        update_prices=choice.update_prices,
         epsilon=choice_epsilon(noise) if noise else None,
     )
 
