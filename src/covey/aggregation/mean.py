@@ -11,7 +11,7 @@ References:
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -26,10 +26,12 @@ from covey.aggregation.base import (
     Aggregator,
     ClientUpdate,
     Transform,
+    Updates,
     combined_per_cluster,
     mean_per_cluster,
     sum_per_cluster,
 )
+from covey.aggregation.server import Models
 from covey.base.errors import ModelError
 from covey.base.events import ClusterWaited, Event, SumPerturbed
 from covey.base.names import Params
@@ -76,9 +78,7 @@ def noised_mean(clipping: Clipping) -> Aggregator:
     show who was in it: then n_j = q N, and there is noise even where no client came.
     """
 
-    def aggregate(
-        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
         sums, sizes = sum_per_cluster(updates)
         moved, facts = list(clusters), list[Event]()
         z, sampling = clipping.noise_multiplier, clipping.sampling
@@ -157,9 +157,7 @@ def arrived_mean(min_cohort: int) -> Aggregator:
         min_cohort: the fewest clients that a sum may be over.
     """
 
-    def aggregate(
-        models: tuple[Params, ...], updates: Iterable[ClientUpdate], _: Streams
-    ) -> AggregationResult:
+    def aggregate(models: Models, updates: Updates, _: Streams) -> AggregationResult:
         means: dict[int, Params] = {}
         for each in updates:
             means.setdefault(each.cluster, each.update)
@@ -217,9 +215,7 @@ class Mean(Aggregation):
     keeps_clusters_apart: ClassVar[bool] = True
     waits: ClassVar[bool] = False
 
-    def aggregate(
-        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
         """Move every cluster model by the weighted mean of its clients' updates."""
         return mean_per_cluster(models, updates, streams)
 

@@ -17,10 +17,11 @@ from covey.aggregation.base import (
     RefusedUpdate,
     RepeatableUpdates,
     Transform,
+    Updates,
     finite_updates,
     refusal_events,
 )
-from covey.aggregation.server import NoServerOptimizer, ServerStep
+from covey.aggregation.server import Models, NoServerOptimizer, ServerStep
 from covey.algorithms.federation import Federation
 from covey.algorithms.selection import BY_LOSS, SelectionConfig, SelectionResult, TrainAtOnce
 from covey.algorithms.state import (
@@ -185,9 +186,7 @@ class Clients:
         """Return the fact that all of them train the model of one cluster."""
         return ClientsAssigned({c.handle: cluster for c in self.cohort}, by)
 
-    def evaluate(
-        self, models: tuple[Params, ...], streams: Streams
-    ) -> Float[Tensor, "clients clusters"]:
+    def evaluate(self, models: Models, streams: Streams) -> Float[Tensor, "clients clusters"]:
         """Return every model's loss on every client's selection batch, in nats."""
         return self._observed().evaluate(models, self.cohort, streams)
 
@@ -207,7 +206,7 @@ class Clients:
 
     def train(
         self,
-        models: tuple[Params, ...],
+        models: Models,
         assignment: Mapping[Handle, int],
         streams: Streams,
         state: ServerState | None = None,
@@ -319,7 +318,7 @@ class Clients:
 
     def _models_after(
         self, state: ServerState, after: ServerState, aggregated: AggregationResult
-    ) -> tuple[tuple[Params, ...], States, Mapping[int, str]]:
+    ) -> tuple[Models, States, Mapping[int, str]]:
         """Return the next models, the states beside them, and which would not be finite.
 
         Those stay as they are, each with the first entry that would not be.
@@ -339,7 +338,7 @@ class Clients:
         refused: list[RefusedUpdate],
         training: Cohort,
         made: Callable[[Cohort], Iterator[ClientUpdate]],
-    ) -> Iterable[ClientUpdate]:
+    ) -> Updates:
         """Return all updates but those that are not finite, which are added to `refused`.
 
         In a simulation the same comes of it when clients train once more: then an aggregation

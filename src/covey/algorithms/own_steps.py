@@ -5,7 +5,7 @@ it must, become ConfigErrors that name it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -13,13 +13,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from covey.aggregation.base import Aggregation, AggregationResult, Aggregator, ClientUpdate
-from covey.aggregation.server import ServerOptimizer, ServerStep
+from covey.aggregation.base import Aggregation, AggregationResult, Aggregator, ClientUpdate, Updates
+from covey.aggregation.server import Models, ServerOptimizer, ServerStep
 from covey.algorithms.selection import ClusterSelection, Selection, SelectionInputs
 from covey.base.component_state import States
 from covey.base.errors import ConfigError
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.names import Handle, Params
+from covey.base.names import Handle
 from covey.base.params import misfit, not_finite
 from covey.base.rng import Streams
 from covey.base.user_code import user_function
@@ -64,9 +64,7 @@ def checked_aggregator(aggregation: Aggregation, aggregate: Aggregator) -> Aggre
     part = f"aggregation {aggregation.name}"
     run = user_function(part, aggregate)
 
-    def merged(
-        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def merged(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
         finite = [True]
 
         def watched() -> Iterator[ClientUpdate]:
@@ -94,9 +92,7 @@ def checked_server_step(optimizer: ServerOptimizer) -> ServerStep:
     part = f"server optimizer {optimizer.name}"
     run = user_function(part, optimizer.step)
 
-    def stepped(
-        models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
-    ) -> tuple[tuple[Params, ...], States]:
+    def stepped(models: Models, aggregated: Models, states: States) -> tuple[Models, States]:
         returned: Any = run(models, aggregated, states)
         pair = cast("tuple[Any, ...]", returned) if isinstance(returned, tuple) else ()
         if len(pair) != 2 or not isinstance(pair[1], Mapping):
@@ -112,7 +108,7 @@ def checked_server_step(optimizer: ServerOptimizer) -> ServerStep:
 
 
 def models_problem(
-    before: tuple[Params, ...],
+    before: Models,
     after: Any,  # noqa: ANN401 - a user's
     *,
     strict: bool,
@@ -142,7 +138,7 @@ def models_problem(
 
 Assess = Callable[[Target, RiskContext, Streams], Assessment]
 Judged = dict[Handle, list[RiskEstimate | None]]
-Judge = Callable[[tuple[Params, ...], Sequence[Client], RiskContext, Streams], Judged]
+Judge = Callable[[Models, Sequence[Client], RiskContext, Streams], Judged]
 
 
 def checked_assess(estimator: RiskEstimator) -> Assess:
@@ -165,7 +161,7 @@ def checked_judge(estimator: RiskEstimator) -> Judge:
     measure = user_function(f"risk estimator {estimator.name}", estimator.judge)
 
     def judged(
-        models: tuple[Params, ...], cohort: Sequence[Client], context: RiskContext, streams: Streams
+        models: Models, cohort: Sequence[Client], context: RiskContext, streams: Streams
     ) -> Judged:
         found: Mapping[Handle, list[RiskEstimate | None]] = measure(
             models, cohort, context, streams

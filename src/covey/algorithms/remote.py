@@ -13,6 +13,7 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.mean import mean_of_numbers
+from covey.aggregation.server import Models
 from covey.algorithms.client_requests import (
     ClientContext,
     ClientRequest,
@@ -107,7 +108,7 @@ class Remote:
         del trained
         return ()
 
-    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Never:
+    def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Never:
         """Refuse: only the client itself has what it measures.
 
         Raises:
@@ -169,7 +170,7 @@ class Remote:
 
     def train(
         self,
-        models: tuple[Params, ...],
+        models: Models,
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,

@@ -23,6 +23,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
+from covey.aggregation.server import Models
 from covey.algorithms.federation import Federation, longer
 from covey.algorithms.selection import (
     Losses,
@@ -112,7 +113,7 @@ class Simulated(Federation):
         sampling = {handle: sampling_rate(n, self.recipe) for handle, n in sizes.items()}
         return (StepsPerturbed(self.recipe.record_noise, steps, sampling),)
 
-    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Losses:
+    def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:
         """Return every model's loss on every client's selection batch.
 
         losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats; of
@@ -168,7 +169,7 @@ class Simulated(Federation):
 
     def train(
         self,
-        models: tuple[Params, ...],
+        models: Models,
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,

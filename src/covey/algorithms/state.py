@@ -12,7 +12,7 @@ remote clients the server has the round after which each keeps it: the latest of
 took the client's update. A model of the client's own is kept as "personal".
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import MappingProxyType
@@ -22,7 +22,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covey.aggregation.base import ClientUpdate
+from covey.aggregation.base import ClientUpdate, Updates
+from covey.aggregation.server import Models
 from covey.base.component_state import ComponentState, States, in_order, keep, kept, without
 from covey.base.events import ClusterAbandoned, ClustersCollapsed, ClusterWaited, Event
 from covey.base.figure import RiskEstimate
@@ -80,7 +81,7 @@ class ServerState:
     """
 
     round_index: int
-    clusters: tuple[Params, ...]
+    clusters: Models
     assignment: Mapping[Handle, int]
     states: States = field(default_factory=dict[str, object])
 
@@ -134,12 +135,12 @@ class ServerState:
         stay = {h: j for h, j in self.assignment.items() if h not in left}
         return replace(self, assignment=stay, states=without(self.states, left))
 
-    def with_models(self, clusters: tuple[Params, ...]) -> "ServerState":
+    def with_models(self, clusters: Models) -> "ServerState":
         """Return the state after a round that ended in these models."""
         return replace(self, clusters=clusters, round_index=self.round_index + 1)
 
 
-def initial_state(clusters: tuple[Params, ...]) -> ServerState:
+def initial_state(clusters: Models) -> ServerState:
     """Return the state before the first round."""
     return ServerState(0, clusters, {})
 
@@ -308,7 +309,7 @@ def with_memory(
 
 
 def recording_kept(
-    updates: Iterable[ClientUpdate], kept: dict[Handle, Mapping[str, Params] | None]
+    updates: Updates, kept: dict[Handle, Mapping[str, Params] | None]
 ) -> Iterator[ClientUpdate]:
     """Yield the updates, and put down what each client keeps."""
     for each in updates:

@@ -12,9 +12,10 @@ from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed
 from covey.base.names import ClientName, Handle, Params
 from covey.base.rng import Streams
+from covey.data.arrays import check_alike
 from covey.data.clients import population_of_clients
 from covey.data.data_hash import DataHashes
-from covey.data.examples import Client, Examples, Layout
+from covey.data.examples import Client
 from covey.data.population import Population, absent_population, normalised_population
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
@@ -204,25 +205,10 @@ def client_with_data(
     if run.config.data.normalise == "image":
         population = normalised_population(population)
     (client,) = population.clients
-    expected, here = (
-        _kind(c.train, its.layout)
-        for c, its in ((run.population.clients[0], run.population), (client, population))
-    )
-    if here != expected:
-        raise DataError(
-            f"{name} must bring examples like those of the run's clients, {expected}, "
-            f"found {here}. Bring them to that form."
-        )
+    check_alike({"the run's clients": run.population.clients[0].train, name: client.train})
     if population.num_classes > run.population.num_classes:
         raise DataError(
             f"{name} must bring labels of the {run.population.num_classes} classes that "
             f"the run's models know, found {population.num_classes}. Start a new run for more."
         )
     return client
-
-
-def _kind(examples: Examples, layout: Layout | None) -> str:
-    inputs, labels = examples.inputs, examples.labels
-    each = f"labels of shape {tuple(labels.shape[1:])}" if labels.dim() > 1 else "labels"
-    kind = layout or f"{inputs.dtype} of shape {tuple(inputs.shape[1:])}"
-    return f"{kind} with {labels.dtype} {each}"
