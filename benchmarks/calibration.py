@@ -21,6 +21,7 @@ from benchmarks.playing import note
 from covey import Examples, Params, Recipe, Streams
 from covey.algorithms.redteam import RedTeamed, targets
 from covey.base.figure import RiskEstimate
+from covey.engine.optimizers import Sgd
 from covey.engine.protocol import Engine, TrainingJob
 from covey.membership.controls import attacked, negative_control, random_halves
 from covey.membership.intervals import MIN_RECORDS
@@ -31,7 +32,9 @@ from covey.settings.run import BuiltRun, build_run
 Settings = Mapping[str, Any]
 SOURCES = ("shadow", "federated")
 NEAR, LEARNT = 0.03, 100
-BY_HEART = covey.Recipe(local_epochs=100, batch_size=10, learning_rate=0.03, momentum=0.9)
+BY_HEART = covey.Recipe(
+    local_epochs=100, batch_size=10, learning_rate=0.03, optimizer=Sgd(momentum=0.9)
+)
 
 GROUPS_KNOWN = {"name": "ifca", "initialisation": "groups"}
 """Clusters as large as their groups; clients choose after a quarter of `rounds`."""

@@ -8,7 +8,7 @@ All that the engines and readers of their scores need of it is in a `Task`.
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
@@ -578,7 +578,6 @@ class Recipe(RecipeNumbers):
     adds, scaled down to `max_gradient_norm`; then the optimizer's.
 
     Attributes:
-        momentum: short for `optimizer=Sgd(momentum=...)`.
         optimizer: begins anew in every round.
         schedule: of the learning rate; `at` follows it.
         loss: what is minimised; scores are the task's.
@@ -591,7 +590,7 @@ class Recipe(RecipeNumbers):
         own_layers: whether a client keeps entries of the model for itself.
 
     Raises:
-        ConfigError: noise without a clip, or momentum beside another optimizer.
+        ConfigError: noise without a clip.
     """
 
     optimizer: Optimizer = field(default_factory=Sgd)
@@ -602,19 +601,6 @@ class Recipe(RecipeNumbers):
     max_gradient_norm: float = 0.0
     keep_losses: bool = False
     own_layers: bool = False
-    momentum: InitVar[float] = 0.0
-
-    def __post_init__(self, momentum: float) -> None:
-        RecipeNumbers.__post_init__(self)
-        if not momentum:
-            return
-        if not isinstance(self.optimizer, Sgd):
-            raise ConfigError(
-                f"momentum is short for optimizer=Sgd(momentum=...), found another "
-                f"optimizer, {type(self.optimizer).__name__}. Leave one of the two out."
-            )
-        optimizer = self.optimizer.model_copy(update={"momentum": momentum})
-        object.__setattr__(self, "optimizer", optimizer)
 
     def at(self, round_index: int, rounds: int) -> "Recipe":
         """Return the recipe of one round, whose learning rate stays.

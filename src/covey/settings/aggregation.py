@@ -17,7 +17,7 @@ from covey.aggregation.base import (
     FederationInfo,
     Transform,
 )
-from covey.aggregation.mean import Clipping, arrived_mean, clipped, noised_mean
+from covey.aggregation.mean import arrived_mean, clipped, noised_mean
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import SummedUp
 from covey.algorithms.own_steps import checked_aggregator
@@ -58,13 +58,8 @@ def aggregator_of(
     """
     privacy, aggregation = config.privacy, config.aggregation
     if privacy.client_noise > 0:
-        clipping = Clipping(
-            clip=privacy.client_clip,
-            noise_multiplier=privacy.client_noise,
-            sampling=config.train.participation,
-            clients=clients,
-        )
-        return noised_mean(clipping)
+        clip, z, sampling = privacy.client_clip, privacy.client_noise, config.train.participation
+        return noised_mean(clip, z, sampling, clients)
     aggregate = aggregation.prepared(_federation(config, clients, organisations))
     return checked_aggregator(aggregation, aggregate)
 

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from covey.algorithms.algorithm import Clustered
-from covey.base.errors import ConfigError, CoveyError, ModelError
+from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.names import Params
-from covey.base.own_code import raised_at
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.data.examples import Client, Examples, to_floats
@@ -119,23 +118,15 @@ def check_trains(config: Config, engine: Engine, start: Params, clients: Sequenc
     streams = Streams(config.seed).at("trial")
     # where examples are drawn, each is for certain
     usual = replace(recipe_of(config), local_steps=1, record_noise=0.0)
+    remedy = f"Correct the model, or choose another engine.name than {config.engine.name!r}."
     for client, batch in _batches(config, [each for each in clients if len(each.train)]):
         job = TrainingJob(start, batch, streams, replace(usual, batch_size=len(batch)))
         try:
-            list(engine.train([job]))
-            engine.score([ScoringJob(start, batch)])
+            with blamed(ModelError, "a step of training the model", remedy):
+                list(engine.train([job]))
+                engine.score([ScoringJob(start, batch)])
         except CoveyError as error:
-            raise ModelError(f"{_whose(client, batch)}: {error}") from error
-        except Exception as error:
-            raise ModelError(
-                f"{_whose(client, batch)}: a step of training the model raised "
-                f"{type(error).__name__}: {error}{raised_at(error)}. Correct the model, or "
-                f"choose another engine.name than {config.engine.name!r}."
-            ) from error
-
-
-def _whose(client: Client, batch: Examples) -> str:
-    return f"On {len(batch)} examples of {client.name}"
+            raise ModelError(f"On {len(batch)} examples of {client.name}: {error}") from error
 
 
 def _batches(config: Config, clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
