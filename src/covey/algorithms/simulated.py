@@ -40,10 +40,8 @@ from covey.algorithms.state import (
     Cohort,
     ObjectiveInputs,
     ServerState,
-    after_training,
     memory_after,
     personal_training,
-    with_layers,
     without_personal,
 )
 from covey.base.errors import ConfigError
@@ -209,11 +207,8 @@ class Simulated(Federation):
             j = assignment[client.handle]
             model = models[j]
             if keeps:
-                kept = memory_after(each, made[0], personal)
-                if recipe.keep_losses:
-                    kept = after_training(kept, each, batches)
+                kept = memory_after(each, made[0], personal, batches, model)
                 if recipe.own_layers:
-                    kept = with_layers(kept, each.memory, made[0], model)
                     made[0] = {name: made[0][name] for name in model}
             update = [less(made.pop(), model)]
             if (old := (self.stored or {}).get(client.handle)) is not None:

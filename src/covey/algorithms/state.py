@@ -220,16 +220,6 @@ def with_final_losses(memory: Memory, losses: Float[Tensor, " records"]) -> Memo
     return {**memory, OWN_RECORDS: {**memory[OWN_RECORDS], FINAL: losses}}
 
 
-def after_training(kept: Memory, job: TrainingJob, batches: Sequence[Tensor]) -> Memory:
-    """Return what a client keeps, with one more row of losses.
-
-    They begin anew where its records are others in number.
-    """
-    losses, past = first_losses(job, batches), loss_trace(job.memory)
-    rows = [] if past is None or past.shape[1] != len(losses) else [past]
-    return {**kept, OWN_RECORDS: {TRACE: torch.cat([*rows, losses[None]])}}
-
-
 def first_losses(job: TrainingJob, batches: Sequence[Tensor]) -> Float[Tensor, " examples"]:
     """Return each example's loss when it was first drawn; NaN: it never was.
 
@@ -362,28 +352,36 @@ def personal_training(
     return engine.train(map(beside, jobs))
 
 
-def with_layers(kept: Memory, before: Memory, trained: Params, shared: Params) -> Memory:
-    """Return what a client keeps, with the entries of the trained model that are its own.
+def memory_after(
+    job: TrainingJob,
+    trained: Params,
+    personal: Params | None,
+    batches: Sequence[Tensor],
+    shared: Params,
+) -> Memory:
+    """Return what a client keeps for its next round.
 
-    They stay as they were where the new ones diverged.
+    Its own model, and its own entries of the shared one, stay as they were where the new ones
+    diverged. Losses begin anew where its records are others in number.
 
     Args:
-        kept: what else it keeps.
-        before: what it kept until now.
+        job: what was trained.
         trained: the whole model.
-        shared: the model that was sent, which lacks them.
+        personal: its own model; None: it has none.
+        batches: as `on_losses` got them.
+        shared: the model that was sent, which lacks its own entries.
     """
-    own = {name: value for name, value in trained.items() if name not in shared}
-    last = before.get(LAYERS) if not_finite(own) else own
-    return kept if last is None else {**kept, LAYERS: last}
-
-
-def memory_after(job: TrainingJob, trained: Params, personal: Params | None) -> Memory:
-    """Return what a client keeps; its own model stays as it was where the new one diverged."""
-    steps = num_steps(len(job.examples), job.recipe)
-    kept = job.recipe.objective.remember(
-        without_personal(job).memory, job.start, trained, steps, job.recipe
-    )
-    diverged = personal is None or not_finite(personal)
-    last = job.memory.get(PERSONAL) if diverged else personal
-    return kept if last is None else {**kept, PERSONAL: last}
+    recipe, before = job.recipe, job.memory
+    steps, seen = num_steps(len(job.examples), recipe), without_personal(job).memory
+    kept = {**recipe.objective.remember(seen, job.start, trained, steps, recipe)}
+    own = {PERSONAL: personal}
+    if recipe.own_layers:
+        own[LAYERS] = {name: value for name, value in trained.items() if name not in shared}
+    for key, new in own.items():
+        last = before.get(key) if new is None or not_finite(new) else new
+        kept |= {} if last is None else {key: last}
+    if recipe.keep_losses:
+        losses, past = first_losses(job, batches), loss_trace(before)
+        rows = [] if past is None or past.shape[1] != len(losses) else [past]
+        kept[OWN_RECORDS] = {TRACE: torch.cat([*rows, losses[None]])}
+    return kept

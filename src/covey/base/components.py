@@ -28,15 +28,17 @@ from pydantic_core import (
 )
 
 from covey.base.built_ins import DEFAULTS
-from covey.base.component_docs import described_in, settings_of_kind, spec_of_kind
 from covey.base.component_names import (
     PASSED,
     coveys_packages,
+    described_in,
     find,
     imported,
     is_known,
     passed,
     recorded_names,
+    settings_of_kind,
+    spec_of_kind,
 )
 from covey.base.errors import ConfigError
 from covey.base.own_code import ForeignCodeError, check_import, source_hash

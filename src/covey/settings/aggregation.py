@@ -18,7 +18,6 @@ from covey.aggregation.base import (
     Transform,
 )
 from covey.aggregation.mean import arrived_mean, clipped, noised_mean
-from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import SummedUp
 from covey.algorithms.own_steps import checked_aggregator
 from covey.base.components import Component, OwnFunction, components_in
@@ -119,10 +118,9 @@ def sum_noise_of(config: Config) -> SumNoise | None:
 
 def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
     """Return the noise on heads that are solved; None: there is none."""
-    privacy, method = config.privacy, config.method
-    if not isinstance(method, Subtractable):
-        return None
-    return method.head_noise(privacy.record_clip, privacy.record_noise, classes)
+    return config.method.head_noise(
+        config.privacy.record_clip, config.privacy.record_noise, classes
+    )
 
 
 def sums_of(config: Config) -> SumKind:

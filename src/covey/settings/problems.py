@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from covey.base.built_ins import DEFAULTS
-from covey.base.component_docs import settings_of_kind
+from covey.base.component_names import settings_of_kind
 from covey.settings.reference import (
     Setting,
     choices,

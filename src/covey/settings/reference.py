@@ -12,8 +12,7 @@ from typing import Any, TypeGuard
 from pydantic import BaseModel
 
 from covey.base.built_ins import DEFAULTS
-from covey.base.component_docs import described, described_in, settings_of_kind, spec_of_kind
-from covey.base.component_names import find
+from covey.base.component_names import described, described_in, find, settings_of_kind, spec_of_kind
 from covey.base.components import Part, shared_settings
 from covey.base.errors import ConfigError
 from covey.settings.schema import Sections
