@@ -23,7 +23,7 @@ from covey.aggregation.base import (
 )
 from covey.aggregation.server import Models, NoServerOptimizer, ServerStep
 from covey.algorithms.federation import Federation
-from covey.algorithms.selection import BY_LOSS, SelectionConfig, SelectionResult, TrainAtOnce
+from covey.algorithms.selection import BY_LOSS, SelectionConfig, SelectionResult
 from covey.algorithms.state import (
     ClientMemory,
     Cohort,
@@ -193,8 +193,8 @@ class Clients:
     def choose(self, state: ServerState, streams: Streams) -> SelectionResult:
         """Let every client take its cluster, to train its model in this round."""
         recorded = self.recorded.get(state.round_index, {})
-        training = TrainAtOnce(recorded, self._inputs(state))
-        return self._observed().choose(self.selection, state, self.cohort, streams, training)
+        inputs = replace(self._inputs(state), assigned=recorded)
+        return self._observed().choose(self.selection, state, self.cohort, streams, inputs)
 
     def reassign(self, state: ServerState, streams: Streams) -> SelectionResult:
         """Let every client take its cluster once more, without training."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
-from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult, TrainAtOnce
+from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult
 from covey.algorithms.state import NO_INPUTS, Cohort, ObjectiveInputs, ServerState
 from covey.algorithms.sum_moves import Moves, Summed
 from covey.base.events import Event
@@ -70,7 +70,7 @@ class Federation(Protocol):
         state: ServerState,
         cohort: Cohort,
         streams: Streams,
-        training: TrainAtOnce | None = None,
+        inputs: ObjectiveInputs | None = None,
     ) -> SelectionResult:
         """Let every client take its cluster.
 
@@ -79,7 +79,7 @@ class Federation(Protocol):
             state: before the round.
             cohort: who chooses.
             streams: of the round.
-            training: what remote clients train with; None: no client trains.
+            inputs: what remote clients train with, in the same message; None: none trains.
         """
         ...
 

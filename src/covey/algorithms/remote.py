@@ -23,13 +23,7 @@ from covey.algorithms.client_requests import (
 )
 from covey.algorithms.federation import longer
 from covey.algorithms.group_sums import play_sums
-from covey.algorithms.selection import (
-    UNASSIGNED,
-    SelectionConfig,
-    SelectionResult,
-    TrainAtOnce,
-    choice_events,
-)
+from covey.algorithms.selection import UNASSIGNED, SelectionConfig, SelectionResult, choice_events
 from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState
 from covey.algorithms.sum_moves import Moves, Summed, sums_of_numbers
 from covey.base.errors import ConfigError
@@ -135,14 +129,14 @@ class Remote:
         state: ServerState,
         cohort: Cohort,
         streams: Streams,
-        training: TrainAtOnce | None = None,
+        inputs: ObjectiveInputs | None = None,
     ) -> SelectionResult:
         """Let clients choose; they train at once, in the same message, if they are to."""
-        trains = training is not None and self.chooses_heads is None
-        assigned, inputs = training if training and trains else TrainAtOnce({}, NO_INPUTS)
+        trains = inputs is not None and self.chooses_heads is None
+        inputs = inputs if inputs and trains else NO_INPUTS
         contexts = {
             c.handle: ClientContext(
-                assigned=assigned.get(c.handle),
+                assigned=inputs.assigned.get(c.handle),
                 risks=state.known_risks(c.handle),
                 current=state.assignment.get(c.handle, UNASSIGNED),
                 memory_round=state.kept(ClientMemory).rounds.get(c.handle),

@@ -23,7 +23,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
-from covey.algorithms.state import Cohort, ObjectiveInputs, RoundResult, ServerState
+from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.component_state import ComponentState
 from covey.base.components import Component, OwnFunction, Share
 from covey.base.events import ChoicesPerturbed, Event, PricesSet
@@ -516,18 +516,6 @@ class SelectionConfig:
 
 BY_LOSS = SelectionConfig(select_by_loss)
 """IFCA: the lowest loss, and nothing else."""
-
-
-class TrainAtOnce(NamedTuple):
-    """What remote clients need to train, in the same message, what they choose.
-
-    Attributes:
-        assigned: clusters that clients take without a choice.
-        inputs: what their objectives look at.
-    """
-
-    assigned: Mapping[Handle, int]
-    inputs: ObjectiveInputs
 
 
 class SelectionResult(NamedTuple):

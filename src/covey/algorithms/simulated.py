@@ -29,7 +29,6 @@ from covey.algorithms.selection import (
     Losses,
     SelectionConfig,
     SelectionResult,
-    TrainAtOnce,
     choice_events,
     selection_inputs,
     with_latest_losses,
@@ -153,15 +152,15 @@ class Simulated(Federation):
         state: ServerState,
         cohort: Cohort,
         streams: Streams,
-        training: TrainAtOnce | None = None,  # noqa: ARG002 - they train later
+        inputs: ObjectiveInputs | None = None,  # noqa: ARG002 - they train later
     ) -> SelectionResult:
         """Do line 12 of Algorithm 1, with what clients see and what they leave behind."""
         measured = self.evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
         state = with_latest_losses(state, cohort, measured)
-        inputs = selection_inputs(state, cohort, measured.float(), streams)
-        picked = torch.as_tensor(selection.select(inputs))  # line 12
+        known = selection_inputs(state, cohort, measured.float(), streams)
+        picked = torch.as_tensor(selection.select(known))  # line 12
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
-        priced = selection.update_prices(state, inputs)
+        priced = selection.update_prices(state, known)
         events = (*choice_events(selection.epsilon, cohort), *priced.events)
         return SelectionResult(priced.state, clusters, events)
 

@@ -73,13 +73,8 @@ class ClientBackend(Protocol):
         """Return what has happened since the last call."""
         ...
 
-
-@runtime_checkable
-class HasKeys(Protocol):
-    """A way to remote clients that have keys; their names stay bound to these."""
-
-    def keys(self) -> Mapping[ClientName, str]:
-        """Return the fingerprint of the key of each client that has come."""
+    def keys(self) -> Mapping[ClientName, str] | None:
+        """Return the fingerprint of each client's key, to which its name stays bound, if known."""
         ...
 
 
@@ -155,12 +150,17 @@ def check_preference_names(named: Collection[ClientName], known: Collection[Clie
     Raises:
         ConfigError: naming the first of them.
     """
-    if unknown := sorted({str(name) for name in named} - set(known)):
-        raise ConfigError(
-            f"thresholds and risk_weights name clients, found {unknown[0]!r}, "
-            f"and there is no such client. The first is {min(known)!r}, the last "
-            f"{max(known)!r}. Correct the name."
-        )
+    if unknown := {str(name) for name in named} - set(known):
+        raise _no_such_client("thresholds and risk_weights", unknown, known)
+
+
+def _no_such_client(
+    what: str, unknown: Collection[ClientName], known: Collection[ClientName]
+) -> ConfigError:
+    return ConfigError(
+        f"{what} must name clients of the run, found {min(unknown)!r}, and there is no such "
+        f"client. The first is {min(known)!r}, the last {max(known)!r}. Correct the name."
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -326,10 +326,7 @@ def _check_groups(config: Config, population: Population) -> None:
 def _without(population: Population, names: tuple[ClientName, ...]) -> Population:
     known = {client.name for client in population.clients}
     if unknown := set(names) - known:
-        raise ConfigError(
-            f"population.exclude names {sorted(unknown)[0]!r}, and there is no such "
-            f"client. The first is {min(known)!r}, the last {max(known)!r}."
-        )
+        raise _no_such_client("population.exclude", unknown, known)
     kept = tuple(c for c in population.clients if c.name not in names)
     if not kept:
         raise ConfigError("population.exclude leaves no client. Exclude fewer.")
