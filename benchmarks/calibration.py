@@ -13,14 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.stats import spearmanr
 
 import covey
 from benchmarks.playing import note
-from covey import Examples, Params
+from covey import Examples, Params, Recipe, Streams
 from covey.algorithms.redteam import RedTeamed, targets
 from covey.base.figure import RiskEstimate
-from covey.membership.controls import negative_control, positive_control
+from covey.engine.optimizers import Sgd
+from covey.engine.protocol import Engine, TrainingJob
+from covey.membership.controls import attacked, negative_control, random_halves
 from covey.membership.intervals import MIN_RECORDS
 from covey.membership.truth import true_risk
 from covey.settings.risk import risk_measurement
@@ -29,7 +32,9 @@ from covey.settings.run import BuiltRun, build_run
 Settings = Mapping[str, Any]
 SOURCES = ("shadow", "federated")
 NEAR, LEARNT = 0.03, 100
-BY_HEART = covey.Recipe(local_epochs=100, batch_size=10, learning_rate=0.03, momentum=0.9)
+BY_HEART = covey.Recipe(
+    local_epochs=100, batch_size=10, learning_rate=0.03, optimizer=Sgd(momentum=0.9)
+)
 
 GROUPS_KNOWN = {"name": "ifca", "initialisation": "groups"}
 """Clusters as large as their groups; clients choose after a quarter of `rounds`."""
@@ -201,6 +206,22 @@ def _look(run: BuiltRun, target: covey.Target, told: Mapping[str, RiskEstimate])
     size = sum(len(client.train) for client in target.members)
     matchable = size + MIN_RECORDS <= len(run.population.pool)
     yield Look(truth.risk, truth.standard_error, matchable, told)
+
+
+def positive_control(
+    engine: Engine, start: Params, recipe: Recipe, examples: Examples, streams: Streams
+) -> RiskEstimate:
+    """Attack a model that learnt random labels of half of the examples by heart.
+
+    Nothing but memory helps with random labels, so the risk must be well above 0.5 if
+    the recipe trains for long enough to fit them; an attack that misses it is broken.
+    """
+    generator = streams.at("labels").generator()
+    labels = torch.from_numpy(generator.permutation(examples.labels.numpy()))
+    members, others = random_halves(replace(examples, labels=labels), generator)
+    job = TrainingJob(start, members, streams.at("training"), recipe)
+    (trained,) = engine.train([job])
+    return attacked(engine, trained, (members, others), streams)
 
 
 def _controls(run: BuiltRun, clusters: Sequence[Params]) -> Iterator[dict[str, object]]:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from covey import ClientUpdate, Params, Streams
 from covey.aggregation.base import Aggregator
-from covey.aggregation.mean import Clipping, clipped, noised_mean, projected
+from covey.aggregation.mean import clipped, noised_mean, projected
 from covey.base.events import SumPerturbed
 
 PUBLIC = Streams(0).at("round", 3, "merge")
@@ -78,10 +79,10 @@ def test_all_tensors_are_one_vector_and_buffers_do_not_leave_the_client():
     assert {n: v.dtype for n, v in inside.items()} == {n: v.dtype for n, v in update.items()}
 
 
-def private_mean(how: Clipping) -> Aggregator:
+def private_mean(clip: float, z: float, **sampled: Any) -> Aggregator:
     """The noisy mean of updates that pass the clip, as in a run."""
-    mean = noised_mean(how)
-    return lambda models, updates, streams: mean(models, clipped(how.clip)(updates), streams)
+    mean = noised_mean(clip, z, **sampled)
+    return lambda models, updates, streams: mean(models, clipped(clip)(updates), streams)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (9.0, 2.0)])
@@ -90,7 +91,7 @@ def test_a_client_counts_once_whatever_it_weighs(weights):
     both = zip(sent(of(3.0, 4.0), of(0.0, 0.5)), weights, strict=True)
     updates = [replace(each, weight=weight) for each, weight in both]
     start = (of(10.0, 20.0), of(1.0, 1.0))
-    merged = private_mean(Clipping(1.0, QUIET))(start, updates, PUBLIC)
+    merged = private_mean(1.0, QUIET)(start, updates, PUBLIC)
     torch.testing.assert_close(merged.clusters[0], of(10.3, 20.65))
     assert torch.equal(merged.clusters[1]["w"], of(1.0, 1.0)["w"])
     assert merged.events == (SumPerturbed(0, 1.0, QUIET, 1.0),)
@@ -99,16 +100,16 @@ def test_a_client_counts_once_whatever_it_weighs(weights):
 @pytest.mark.parametrize(
     ("how", "clients", "std"),
     [
-        (Clipping(0.5, 2.0), 4, 2.0 * 0.5 / 4),
-        (Clipping(0.5, 2.0, sampling=0.25, clients=40), 4, 2.0 * 0.5 / 10),
-        (Clipping(0.5, 2.0, sampling=0.25, clients=40), 0, 2.0 * 0.5 / 10),
+        ({}, 4, 2.0 * 0.5 / 4),
+        ({"sampling": 0.25, "clients": 40}, 4, 2.0 * 0.5 / 10),
+        ({"sampling": 0.25, "clients": 40}, 0, 2.0 * 0.5 / 10),
     ],
     ids=["all", "sampled", "nobody"],
 )
 def test_the_noise_has_the_deviation_that_is_told(how, clients, std):
     start = {"w": torch.ones(100_000)}  # in so many coordinates a deviation is known to 0.2%
     nothing = sent(*[{"w": torch.zeros(100_000)}] * clients)
-    (moved,) = private_mean(how)((start,), nothing, PUBLIC).clusters
+    (moved,) = private_mean(0.5, 2.0, **how)((start,), nothing, PUBLIC).clusters
     assert float(moved["w"].std()) == pytest.approx(std, rel=0.01)
     assert float(moved["w"].mean()) == pytest.approx(1.0, abs=5 * std / 100_000**0.5)
 
@@ -118,7 +119,7 @@ def test_the_noise_is_hidden_and_every_cluster_draws_its_own():
     updates = [*sent(start, start), *sent(start, cluster=1)]
 
     def noise(streams: Streams) -> tuple[Tensor, Tensor]:
-        merged = private_mean(Clipping(1.0, 1.0))((start, start), updates, streams)
+        merged = private_mean(1.0, 1.0)((start, start), updates, streams)
         return merged.clusters[0]["w"], merged.clusters[1]["w"]
 
     draws = torch.stack([*noise(hidden(1)), *noise(hidden(2))])
@@ -129,12 +130,11 @@ def test_the_noise_is_hidden_and_every_cluster_draws_its_own():
 
 def test_secret_noise_ends_on_one_grid_whatever_the_updates_are():
     """A sum that is 0 and one that is 1/3 are released as the same few values."""
-    how = Clipping(1.0, 1.0)
     start = {"w": torch.zeros(1000)}
 
     def off_grid(value: float, streams: Streams) -> int:
         updates = sent({"w": torch.zeros(1000)}, {"w": torch.full((1000,), value)})
-        merged = private_mean(how)((start,), updates, streams)
+        merged = private_mean(1.0, 1.0)((start,), updates, streams)
         # noise of the sum: 1. 16 steps are 1
         steps = 16 * 2 * merged.clusters[0]["w"].double()
         return int(((steps - steps.round()).abs() > 1e-9).sum())
@@ -149,7 +149,7 @@ SAMPLED = {"sampling": 0.5, "clients": 8}
 @given(st.integers(0, 5), seeds, st.floats(0.1, 5), st.floats(1e-3, 1e9))
 def test_a_client_changes_the_sum_by_at_most_the_clip(others, seed, clip, size):
     # n_j = 4 is the same with and without it, and so is the noise
-    merge = private_mean(Clipping(clip, 1.0, **SAMPLED))
+    merge = private_mean(clip, 1.0, **SAMPLED)
     updates = [drawn(seed + i, size) for i in range(others)]
     start = {name: torch.zeros_like(value) for name, value in drawn(0).items()}
     ends = [

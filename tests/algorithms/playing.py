@@ -20,10 +20,10 @@ from covey.algorithms.fedavg import FedAvg, LocalTraining
 from covey.algorithms.federation import Federation
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.redteam import RiskMeasurement
+from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.selection import BY_LOSS, SelectionConfig
 from covey.algorithms.state import Cohort
 from covey.base.components import create
-from covey.settings.algorithm import RunAlgorithm
 from covey.settings.run import BuiltRun, build_run
 from covey_papers.leaving import Isolated
 

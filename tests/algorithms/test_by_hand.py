@@ -22,9 +22,9 @@ from covey import (
     select_by_threshold,
     select_weighted,
 )
-from covey.algorithms.own_steps import user_selection
+from covey.algorithms.own_steps import checked_selection
 from covey.algorithms.redteam import RedTeamed, SelfAssessed
-from covey.algorithms.selection import SelectionConfig, price_update
+from covey.algorithms.selection import OwnSelection, Priced, SelectionConfig
 from covey.base.events import (
     ChoicesPerturbed,
     ClientsAssigned,
@@ -220,7 +220,9 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(steps, models, p
 
 
 def test_the_last_choice_is_told_like_any_other_and_sets_no_price(steps, models, pair):
-    how = SelectionConfig(select_by_loss, update_prices=price_update(0.3), epsilon=2.0)
+    how = SelectionConfig(
+        select_by_loss, update_prices=Priced(target_share=0.3).update_prices, epsilon=2.0
+    )
     strategy = ifca_mir(models(1.0, -1.0), steps, how)
     state, (first,) = played_rounds(strategy, pair, 1)
     last = strategy.conclude(state, pair, STREAMS.at("round", 1))
@@ -232,7 +234,7 @@ def test_the_last_choice_is_told_like_any_other_and_sets_no_price(steps, models,
 
 @pytest.mark.parametrize("values", [[0, 0, 0], [[0], [0]], [0, -1], [0, 1]])
 def test_a_users_bad_selection_is_refused_in_clear_words(steps, models, pair, values):
-    own = user_selection("mine:own", lambda _: torch.tensor(values))
+    own = checked_selection(OwnSelection(function=lambda _: torch.tensor(values)))
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(own))
     # cluster 1 is abandoned
     state = replace(strategy.init(STREAMS), assignment={"A": 0, "B": 0})

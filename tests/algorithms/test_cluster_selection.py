@@ -11,9 +11,9 @@ from torch import Tensor
 from covey import Recipe, ReferenceEngine, ServerState, Streams, select_by_loss
 from covey.algorithms.selection import (
     LatestLosses,
+    Priced,
     SelectionConfig,
     SelectionResult,
-    price_update,
     select_priced,
 )
 from covey.algorithms.simulated import Simulated
@@ -83,7 +83,8 @@ def test_a_price_rises_until_somebody_wants_to_stay(people):
     away = [[9.0, 0.0]] * 5
     losses = losses_are([[0.0, 9.0], *away], *[[[math.log(4), 0.0], *away]] * 3)
     priced = SelectionConfig(
-        lambda inputs: select_priced(inputs, 1 / 3), update_prices=price_update(1 / 3)
+        lambda inputs: select_priced(inputs, 1 / 3),
+        update_prices=Priced(target_share=1 / 3).update_prices,
     )
     rounds = through(priced, [people] * 4, losses, initial_state(MODELS))
     facts = [fact for _, choice in rounds for fact in choice.events]

@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.playing import fedavg, isolated
 from covey import Streams
-from covey.algorithms.clients import Observer
+from covey.algorithms.clients import Watch
 from covey.base.params import model_hash
 
 CLUSTERS = 3
@@ -53,19 +53,14 @@ def test_a_round_that_spares_clusters_is_the_whole_round(steps, models, populati
     whole = isolated(models(0.5), steps, CLUSTERS, population)
     before = played(whole, population)
     expected = whole.play_round(before, population[1:], Streams(7))
-    trained = []
-
-    class Seen(Observer):
-        def requested(self, cohort):
-            trained.extend(client.handle for client in cohort)
-
+    watch = Watch("algorithm", frozenset(before.assignment), set())
     kept = {j: expected.state.clusters[j] for j in spared}
-    fewer = replace(steps, frozen=kept).observed_by(Seen())
+    fewer = replace(steps, frozen=kept, watch=watch)
     found = isolated(models(0.5), fewer, CLUSTERS, population).play_round(
         before, population[1:], Streams(7)
     )
     assert found.events == expected.events
     assert model_hash(found.state.clusters) == model_hash(expected.state.clusters)
-    assert trained == [
-        client.handle for client in population[1:] if before.assignment[client.handle] not in spared
-    ]
+    asked = {client.handle for client in population[1:]}
+    trained = {handle for handle in asked if before.assignment[handle] not in spared}
+    assert watch.handed_out == watch.clusters.keys() == trained

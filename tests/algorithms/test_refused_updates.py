@@ -25,7 +25,7 @@ from covey import (
 )
 from covey.aggregation.anonymity import anonymity_aggregator
 from covey.aggregation.base import finite_updates, refusal_events
-from covey.aggregation.mean import Clipping, clipped, noised_mean
+from covey.aggregation.mean import clipped, noised_mean
 from covey.algorithms.algorithm import Opening
 from covey.algorithms.clients import Clients, divergences
 from covey.algorithms.simulated import Simulated
@@ -44,7 +44,7 @@ START: Params = {"w": torch.zeros(3)}
 BAD = (math.nan, math.inf, -math.inf)
 MERGES = {"mean": mean_per_cluster, "anonymity sets": anonymity_aggregator(hiding(2))}
 NOISY = {
-    "client noise": noised_mean(Clipping(1.0, 0.5)),
+    "client noise": noised_mean(1.0, 0.5),
     "sound sets": anonymity_aggregator(sound(2, 1.0, 0.5)),
 }
 

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from covey import Engine, Params, Recipe, ReferenceEngine, ScoringJob
+from covey.engine.optimizers import Sgd
 from covey.models.build import initial_params
 from engine.jobs import build_module, make_jobs, make_module
 
 MakeEngine = Callable[[nn.Module], Engine]
 
 SIZES = (10, 4, 10, 7, 0, 1)
-RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.9)
+RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, optimizer=Sgd(momentum=0.9))
 
 
 def assert_params_close(left: Params, right: Params, tolerance: float = 1e-5) -> None:

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from covey import Examples, Recipe, ScoringJob, Streams, TrainingJob
 from covey.engine import cpu as parallel
 from covey.engine.cpu import ParallelEngine, Precision
+from covey.engine.optimizers import Sgd
 from covey.engine.protocol import batches
 from covey.models.build import set_params
 from engine.jobs import make_jobs, make_module
 
 SIZES = (10, 4, 10, 7, 10, 1, 25)
-RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
+RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, optimizer=Sgd(momentum=0.5))
 
 
 class ThreadWitness(nn.Module):

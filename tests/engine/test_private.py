@@ -14,13 +14,19 @@ from torch import Tensor, nn
 from covey import ConfigError, Engine, Examples, ModelError, Recipe, Streams, TrainingJob
 from covey.data.examples import to_floats
 from covey.engine.descent import clipped_sum, private_gradients, sampling_rate
+from covey.engine.optimizers import Sgd
 from covey.engine.protocol import num_steps
 from engine.jobs import build_module, make_jobs, make_module, point_job, some_images
 
 MakeEngine = Callable[[nn.Module], Engine]
 
 RECIPE = Recipe(
-    local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5, record_clip=0.5, record_noise=0.7
+    local_epochs=2,
+    batch_size=4,
+    learning_rate=0.1,
+    optimizer=Sgd(momentum=0.5),
+    record_clip=0.5,
+    record_noise=0.7,
 )
 CLIPPING = replace(RECIPE, record_noise=0.0)
 
@@ -88,7 +94,13 @@ def test_two_momentum_steps_by_hand(private_engine: MakeEngine):
     # n = batch_size = 1, so q = L = 1. Gradients (p_0 - 1, p_1) x of norm 0.707 and 0.67
     # are clipped to 0.5: (-0.353553, 0.353553) both times. With momentum 0.9 the weight
     # ends in -0.1 * (1 + 1.9) of that: (0.102530, -0.102530).
-    recipe = Recipe(local_epochs=2, batch_size=1, learning_rate=0.1, momentum=0.9, record_clip=0.5)
+    recipe = Recipe(
+        local_epochs=2,
+        batch_size=1,
+        learning_rate=0.1,
+        optimizer=Sgd(momentum=0.9),
+        record_clip=0.5,
+    )
     (trained,) = private_engine(nn.Linear(1, 2, bias=False)).train([point_job(recipe)])
     expected = torch.tensor([[0.102530], [-0.102530]])
     torch.testing.assert_close(trained["weight"], expected, rtol=0, atol=1e-6)

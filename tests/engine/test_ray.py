@@ -17,6 +17,7 @@ from covey import ConfigError, EngineError, EngineFactory, Objective, Params, Re
 from covey.base.components import create
 from covey.engine import ray as on_ray
 from covey.engine.cpu import ParallelEngine
+from covey.engine.optimizers import Sgd
 from covey.engine.ray import RayEngine
 from covey.engine.recipe import MULTICLASS, OwnLoss
 from engine.jobs import make_jobs, make_module
@@ -24,7 +25,7 @@ from engine.jobs import make_jobs, make_module
 MakeRay = Callable[..., RayEngine]
 
 SIZES = (10, 4, 10, 7, 10, 1, 25)
-RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
+RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, optimizer=Sgd(momentum=0.5))
 
 
 def assert_same_bits(left: Params, right: Params) -> None:

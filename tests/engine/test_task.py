@@ -19,6 +19,7 @@ from covey import (
     TrainingJob,
 )
 from covey.engine.cpu import ParallelEngine
+from covey.engine.optimizers import Sgd
 from covey.engine.protocol import scored
 from covey.engine.recipe import MULTICLASS, MULTILABEL, REGRESSION, TASKS, TOKENS
 from covey.engine.vmap import VmapEngine
@@ -30,7 +31,7 @@ LABELS = {
     "regression": torch.tensor([0.5, -1.0, 2.0, 0.0, 1.0]),
     "tokens": torch.tensor([[0, 2, -100], [1, -100, -100], [-100, 2, 1], [1, 0, 2], [0, 0, 1]]),
 }
-RECIPE = Recipe(local_epochs=3, batch_size=2, learning_rate=0.2, momentum=0.5)
+RECIPE = Recipe(local_epochs=3, batch_size=2, learning_rate=0.2, optimizer=Sgd(momentum=0.5))
 
 MakeEngine = Callable[[nn.Module, Task], Engine]
 ENGINES: dict[str, MakeEngine] = {

@@ -23,7 +23,7 @@ from covey.engine.vmap import (
 from engine.jobs import make_jobs, make_module
 
 SIZES = (10, 4, 10, 7, 10, 1, 0)
-RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
+RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, optimizer=Sgd(momentum=0.5))
 CPU = torch.device("cpu")
 
 
@@ -42,7 +42,7 @@ class Tight(Sgd):
 
 def tight(most: int) -> tuple[list[int], Recipe]:
     optimizer = Tight(most=most, seen=[], momentum=0.5)
-    return optimizer.seen, replace(RECIPE, momentum=0.0, optimizer=optimizer)
+    return optimizer.seen, replace(RECIPE, optimizer=optimizer)
 
 
 def assert_reference(module: nn.Module, jobs: list[TrainingJob], got: list[Params]):
@@ -145,7 +145,7 @@ def test_bfloat16_agrees_with_the_parallel_engines(extra: list[nn.Module]):
     Either differs so much from float32: rounding is all there is.
     """
     module = make_module(*extra)
-    jobs = make_jobs(module, SIZES[:4], replace(RECIPE, momentum=0.0))
+    jobs = make_jobs(module, SIZES[:4], replace(RECIPE, optimizer=Sgd()))
     start = jobs[0].start
     low = VmapEngine(module, precision="bfloat16").train(jobs)
     peer = ParallelEngine(module, 1, "bfloat16").train(jobs)

@@ -9,6 +9,7 @@ import torch
 from covey import Attack, Examples, Params, Recipe, Streams, Target
 from covey.base.components import create
 from covey.data.examples import Rotation
+from covey.engine.optimizers import Sgd
 from covey.membership.audit import Auditor, examine_cluster
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
@@ -16,7 +17,7 @@ from membership import memorising
 from membership.memorising import Federation, part
 
 STREAMS = Streams(0).at("audit")
-RECIPE = Recipe(local_epochs=20, batch_size=10, learning_rate=0.1, momentum=0.9)
+RECIPE = Recipe(local_epochs=20, batch_size=10, learning_rate=0.1, optimizer=Sgd(momentum=0.9))
 
 
 HERE = Federation(RECIPE)

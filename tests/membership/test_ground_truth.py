@@ -10,6 +10,7 @@ import torch
 from covey import Engine, Examples, Params, Recipe, Streams
 from covey.base.events import ClusterAudited
 from covey.data.examples import Client, Rotation
+from covey.engine.optimizers import Sgd
 from covey.membership.truth import (
     Membership,
     Reference,
@@ -33,7 +34,7 @@ def turned(examples: Examples, degrees: float) -> Examples:
 @pytest.fixture(scope="module")
 def memorised(digits) -> tuple[Engine, Params, Examples]:
     """A model that learnt 100 random labels by heart, and digits labelled like that."""
-    recipe = Recipe(local_epochs=60, batch_size=10, learning_rate=0.1, momentum=0.9)
+    recipe = Recipe(local_epochs=60, batch_size=10, learning_rate=0.1, optimizer=Sgd(momentum=0.9))
     here, images = Federation(recipe), noisy(digits)
     return here.engine, here.played((part(images, 0, 100),), 1), images
 

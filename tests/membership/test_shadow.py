@@ -13,6 +13,7 @@ import torch
 from covey import ComponentState, Examples, Params, Recipe, ReferenceEngine, Streams, Target, keep
 from covey.base.params import model_hash
 from covey.data.examples import Client, NoShift, Rotation, ShiftRange
+from covey.engine.optimizers import Sgd
 from covey.membership.estimators import RiskContext
 from covey.membership.shadow import (
     ShadowEstimator,
@@ -25,7 +26,7 @@ from covey.membership.shadow import (
 from covey.membership.truth import Assessment, Reference, true_risk
 from membership.memorising import Federation, mlp, noisy, part
 
-RECIPE = Recipe(local_epochs=6, batch_size=5, learning_rate=0.1, momentum=0.9)
+RECIPE = Recipe(local_epochs=6, batch_size=5, learning_rate=0.1, optimizer=Sgd(momentum=0.9))
 HERE = Federation(RECIPE, hidden=16)
 ROUNDS = 5
 SIZES = (15,) * 6

@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_done(solved, some):
     head = solved.ledger_head
     for name, brought, error, said in (
         (OLD, (images, labels), RunError, "takes part"),
-        (NEW, (images[:, :, :4], labels), DataError, "like those"),
+        (NEW, (images[:, :, :4], labels), DataError, "of one kind"),
         (NEW, (images, labels + 20), DataError, "classes"),
     ):
         with pytest.raises(error, match=said):

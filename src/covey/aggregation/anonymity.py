@@ -7,7 +7,7 @@ References:
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import Annotated, ClassVar, Literal
@@ -25,6 +25,7 @@ from covey.aggregation.base import (
     ClientUpdate,
     FederationInfo,
     RepeatableUpdates,
+    Updates,
     mean_per_cluster,
 )
 from covey.aggregation.mean import noisy, projected
@@ -43,6 +44,7 @@ from covey.aggregation.partition import (
     update_bytes,
 )
 from covey.aggregation.robust import bounded_by_median
+from covey.aggregation.server import Models
 from covey.base.components import AboveZero, NotNegative, Positive
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -160,9 +162,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
         Algorithm 1; Eq. 11 and 12.
     """
 
-    def aggregate(
-        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
         arriving = (_bounded(hiding, each) for each in updates)
         if not isinstance(updates, RepeatableUpdates):
             return _hidden(hiding, clusters, arriving, streams)
@@ -203,7 +203,7 @@ def _released(held: deque[ClientUpdate]) -> Iterator[ClientUpdate]:
 
 
 def _hidden(
-    hiding: Hiding, clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    hiding: Hiding, clusters: Models, updates: Updates, streams: Streams
 ) -> AggregationResult:
     """Hide updates that are all here."""
     members: dict[int, list[ClientUpdate]] = {}
@@ -234,7 +234,7 @@ def _hidden(
 
 
 def _hidden_by_sketches(
-    hiding: Hiding, clusters: tuple[Params, ...], updates: RepeatableUpdates, streams: Streams
+    hiding: Hiding, clusters: Models, updates: RepeatableUpdates, streams: Streams
 ) -> AggregationResult:
     """Hide updates that pass by one by one: who speaks for a set trains again."""
     speakers: list[Handle] = []
@@ -479,9 +479,7 @@ class AnonymitySets(Aggregation):
             min_organisations=self.min_organisations,
         )
 
-    def aggregate(
-        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
         """Move every cluster model by one perturbed update per anonymity set.
 
         No organisation is known: with `min_organisations` above 1 every cluster waits.

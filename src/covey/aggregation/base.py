@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 
-from covey.aggregation.server import NoServerOptimizer, ServerOptimizer
+from covey.aggregation.server import Models, NoServerOptimizer, ServerOptimizer
 from covey.base.components import Component, OwnFunction, Part
 from covey.base.errors import ConfigError
 from covey.base.events import AnswerRefused, ClusterWaited, Event
@@ -44,23 +44,25 @@ class ClientUpdate:
     loss: float | None = None
 
 
+Updates = Iterable[ClientUpdate]
+"""One by one, in client-name order."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregationResult:
     """The next cluster models, and what a ledger should remember of the aggregation."""
 
-    clusters: tuple[Params, ...]
+    clusters: Models
     events: tuple[Event, ...] = ()
 
 
-Aggregator = Callable[[tuple[Params, ...], Iterable[ClientUpdate], Streams], AggregationResult]
+Aggregator = Callable[[Models, Updates, Streams], AggregationResult]
 
-Transform = Callable[[Iterable[ClientUpdate]], Iterable[ClientUpdate]]
+Transform = Callable[[Updates], Updates]
 """What a round's updates pass between training and aggregation."""
 
 
-def mean_per_cluster(
-    clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], _: Streams
-) -> AggregationResult:
+def mean_per_cluster(clusters: Models, updates: Updates, _: Streams) -> AggregationResult:
     """Move every cluster model by the weighted mean of its clients' updates.
 
     theta_j <- theta_j + sum_{i in S_j} w_i (theta_i - theta_j) / sum_{i in S_j} w_i
@@ -81,8 +83,8 @@ def mean_per_cluster(
 
 
 def combined_per_cluster(
-    clusters: tuple[Params, ...],
-    updates: Iterable[ClientUpdate],
+    clusters: Models,
+    updates: Updates,
     combined: Callable[[list[ClientUpdate]], Params],
     fewest: int,
 ) -> AggregationResult:
@@ -102,9 +104,7 @@ def combined_per_cluster(
     return AggregationResult(tuple(moved), tuple(facts))
 
 
-def sum_per_cluster(
-    updates: Iterable[ClientUpdate],
-) -> tuple[Mapping[int, Params], Mapping[int, float]]:
+def sum_per_cluster(updates: Updates) -> tuple[Mapping[int, Params], Mapping[int, float]]:
     """Return sum_{i in S_j} w_i u_i and sum_{i in S_j} w_i of each cluster j with clients.
 
     Counters are not added: their maximum is taken.
@@ -229,15 +229,8 @@ class Aggregation(Component):
     weights: Literal["equal", "examples"] = "equal"
     server_optimizer: Annotated[ServerOptimizer, Part("server_optimizer")] = NoServerOptimizer()
 
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Aggregation":
-        """Return a user's function of models, updates and streams as an aggregation."""
-        return OwnAggregation(function=function, **options)
-
     @abstractmethod
-    def aggregate(
-        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
         """Return the next cluster models.
 
         Args:
@@ -263,11 +256,9 @@ class Aggregation(Component):
 class OwnAggregation(Aggregation, OwnFunction):
     """A user's function of models, updates and streams."""
 
-    def aggregate(
-        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(self, *args: Any, **named: Any) -> AggregationResult:  # noqa: ANN401
         """Return what the function says."""
-        return self.call(models, updates, streams)
+        return self.call(*args, **named)
 
 
 class ClusterwiseAggregation(Aggregation):
@@ -289,8 +280,8 @@ class ClusterwiseAggregation(Aggregation):
 
     def aggregate(
         self,
-        models: tuple[Params, ...],
-        updates: Iterable[ClientUpdate],
+        models: Models,
+        updates: Updates,
         streams: Streams,  # noqa: ARG002 - for others
     ) -> AggregationResult:
         """Move every cluster model by the combined update of its clients."""
@@ -350,10 +341,7 @@ class RefusedUpdate(NamedTuple):
 
 
 def finite_updates(
-    updates: Iterable[ClientUpdate],
-    refused: list[RefusedUpdate] | None = None,
-    *,
-    as_zero: bool = False,
+    updates: Updates, refused: list[RefusedUpdate] | None = None, *, as_zero: bool = False
 ) -> Iterator[ClientUpdate]:
     """Yield the updates that are finite, one by one, as they are.
 

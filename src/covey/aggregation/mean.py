@@ -11,8 +11,8 @@ References:
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -26,33 +26,18 @@ from covey.aggregation.base import (
     Aggregator,
     ClientUpdate,
     Transform,
+    Updates,
     combined_per_cluster,
     mean_per_cluster,
     sum_per_cluster,
 )
+from covey.aggregation.server import Models
 from covey.base.errors import ModelError
 from covey.base.events import ClusterWaited, Event, SumPerturbed
 from covey.base.names import Params
 from covey.base.params import add, norm, scale, trained
 from covey.base.rng import Draws, Streams, with_noise
 from covey.secure_sums.server import secure_sum
-
-
-@dataclass(frozen=True, slots=True)
-class Clipping:
-    """How a client hides in the sum of its cluster.
-
-    Attributes:
-        clip: C, the largest L2 norm of an update.
-        noise_multiplier: z, of all that a round releases of the updates together; above 0.
-        sampling: q, the chance of each client to take part, by a secret coin of its own.
-        clients: N, with which a secret cohort has q N clients on average.
-    """
-
-    clip: float
-    noise_multiplier: float
-    sampling: float = 1.0
-    clients: int = 0
 
 
 def clipped(most: float) -> Transform:
@@ -65,7 +50,9 @@ def clipped(most: float) -> Transform:
     )
 
 
-def noised_mean(clipping: Clipping) -> Aggregator:
+def noised_mean(
+    clip: float, noise_multiplier: float, sampling: float = 1.0, clients: int = 0
+) -> Aggregator:
     """Return the aggregation that moves every cluster model by a noisy mean of its updates.
 
     theta_j <- theta_j + (sum_{i in S_j} u_i + N(0, (z C)^2 I)) / n_j
@@ -74,22 +61,25 @@ def noised_mean(clipping: Clipping) -> Aggregator:
 
     n_j = |S_j|, and a cluster without clients does not move. A secret cohort's size would
     show who was in it: then n_j = q N, and there is noise even where no client came.
+
+    Args:
+        clip: C, the largest L2 norm of an update.
+        noise_multiplier: z, of all that a round releases of the updates together; above 0.
+        sampling: q, the chance of each client to take part, by a secret coin of its own.
+        clients: N, with which a secret cohort has q N clients on average.
     """
 
-    def aggregate(
-        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
         sums, sizes = sum_per_cluster(updates)
         moved, facts = list(clusters), list[Event]()
-        z, sampling = clipping.noise_multiplier, clipping.sampling
         for j, model in enumerate(clusters):
-            n = sizes.get(j, 0.0) if sampling == 1 else sampling * clipping.clients
+            n = sizes.get(j, 0.0) if sampling == 1 else sampling * clients
             if n == 0:
                 continue
             total = sums.get(j) or {name: torch.zeros_like(value) for name, value in model.items()}
-            total = noisy(total, z * clipping.clip, streams.at("sum", j, "noise").draws())
+            total = noisy(total, noise_multiplier * clip, streams.at("sum", j, "noise").draws())
             moved[j] = add(model, scale(total, 1 / n))
-            facts.append(SumPerturbed(j, clipping.clip, z, sampling))
+            facts.append(SumPerturbed(j, clip, noise_multiplier, sampling))
         return AggregationResult(tuple(moved), tuple(facts))
 
     return aggregate
@@ -157,9 +147,7 @@ def arrived_mean(min_cohort: int) -> Aggregator:
         min_cohort: the fewest clients that a sum may be over.
     """
 
-    def aggregate(
-        models: tuple[Params, ...], updates: Iterable[ClientUpdate], _: Streams
-    ) -> AggregationResult:
+    def aggregate(models: Models, updates: Updates, _: Streams) -> AggregationResult:
         means: dict[int, Params] = {}
         for each in updates:
             means.setdefault(each.cluster, each.update)
@@ -217,9 +205,7 @@ class Mean(Aggregation):
     keeps_clusters_apart: ClassVar[bool] = True
     waits: ClassVar[bool] = False
 
-    def aggregate(
-        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
         """Move every cluster model by the weighted mean of its clients' updates."""
         return mean_per_cluster(models, updates, streams)
 

@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from covey.aggregation.base import ClientUpdate
+from covey.aggregation.base import ClientUpdate, Updates
+from covey.aggregation.server import Models
 from covey.base.names import Handle, Params
 from covey.base.params import flatten, trained
 from covey.base.rng import Streams
@@ -494,7 +495,7 @@ class SketchedCluster:
 
 
 def sketched_clusters(
-    clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    clusters: Models, updates: Updates, streams: Streams
 ) -> dict[int, SketchedCluster]:
     """Return every cluster's sketches, with never more than one update at hand."""
     sketched: dict[int, SketchedCluster] = {}

@@ -1,6 +1,6 @@
 """Aggregations that bear some false updates: trimmed means, medians, Krum, bounded norms."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Annotated, ClassVar
@@ -15,9 +15,11 @@ from covey.aggregation.base import (
     AggregationResult,
     ClientUpdate,
     ClusterwiseAggregation,
+    Updates,
     mean_per_cluster,
     sum_per_cluster,
 )
+from covey.aggregation.server import Models
 from covey.base.components import AboveZero, NotNegative, Positive
 from covey.base.names import Params
 from covey.base.params import flatten, scale, trained
@@ -135,7 +137,7 @@ class Krum(ClusterwiseAggregation):
         return _mean(updates[i] for i in best.tolist())
 
 
-def _mean(updates: Iterable[ClientUpdate]) -> Params:
+def _mean(updates: Updates) -> Params:
     """Return the weighted mean of updates of one cluster."""
     sums, weights = sum_per_cluster(updates)
     ((j, total),) = sums.items()
@@ -233,9 +235,7 @@ class NormBounded(Aggregation):
     max_norm: AboveZero = 1.0
     max_relative_norm: NotNegative = 0.0
 
-    def aggregate(
-        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
         """Move every cluster model by the mean of its clients' bounded updates."""
         if self.max_relative_norm > 0:
             short = iter(bounded_by_median(tuple(updates), self.max_relative_norm))

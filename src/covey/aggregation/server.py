@@ -13,9 +13,10 @@ from covey.base.components import AboveZero, Component, OwnFunction
 from covey.base.names import Params
 from covey.base.params import trained
 
-ServerStep = Callable[
-    [tuple[Params, ...], tuple[Params, ...], States], tuple[tuple[Params, ...], States]
-]
+Models = tuple[Params, ...]
+"""A model per cluster."""
+
+ServerStep = Callable[[Models, Models, States], tuple[Models, States]]
 """From the models before a round, the aggregated ones, and what all components keep."""
 
 Moments = tuple[Mapping[str, Tensor], ...]
@@ -52,15 +53,8 @@ class ServerOptimizer(Component):
 
     keeps_clusters_apart: ClassVar[bool] = False
 
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ServerOptimizer":
-        """Return a user's function of models, aggregated models and states as an optimizer."""
-        return OwnServerOptimizer(function=function, **options)
-
     @abstractmethod
-    def step(
-        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
-    ) -> tuple[tuple[Params, ...], States]:
+    def step(self, models: Models, aggregated: Models, states: States) -> tuple[Models, States]:
         """Return the next cluster models, and what all components keep.
 
         Args:
@@ -74,11 +68,9 @@ class ServerOptimizer(Component):
 class OwnServerOptimizer(ServerOptimizer, OwnFunction):
     """A user's function of models, aggregated models and states."""
 
-    def step(
-        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
-    ) -> tuple[tuple[Params, ...], States]:
+    def step(self, *args: Any, **named: Any) -> tuple[Models, States]:  # noqa: ANN401
         """Return what the function says."""
-        return self.call(models, aggregated, states)
+        return self.call(*args, **named)
 
 
 class NoServerOptimizer(ServerOptimizer):
@@ -88,10 +80,10 @@ class NoServerOptimizer(ServerOptimizer):
 
     def step(
         self,
-        models: tuple[Params, ...],  # noqa: ARG002 - for others
-        aggregated: tuple[Params, ...],
+        models: Models,  # noqa: ARG002 - for others
+        aggregated: Models,
         states: States,
-    ) -> tuple[tuple[Params, ...], States]:
+    ) -> tuple[Models, States]:
         """Return the aggregated models."""
         return aggregated, states
 
@@ -147,9 +139,7 @@ class Momentum(ServerOptimizer):
     learning_rate: AboveZero = 1.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
-    def step(
-        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
-    ) -> tuple[tuple[Params, ...], States]:
+    def step(self, models: Models, aggregated: Models, states: States) -> tuple[Models, States]:
         """Move every cluster that its clients moved by its velocity."""
         before = kept(states, Velocity).velocity
         after, velocity = list(aggregated), list[Params]()
@@ -201,9 +191,7 @@ class AdaptiveOptimizer(ServerOptimizer):
     def second(self, variance: Tensor, square: Tensor) -> Tensor:
         """Return the second moment after a change with this square."""
 
-    def step(
-        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
-    ) -> tuple[tuple[Params, ...], States]:
+    def step(self, models: Models, aggregated: Models, states: States) -> tuple[Models, States]:
         """Move every cluster that its clients moved."""
         before = kept(states, AdaptiveState)
         rate, tau = self.learning_rate, self.tau

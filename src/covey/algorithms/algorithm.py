@@ -139,6 +139,10 @@ class Algorithm(Component):
         del rounds
         return Opening("random", 0, 0)
 
+    def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
+        """Return what hides records in heads that are solved; None: nothing does."""
+        del clip, multiplier, classes
+
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Return the state before the first round: one model, drawn once."""
         model = setup.draw_model(streams.at("initial model", 0))
@@ -215,10 +219,6 @@ class Subtractable(Clustered):
     def reads_population(self) -> bool:
         """Sums are over all clients that chose so far, present or not."""
         return True
-
-    def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
-        """Return what hides records in heads that are solved; None: nothing does."""
-        del clip, multiplier, classes
 
     def reference_round(self, records: LocalRecords) -> PlayRound | None:
         """Return how an auditor plays a round with one model; None: as clients train.

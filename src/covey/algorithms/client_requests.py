@@ -14,6 +14,7 @@ from jaxtyping import Float64, Int
 from numpy import ndarray
 from torch import Tensor
 
+from covey.aggregation.server import Models
 from covey.algorithms.selection import UNASSIGNED
 from covey.algorithms.state import Cohort
 from covey.base.figure import RiskEstimate
@@ -103,7 +104,7 @@ class ClientRequest:
     __pydantic_config__: ClassVar[Any] = {"arbitrary_types_allowed": True}  # tensors
 
     task: RequestType
-    models: tuple[Params, ...] = ()
+    models: Models = ()
     available: tuple[bool, ...] = ()
     path: tuple[str | int, ...] = ()
     contexts: Mapping[Handle | ClientName, ClientContext] = field(

@@ -17,12 +17,13 @@ from covey.aggregation.base import (
     RefusedUpdate,
     RepeatableUpdates,
     Transform,
+    Updates,
     finite_updates,
     refusal_events,
 )
-from covey.aggregation.server import NoServerOptimizer, ServerStep
+from covey.aggregation.server import Models, NoServerOptimizer, ServerStep
 from covey.algorithms.federation import Federation
-from covey.algorithms.selection import BY_LOSS, SelectionConfig, SelectionResult, TrainAtOnce
+from covey.algorithms.selection import BY_LOSS, SelectionConfig, SelectionResult
 from covey.algorithms.state import (
     ClientMemory,
     Cohort,
@@ -35,6 +36,7 @@ from covey.algorithms.state import (
     with_waiting_counts,
 )
 from covey.base.component_state import ComponentState, States
+from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned, ModelsMerged
 from covey.base.names import Handle, Params
 from covey.base.params import model_hash, not_finite
@@ -75,26 +77,39 @@ class Setup:
     min_cohort: int = 0
 
 
-class Observer:
-    """Sees which clients get requests and which train; this one does nothing about it."""
+@dataclass(slots=True)
+class Watch:
+    """Whom a user's algorithm was handed in a round, and who trained in it.
+
+    Attributes:
+        part: what it is called in messages.
+        known: the clients of the run.
+        handed_out: those whom it was handed.
+        clusters: by client, whose model it trained.
+    """
+
+    part: str
+    known: frozenset[Handle]
+    handed_out: set[Handle]
+    clusters: dict[Handle, int] = field(default_factory=dict[Handle, int])
 
     def requested(self, cohort: Cohort) -> None:
-        """See which clients get a request, before it is sent."""
+        """Note which clients get requests; refuse clients that are not in the run (any more)."""
+        handles = {client.handle for client in cohort}
+        if strangers := handles - self.known - self.handed_out:
+            raise ConfigError(
+                f"Your {self.part} must ask the clients of its round, but it asked "
+                f"{some(strangers)}, which this run does not have (any more). Keep no clients "
+                f"from one round to the next."
+            )
+        self.handed_out |= handles
 
-    def trained(self, update: ClientUpdate) -> None:
-        """See what a client's training added."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Losses(Observer):
-    """Keeps the losses of clients' training, as far as they are known."""
-
-    into: dict[Handle, float]
-
-    def trained(self, update: ClientUpdate) -> None:
-        """Keep the loss of one client."""
-        if update.loss is not None:
-            self.into[update.handle] = update.loss
+def some(handles: Collection[Handle]) -> str:
+    """Return handles in words, three of them at most."""
+    shown = sorted(handles)[:3]
+    more = f" and {len(handles) - 3} more" if len(handles) > 3 else ""
+    return f"client {', '.join(shown)}{more}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,8 +136,9 @@ class Clients:
         frozen: the models after this round of clusters whose clients need not train, as the
             aggregation looks at each cluster by itself. Events are those of the whole round.
         records_noise: whether the noise of the training is to be recorded with the round.
-        losses: whether clients send the loss of their training.
-        observers: see whom an algorithm asks, and who trains.
+        losses: where the losses of clients' training are put, as far as they are known;
+            None: nobody asks for them.
+        watch: of a user's algorithm.
     """
 
     cohort: Cohort
@@ -142,8 +158,8 @@ class Clients:
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     frozen: Mapping[int, Params] = field(default_factory=dict[int, Params])
     records_noise: bool = True
-    losses: bool = False
-    observers: tuple[Observer, ...] = ()
+    losses: dict[Handle, float] | None = None
+    watch: Watch | None = None
 
     def __len__(self) -> int:
         return len(self.cohort)
@@ -151,14 +167,6 @@ class Clients:
     def among(self, cohort: Cohort) -> "Clients":
         """Return these clients instead, reached in the same way."""
         return replace(self, cohort=cohort)
-
-    def observed_by(self, observer: Observer) -> "Clients":
-        """Return the same clients, and show which of them get requests, and which train."""
-        return replace(self, observers=(*self.observers, observer))
-
-    def recording_losses(self, into: dict[Handle, float]) -> "Clients":
-        """Return the same clients, the known losses of whose training are kept in `into`."""
-        return replace(self.observed_by(_Losses(into)), losses=True)
 
     def comparing(self, known: ClusterSums | None, *, last: bool = False) -> "Clients":
         """Return the same clients, who train nothing and choose among heads.
@@ -178,17 +186,15 @@ class Clients:
         """Return the fact that all of them train the model of one cluster."""
         return ClientsAssigned({c.handle: cluster for c in self.cohort}, by)
 
-    def evaluate(
-        self, models: tuple[Params, ...], streams: Streams
-    ) -> Float[Tensor, "clients clusters"]:
+    def evaluate(self, models: Models, streams: Streams) -> Float[Tensor, "clients clusters"]:
         """Return every model's loss on every client's selection batch, in nats."""
         return self._observed().evaluate(models, self.cohort, streams)
 
     def choose(self, state: ServerState, streams: Streams) -> SelectionResult:
         """Let every client take its cluster, to train its model in this round."""
         recorded = self.recorded.get(state.round_index, {})
-        training = TrainAtOnce(recorded, self._inputs(state))
-        return self._observed().choose(self.selection, state, self.cohort, streams, training)
+        inputs = replace(self._inputs(state), assigned=recorded)
+        return self._observed().choose(self.selection, state, self.cohort, streams, inputs)
 
     def reassign(self, state: ServerState, streams: Streams) -> SelectionResult:
         """Let every client take its cluster once more, without training."""
@@ -200,7 +206,7 @@ class Clients:
 
     def train(
         self,
-        models: tuple[Params, ...],
+        models: Models,
         assignment: Mapping[Handle, int],
         streams: Streams,
         state: ServerState | None = None,
@@ -212,10 +218,12 @@ class Clients:
         """
         first_inputs = ObjectiveInputs(broadcast=self.broadcast)
         inputs = first_inputs if state is None else self._inputs(state)
-        inputs = replace(inputs, wants_losses=self.losses)
+        inputs = replace(inputs, wants_losses=self.losses is not None)
         for each in self._observed().train(models, self.cohort, assignment, streams, inputs):
-            for observer in self.observers:
-                observer.trained(each)
+            if self.watch is not None:
+                self.watch.clusters[each.handle] = each.cluster
+            if self.losses is not None and each.loss is not None:
+                self.losses[each.handle] = each.loss
             yield each
             del each  # before the next one comes
 
@@ -300,8 +308,8 @@ class Clients:
         return replace(chosen, clusters=kept)
 
     def _observed(self) -> Federation:
-        for observer in self.observers:
-            observer.requested(self.cohort)
+        if self.watch is not None:
+            self.watch.requested(self.cohort)
         return self.federation
 
     def _inputs(self, state: ServerState) -> ObjectiveInputs:
@@ -310,7 +318,7 @@ class Clients:
 
     def _models_after(
         self, state: ServerState, after: ServerState, aggregated: AggregationResult
-    ) -> tuple[tuple[Params, ...], States, Mapping[int, str]]:
+    ) -> tuple[Models, States, Mapping[int, str]]:
         """Return the next models, the states beside them, and which would not be finite.
 
         Those stay as they are, each with the first entry that would not be.
@@ -330,7 +338,7 @@ class Clients:
         refused: list[RefusedUpdate],
         training: Cohort,
         made: Callable[[Cohort], Iterator[ClientUpdate]],
-    ) -> Iterable[ClientUpdate]:
+    ) -> Updates:
         """Return all updates but those that are not finite, which are added to `refused`.
 
         In a simulation the same comes of it when clients train once more: then an aggregation

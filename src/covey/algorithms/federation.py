@@ -12,11 +12,12 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
-from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult, TrainAtOnce
+from covey.aggregation.server import Models
+from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult
 from covey.algorithms.state import NO_INPUTS, Cohort, ObjectiveInputs, ServerState
 from covey.algorithms.sum_moves import Moves, Summed
 from covey.base.events import Event
-from covey.base.names import Handle, Params
+from covey.base.names import Handle
 from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.recipe import Recipe
@@ -55,7 +56,7 @@ class Federation(Protocol):
         """Return the facts about the noise in what clients trained, each as often as it did."""
         ...
 
-    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Losses:
+    def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:
         """Return every model's loss on every client's selection batch, in nats."""
         ...
 
@@ -69,7 +70,7 @@ class Federation(Protocol):
         state: ServerState,
         cohort: Cohort,
         streams: Streams,
-        training: TrainAtOnce | None = None,
+        inputs: ObjectiveInputs | None = None,
     ) -> SelectionResult:
         """Let every client take its cluster.
 
@@ -78,13 +79,13 @@ class Federation(Protocol):
             state: before the round.
             cohort: who chooses.
             streams: of the round.
-            training: what remote clients train with; None: no client trains.
+            inputs: what remote clients train with, in the same message; None: none trains.
         """
         ...
 
     def train(
         self,
-        models: tuple[Params, ...],
+        models: Models,
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Int64
 
-from covey.algorithms.client_requests import ClientContext, ClientRequest, Send, SumStep
+from covey.algorithms.client_requests import ClientContext, ClientRequest, Send, SummedUp, SumStep
 from covey.algorithms.state import Cohort
 from covey.base.events import AnswerRefused, Event, SumGivenUp
 from covey.base.names import Handle
-from covey.secure_sums.messages import Reason, RoundGivenUpError, SecureSum, Step, Terms
+from covey.secure_sums.messages import Reason, RoundGivenUpError, Terms
 from covey.secure_sums.server import ServerRound
 
 Sound = Callable[[Collection[Handle]], Collection[frozenset[Handle]]]
@@ -43,12 +43,6 @@ class GroupSum:
         return cls(cohort, ServerRound(terms, names), dict.fromkeys(names, b""))
 
     @property
-    def letters_by_handle(self) -> dict[Handle, bytes]:
-        """What is sent next, by handle."""
-        letters = self.letters
-        return {c.handle: letters[c.name] for c in self.cohort if c.name in letters}
-
-    @property
     def sent(self) -> frozenset[Handle]:
         """Whose numbers came."""
         return frozenset(c.handle for c in self.cohort if c.name in self.round.masked)
@@ -63,14 +57,26 @@ class GroupSum:
 
     def closed(self) -> "GroupSum":
         """Return the group after a step that is over, with what is sent next."""
-        step = self.round.step
+        played = self.round
         try:
-            after, letters = _closed(self.round)
+            match played.step:
+                case "keys":
+                    after, roster = played.close_keys()
+                    letters = dict.fromkeys(played.roster.names, roster)
+                case "shares":
+                    after, letters = played.close_shares()
+                case "masked":
+                    after, survivors = played.close_masked()
+                    letters = dict.fromkeys(played.survivors, survivors)
+                case "agreements":
+                    after, signed = played.close_agreements()
+                    letters = dict.fromkeys((e.sender for e in played.agreements), signed)
+                case _:
+                    after, opened = played.close()
+                    return replace(self, round=after, letters={}, values=opened.values)
         except RoundGivenUpError as error:
             return self.giving_up(error.reason)
-        if isinstance(letters, SecureSum):
-            return replace(self, round=after, letters={}, values=letters.values)
-        shown = self.sent if step == "masked" else self.shown
+        shown = self.sent if played.step == "masked" else self.shown
         return replace(self, round=after, letters=letters, shown=shown)
 
     def giving_up(self, reason: Reason) -> "GroupSum":
@@ -89,9 +95,10 @@ class GroupSum:
 
 def play_sums(
     send: Send,
-    request: Callable[[Step], ClientRequest],
+    request: ClientRequest,
+    summed: tuple[SummedUp, int],
     groups: Sequence[Cohort],
-    terms: Callable[[], Terms],
+    minimum: int,
     sound: Sound,
 ) -> tuple[GroupSum, ...]:
     """Return the sums of some groups, all of which take every step at the same time.
@@ -101,16 +108,35 @@ def play_sums(
 
     Args:
         send: sends clients a request.
-        request: what is sent to all of them in a step, beside the protocol's own; its
-            `sums` say what is added up.
+        request: what clients need to make their numbers, which they are sent in the step in
+            which they send these; in all others it goes without models.
+        summed: what is added up, and how many numbers these are.
         groups: whose sums are needed, each group's together.
-        terms: makes those of a new round; all are alike but in their numbers.
+        minimum: the fewest clients that a sum may be over.
         sound: which groups may be summed of those who are left.
     """
-    running = [GroupSum.begin(cohort, terms()) for cohort in groups]
+    of, length = summed
+    bare = replace(request, models=(), available=(), contexts={}, broadcast={})
+    running = [GroupSum.begin(cohort, Terms.new(length, minimum)) for cohort in groups]
     while waited_for := [each for each in running if each.letters]:
         step = waited_for[0].round.step
-        answers = _send_step(send, request(step), waited_for)
+        pairs = [(g, c) for g in waited_for for c in g.cohort if c.name in g.letters]
+        whole = request if step == "masked" else bare
+        contexts = {
+            c.handle: replace(
+                whole.contexts.get(c.handle, ClientContext()), session=g.round.terms.session.hex()
+            )
+            for g, c in pairs
+        }
+        question = replace(
+            whole,
+            task="masked",
+            contexts=contexts,
+            sums=SumStep(step, length, of),
+            letters={c.handle: g.letters[c.name] for g, c in pairs},
+        )
+        sent = send(question, tuple(client for _, client in pairs))
+        answers = {each.handle: each.letter for each in sent}
         running = [each.taking(answers) if each.letters else each for each in running]
         if step == "masked":  # groups of which too few are left, or would be left behind
             may = sound(frozenset[Handle]().union(*(g.sent for g in running if g.letters)))
@@ -118,46 +144,3 @@ def play_sums(
             running = [g.giving_up(few) if g.letters and g.sent not in may else g for g in running]
         running = [each.closed() if each.letters else each for each in running]
     return tuple(running)
-
-
-def _send_step(
-    send: Send, request: ClientRequest, groups: Sequence[GroupSum]
-) -> Mapping[Handle, bytes]:
-    """Send all groups their next step at once; return what came."""
-    letters = {handle: x for each in groups for handle, x in each.letters_by_handle.items()}
-    sessions = {
-        client.handle: each.round.terms.session.hex() for each in groups for client in each.cohort
-    }
-    contexts = request.contexts
-    cohort = tuple(c for each in groups for c in each.cohort if c.handle in letters)
-    terms = groups[0].round.terms
-    of = request.sums.of if request.sums else "sums"
-    step = replace(
-        request,
-        task="masked",
-        contexts={
-            h: replace(contexts.get(h, ClientContext()), session=sessions[h]) for h in letters
-        },
-        sums=SumStep(groups[0].round.step, terms.length, of),
-        letters=letters,
-    )
-    return {each.handle: each.letter for each in send(step, cohort)}
-
-
-def _closed(played: ServerRound) -> tuple[ServerRound, Mapping[str, bytes] | SecureSum]:
-    """Return a round after its step, with what is sent to whom, or with its sum."""
-    match played.step:
-        case "keys":
-            after, roster = played.close_keys()
-            return after, dict.fromkeys(played.roster.names, roster)
-        case "shares":
-            return played.close_shares()
-        case "masked":
-            after, survivors = played.close_masked()
-            return after, dict.fromkeys(played.survivors, survivors)
-        case "agreements":
-            after, signed = played.close_agreements()
-            who = (each.sender for each in played.agreements)
-            return after, dict.fromkeys(who, signed)
-        case _:
-            return played.close()

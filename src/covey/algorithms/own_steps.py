@@ -1,96 +1,98 @@
-"""A user's own steps of a round (selection, aggregation, risk): what they return is checked."""
+"""A user's own steps of a round (selection, aggregation, risk): what they return is checked.
+
+A built-in step is returned as it is. The errors of a user's own, and what else it returns than
+it must, become ConfigErrors that name it.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from covey.aggregation.base import AggregationResult, Aggregator, ClientUpdate
-from covey.aggregation.server import ServerStep
-from covey.algorithms.selection import Selection, SelectionInputs
+from covey.aggregation.base import Aggregation, AggregationResult, Aggregator, ClientUpdate, Updates
+from covey.aggregation.server import Models, ServerOptimizer, ServerStep
+from covey.algorithms.selection import ClusterSelection, Selection, SelectionInputs
 from covey.base.component_state import States
 from covey.base.errors import ConfigError
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.names import Handle, Params
-from covey.base.params import misfit
+from covey.base.names import Handle
+from covey.base.params import misfit, not_finite
 from covey.base.rng import Streams
 from covey.base.user_code import user_function
 from covey.data.examples import Client
-from covey.membership.estimators import RiskContext
+from covey.membership.estimators import RiskContext, RiskEstimator
 from covey.membership.truth import Assessment, Target
 
 
-def user_selection(name: str, selection: Selection) -> Selection:
-    """Return a selection of the user's own, which names one offered cluster per client.
-
-    Its errors, and what else it returns, become ConfigErrors that name it.
-    """
-    choose = user_function(f"selection {name}", selection)
+def checked_selection(choice: ClusterSelection) -> Selection:
+    """Return how clients choose: a user's own names one offered cluster per client."""
+    if not choice.is_own:
+        return choice.select
+    choose = user_function(f"selection {choice.name}", choice.select)
 
     def select(inputs: SelectionInputs) -> Tensor:
         returned: Any = choose(inputs)
-        try:
+        offered, count = inputs.available.nonzero().flatten(), len(inputs.losses)
+        actual = f"a {type(returned).__name__}"
+        with suppress(TypeError, ValueError, RuntimeError):
             picked = torch.as_tensor(returned)
-        except Exception as error:
-            raise _unfit(name, inputs, f"a {type(returned).__name__}") from error
-        whole = not (picked.is_floating_point() or picked.is_complex())
-        if picked.numel() and (not whole or picked.dtype == torch.bool):
-            raise _unfit(name, inputs, f"values of {picked.dtype}")
-        offered = inputs.available.nonzero().flatten()
-        fits = picked.shape == (len(inputs.losses),)
-        if not fits or not torch.isin(picked, offered).all():
+            odd = picked.is_floating_point() or picked.is_complex() or picked.dtype == torch.bool
+            whole = not (picked.numel() and odd)
+            if whole and picked.shape == (count,) and torch.isin(picked, offered).all():
+                return picked.long()
             actual = f"shape {tuple(picked.shape)} with values {picked.unique().tolist()}"
-            raise _unfit(name, inputs, actual)
-        return picked.long()
+        raise ConfigError(
+            f"Your selection {choice.name} must return one offered cluster index per client: "
+            f"{count} integers out of {offered.tolist()}, found {actual}. Choose among "
+            f"`inputs.available` only."
+        )
 
     return select
 
 
-def _unfit(name: str, inputs: SelectionInputs, actual: str) -> ConfigError:
-    return ConfigError(
-        f"Your selection {name} must return one offered cluster index per client: "
-        f"{len(inputs.losses)} integers out of "
-        f"{inputs.available.nonzero().flatten().tolist()}, found {actual}. Choose among "
-        f"`inputs.available` only."
-    )
+def checked_aggregator(aggregation: Aggregation, aggregate: Aggregator) -> Aggregator:
+    """Return how updates are aggregated: a user's own gives every cluster a model of its kind.
 
-
-def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
-    """Return a user's aggregation, which gives every cluster a model of its kind.
-
-    Its errors, and what else it returns, become ConfigErrors that name it. Values that are
-    not finite are its own only where all that it received is finite.
+    Values that are not finite are its own only where all that it received is finite.
     """
-    run = user_function(f"aggregation {name}", aggregate)
+    if not aggregation.is_own:
+        return aggregate
+    part = f"aggregation {aggregation.name}"
+    run = user_function(part, aggregate)
 
-    def merged(
-        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
+    def merged(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
         finite = [True]
-        returned: Any = run(clusters, _watched(updates, finite), streams)
+
+        def watched() -> Iterator[ClientUpdate]:
+            for each in updates:
+                finite.append(not not_finite(each.update))
+                yield each
+
+        returned: Any = run(clusters, watched(), streams)
         if not isinstance(returned, AggregationResult):
             raise ConfigError(
-                f"Your aggregation {name} must return covey.AggregationResult, found a "
+                f"Your {part} must return covey.AggregationResult, found a "
                 f"{type(returned).__name__}. Return AggregationResult(clusters)."
             )
         if problem := models_problem(clusters, returned.clusters, strict=all(finite)):
-            raise ConfigError(f"Your aggregation {name} {problem}")
+            raise ConfigError(f"Your {part} {problem}")
         return replace(returned, clusters=tuple(returned.clusters))
 
     return merged
 
 
-def user_server_step(name: str, step: ServerStep) -> ServerStep:
-    """Return a server optimizer's step of the user's own, held to the same as an aggregation."""
-    part = f"server optimizer {name}"
-    run = user_function(part, step)
+def checked_server_step(optimizer: ServerOptimizer) -> ServerStep:
+    """Return what the server makes of aggregated models: held to the same as an aggregation."""
+    if not optimizer.is_own:
+        return optimizer.step
+    part = f"server optimizer {optimizer.name}"
+    run = user_function(part, optimizer.step)
 
-    def stepped(
-        models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
-    ) -> tuple[tuple[Params, ...], States]:
+    def stepped(models: Models, aggregated: Models, states: States) -> tuple[Models, States]:
         returned: Any = run(models, aggregated, states)
         pair = cast("tuple[Any, ...]", returned) if isinstance(returned, tuple) else ()
         if len(pair) != 2 or not isinstance(pair[1], Mapping):
@@ -98,23 +100,15 @@ def user_server_step(name: str, step: ServerStep) -> ServerStep:
                 f"Your {part} must return the next models and the states, found a "
                 f"{type(returned).__name__}. Return `models, states`."
             )
-        strict = all(map(is_finite, aggregated))
-        if problem := models_problem(models, pair[0], strict=strict):
+        if problem := models_problem(models, pair[0], strict=not any(map(not_finite, aggregated))):
             raise ConfigError(f"Your {part} {problem}")
         return tuple(pair[0]), cast("States", pair[1])
 
     return stepped
 
 
-def _watched(updates: Iterable[ClientUpdate], finite: list[bool]) -> Iterator[ClientUpdate]:
-    """Yield the updates, and put down of each whether it is finite."""
-    for each in updates:
-        finite.append(is_finite(each.update))
-        yield each
-
-
 def models_problem(
-    before: tuple[Params, ...],
+    before: Models,
     after: Any,  # noqa: ANN401 - a user's
     *,
     strict: bool,
@@ -129,13 +123,12 @@ def models_problem(
                 f"must return every model with the parameters it received: in cluster "
                 f"{j} {unlike}. Keep their names and shapes."
             )
-        for key, value in new.items():
-            if value.dtype != old[key].dtype:
-                return (
-                    f"must keep the type of every parameter, found {value.dtype} "
-                    f"instead of {old[key].dtype} for {key} of cluster {j}. Correct it."
-                )
-        if strict and is_finite(old) and not is_finite(new):
+        if odd := [key for key, value in new.items() if value.dtype != old[key].dtype]:
+            return (
+                f"must keep the type of every parameter, found {new[odd[0]].dtype} "
+                f"instead of {old[odd[0]].dtype} for {odd[0]} of cluster {j}. Correct it."
+            )
+        if strict and not not_finite(old) and not_finite(new):
             return (
                 f"made values that are not finite out of updates that are, in cluster "
                 f"{j}. Divide by no weight of 0, and look for overflow."
@@ -143,50 +136,43 @@ def models_problem(
     return ""
 
 
-def is_finite(params: Params) -> bool:
-    """Say whether all of a model's numbers are finite."""
-    return all(bool(each.isfinite().all()) for each in params.values())
-
-
 Assess = Callable[[Target, RiskContext, Streams], Assessment]
 Judged = dict[Handle, list[RiskEstimate | None]]
-Judge = Callable[[tuple[Params, ...], Sequence[Client], RiskContext, Streams], Judged]
+Judge = Callable[[Models, Sequence[Client], RiskContext, Streams], Judged]
 
 
-def user_assessment(name: str, assess: Assess) -> Assess:
-    """Return the assessment of a user's own, which finds a number with an error, or none.
-
-    Its errors, and what else it returns, become ConfigErrors that name it.
-    """
-    measure = user_function(f"risk estimator {name}", assess)
+def checked_assess(estimator: RiskEstimator) -> Assess:
+    """Return how models are measured: a user's own finds a number with an error, or none."""
+    if not estimator.is_own:
+        return estimator.assess
+    measure = user_function(f"risk estimator {estimator.name}", estimator.assess)
 
     def assessed(target: Target, context: RiskContext, streams: Streams) -> Assessment:
         assessment = measure(target, context, streams)
-        return assessment._replace(estimate=_checked(name, assessment.estimate))
+        return assessment._replace(estimate=_plain(estimator.name, assessment.estimate))
 
     return assessed
 
 
-def user_self_assessment(name: str, judge: Judge) -> Judge:
-    """Return the same where clients measure for themselves."""
-    measure = user_function(f"risk estimator {name}", judge)
+def checked_judge(estimator: RiskEstimator) -> Judge:
+    """Return how clients measure for themselves."""
+    if not estimator.is_own:
+        return estimator.judge
+    measure = user_function(f"risk estimator {estimator.name}", estimator.judge)
 
-    def checked(
-        models: tuple[Params, ...], cohort: Sequence[Client], context: RiskContext, streams: Streams
+    def judged(
+        models: Models, cohort: Sequence[Client], context: RiskContext, streams: Streams
     ) -> Judged:
-        estimates: Mapping[Handle, list[RiskEstimate | None]] = measure(
+        found: Mapping[Handle, list[RiskEstimate | None]] = measure(
             models, cohort, context, streams
         )
-        return {handle: [fit(each) for each in row] for handle, row in estimates.items()}
+        rows = {h: [e and _plain(estimator.name, e) for e in row] for h, row in found.items()}
+        return {h: [e if e and e.is_known else None for e in row] for h, row in rows.items()}
 
-    def fit(each: RiskEstimate | None) -> RiskEstimate | None:
-        fits = None if each is None else _checked(name, each)
-        return fits if fits and fits.is_known else None
-
-    return checked
+    return judged
 
 
-def _checked(name: str, estimate: object) -> RiskEstimate:
+def _plain(name: str, estimate: object) -> RiskEstimate:
     """Return the estimates in plain numbers; refuse those that no rule can act on."""
     if not isinstance(estimate, RiskEstimate):
         raise ConfigError(

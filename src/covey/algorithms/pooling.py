@@ -34,12 +34,13 @@ import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from covey.aggregation.server import Models
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.selection import LatestLosses
 from covey.algorithms.state import RoundResult, ServerState
 from covey.base.component_state import ComponentState
 from covey.base.events import ModelsPooled
-from covey.base.names import Handle, Params
+from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client
 
@@ -177,11 +178,11 @@ def _sizes(state: ServerState, clients: Mapping[Handle, Client]) -> Int[ndarray,
 
 
 def _pulled(
-    clusters: tuple[Params, ...],
+    clusters: Models,
     sizes: Int[ndarray, " clusters"],
     pulls: Float[ndarray, "clusters layers"],
     layers: Sequence[Sequence[str]],
-) -> tuple[Params, ...]:
+) -> Models:
     """Return the models after the pull; integer buffers stay each cluster's own."""
     if not sizes.any():
         return clusters

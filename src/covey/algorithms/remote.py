@@ -1,5 +1,6 @@
 """Remote clients: each is sent a request, and answers for itself; also under masks."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,23 +13,17 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.mean import mean_of_numbers
+from covey.aggregation.server import Models
 from covey.algorithms.client_requests import (
     ClientContext,
     ClientRequest,
     ClientResponse,
     RequestType,
     Send,
-    SumStep,
 )
 from covey.algorithms.federation import longer
 from covey.algorithms.group_sums import play_sums
-from covey.algorithms.selection import (
-    UNASSIGNED,
-    SelectionConfig,
-    SelectionResult,
-    TrainAtOnce,
-    choice_events,
-)
+from covey.algorithms.selection import UNASSIGNED, SelectionConfig, SelectionResult, choice_events
 from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState
 from covey.algorithms.sum_moves import Moves, Summed, sums_of_numbers
 from covey.base.errors import ConfigError
@@ -49,7 +44,6 @@ from covey.membership.estimators import (
 from covey.membership.truth import Target, has_non_finite_values
 from covey.models.ridge_state import ClusterSums
 from covey.models.ridge_sums import EXACT, WEIGHT_STEPS, Sums, diagonal_of, fault_of_total
-from covey.secure_sums.messages import Terms
 
 TOO_LARGE = "its sums must leave those over all clients below 2^53 steps"
 
@@ -108,7 +102,7 @@ class Remote:
         del trained
         return ()
 
-    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Never:
+    def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Never:
         """Refuse: only the client itself has what it measures.
 
         Raises:
@@ -135,14 +129,14 @@ class Remote:
         state: ServerState,
         cohort: Cohort,
         streams: Streams,
-        training: TrainAtOnce | None = None,
+        inputs: ObjectiveInputs | None = None,
     ) -> SelectionResult:
         """Let clients choose; they train at once, in the same message, if they are to."""
-        trains = training is not None and self.chooses_heads is None
-        assigned, inputs = training if training and trains else TrainAtOnce({}, NO_INPUTS)
+        trains = inputs is not None and self.chooses_heads is None
+        inputs = inputs if inputs and trains else NO_INPUTS
         contexts = {
             c.handle: ClientContext(
-                assigned=assigned.get(c.handle),
+                assigned=inputs.assigned.get(c.handle),
                 risks=state.known_risks(c.handle),
                 current=state.assignment.get(c.handle, UNASSIGNED),
                 memory_round=state.kept(ClientMemory).rounds.get(c.handle),
@@ -170,7 +164,7 @@ class Remote:
 
     def train(
         self,
-        models: tuple[Params, ...],
+        models: Models,
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,
@@ -220,9 +214,6 @@ class Remote:
         least = self.min_cohort
         shapes = {name: value.shape for name, value in request.models[0].items()}
         length = 1 + sum(shape.numel() for shape in shapes.values())
-        updates = SumStep("keys", length, "updates")
-        bare = ClientRequest("masked", path=request.path, recipe=request.recipe, sums=updates)
-        whole = replace(request, task="masked", sums=updates)
         of_cluster: dict[int, list[Client]] = defaultdict(list)
         for client in cohort:
             of_cluster[assignment[client.handle]].append(client)
@@ -232,14 +223,7 @@ class Remote:
             left = (frozenset(c.handle for c in group) & frozenset(there) for group in groups)
             return [each for each in left if len(each) >= least]
 
-        played = play_sums(
-            self.send,
-            lambda step: whole if step == "masked" else bare,
-            groups,
-            lambda: Terms.new(length, least),
-            sound,
-        )
-        for each in played:
+        for each in play_sums(self.send, request, ("updates", length), groups, least, sound):
             if each.values is None or each.values[0] <= 0:
                 continue
             mean = mean_of_numbers(each.values, shapes)
@@ -292,19 +276,13 @@ class Remote:
         large to be exact, is thrown away: the server cannot see which of its clients lied.
         """
         request = self._request("masked", {}, d, round_index)
-        length = d * (d + 1) // 2 + d * self.classes
         by_handle = {client.handle: client for client in cohort}
         cohorts = [
             tuple(by_handle[h] for h in sorted(group, key=lambda h: by_handle[h].name))
             for group in moves.groups()
         ]
-        played = play_sums(
-            self.send,
-            lambda _: request,
-            cohorts,
-            lambda: Terms.new(length, moves.minimum),
-            moves.groups,
-        )
+        length, minimum = d * (d + 1) // 2 + d * self.classes, moves.minimum
+        played = play_sums(self.send, request, ("sums", length), cohorts, minimum, moves.groups)
         facts = [fact for each in played for fact in each.facts()]
         largest = _largest(known.sums)
         groups, shown = dict[frozenset[Handle], Sums](), list[frozenset[Handle]]()
@@ -441,20 +419,15 @@ def masked_counts(send: Send, min_cohort: int) -> Count:
     """
 
     def count(target: Target, streams: Streams) -> tuple[ndarray, ndarray]:
-        length = int(np.prod(SHAPE))
-        counts = SumStep("keys", length, "counts")
-        bare = ClientRequest("masked", path=streams.path, sums=counts)
-        whole = replace(bare, models=(target.params,), available=(True,))
+        request = ClientRequest("masked", (target.params,), (True,), streams.path)
         fewest = max(min_cohort, FEWEST_REPORTING)
         groups = [target.members] if len(target.members) >= fewest else []
-        played = play_sums(
-            send,
-            lambda step: whole if step == "masked" else bare,
-            groups,
-            lambda: Terms.new(length, min_cohort),
-            lambda there: [frozenset(there)] * (len(there) >= fewest),
-        )
-        values = played[0].values if played else None
+
+        def sound(there: Collection[Handle]) -> list[frozenset[Handle]]:
+            return [frozenset(there)] * (len(there) >= fewest)
+
+        added = play_sums(send, request, ("counts", math.prod(SHAPE)), groups, min_cohort, sound)
+        values = added[0].values if added else None
         if values is None or (values < 0).any():
             values = np.zeros(SHAPE, dtype=np.int64)
         inside, outside = values.reshape(SHAPE)

@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -23,12 +23,12 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
-from covey.algorithms.state import Cohort, ObjectiveInputs, RoundResult, ServerState
+from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.component_state import ComponentState
 from covey.base.components import Component, OwnFunction, Share
 from covey.base.events import ChoicesPerturbed, Event, PricesSet
 from covey.base.figure import RiskEstimate
-from covey.base.names import Handle, Params
+from covey.base.names import Handle
 from covey.base.rng import Streams
 
 UNASSIGNED = -1
@@ -353,6 +353,23 @@ def _slot_costs(
     return LARGE_COST * ((slots >= limit[:, None]) - rewards)
 
 
+Losses = Float[Tensor, "clients clusters"]
+
+
+class LatestLosses(ComponentState):
+    """Each client's latest losses per cluster, in nats."""
+
+    key = "latest-losses"
+    losses: Mapping[Handle, tuple[float, ...]] = {}
+
+
+class Prices(ComponentState):
+    """The subsidy per cluster; empty before the first round with prices."""
+
+    key = "prices"
+    prices: tuple[float, ...] = ()
+
+
 class ClusterSelection(Component):
     """How clients take their clusters; the fields of a subclass are its options.
 
@@ -361,11 +378,6 @@ class ClusterSelection(Component):
     """
 
     weighs: ClassVar[bool] = True
-
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ClusterSelection":
-        """Return a user's function of `SelectionInputs` as a selection."""
-        return OwnSelection(function=function, **options)
 
     @property
     def minimises(self) -> bool:
@@ -380,10 +392,10 @@ class ClusterSelection(Component):
         """Return what `select` minimises, if it is the lowest cost; 0 or more."""
         del inputs
 
-    @property
-    def kept_share(self) -> float | None:
-        """The share of the clients that prices keep in every cluster; None: no prices."""
-        return None
+    def update_prices(self, state: ServerState, inputs: SelectionInputs) -> RoundResult:
+        """Return what the server makes of a round's choices: the next state, and the events."""
+        del inputs
+        return RoundResult(state, ())
 
 
 class OwnSelection(ClusterSelection, OwnFunction):
@@ -452,10 +464,22 @@ class Priced(Keeping):
         """Return what clients choose at the posted prices."""
         return select_priced(inputs, target_share=self.target_share)
 
-    @property
-    def kept_share(self) -> float:
-        """The share that the subsidies keep."""
-        return self.target_share
+    def update_prices(self, state: ServerState, inputs: SelectionInputs) -> RoundResult:
+        """Adapt a subsidy per cluster after every round.
+
+        price_j <- max(0, price_j + step (target_share - share_j)), see `dual_ascent`; a cluster
+        that is not offered has no price.
+        """
+        if not len(inputs.losses):
+            return RoundResult(state, ())
+        wanted_shares = cluster_shares(inputs, unconstrained_choice(inputs)).tolist()
+        rising = dual_ascent(inputs.prices.tolist(), wanted_shares, self.target_share)
+        prices = tuple(
+            price if is_offered else 0.0
+            for price, is_offered in zip(rising, state.available(), strict=True)
+        )
+        fact = PricesSet(prices, tuple(wanted_shares), self.target_share)
+        return RoundResult(state.keeping(Prices(prices=prices)), (fact,))
 
 
 class Rebalanced(Keeping):
@@ -466,26 +490,6 @@ class Rebalanced(Keeping):
         return rebalanced(select_by_threshold, self.target_share)(inputs)
 
 
-Losses = Float[Tensor, "clients clusters"]
-Evaluate = Callable[[tuple[Params, ...], Cohort, Streams], Losses]
-PriceUpdate = Callable[[ServerState, SelectionInputs], RoundResult]
-"""What the server does with a round's choices: the next state, and the events."""
-
-
-class LatestLosses(ComponentState):
-    """Each client's latest losses per cluster, in nats."""
-
-    key = "latest-losses"
-    losses: Mapping[Handle, tuple[float, ...]] = {}
-
-
-class Prices(ComponentState):
-    """The subsidy per cluster; empty before the first round with prices."""
-
-    key = "prices"
-    prices: tuple[float, ...] = ()
-
-
 def with_latest_losses(state: ServerState, cohort: Cohort, losses: Losses) -> ServerState:
     """Return the state that remembers these losses; not those of a diverged model."""
     past = state.kept(LatestLosses).losses
@@ -493,33 +497,6 @@ def with_latest_losses(state: ServerState, cohort: Cohort, losses: Losses) -> Se
     finite = {h: row for h, row in now.items() if all(map(math.isfinite, row))}
     others = {h: row for h, row in past.items() if h not in now}
     return state.keeping(LatestLosses(losses={**others, **finite}))
-
-
-def no_prices(state: ServerState, _: SelectionInputs) -> RoundResult:
-    """Set no prices."""
-    return RoundResult(state, ())
-
-
-def price_update(target_share: float) -> PriceUpdate:
-    """Return the market that adapts a subsidy per cluster after every round.
-
-    price_j <- max(0, price_j + step (target_share - share_j)), see `dual_ascent`; a cluster
-    that is not offered has no price.
-    """
-
-    def update(state: ServerState, inputs: SelectionInputs) -> RoundResult:
-        if not len(inputs.losses):
-            return RoundResult(state, ())
-        wanted_shares = cluster_shares(inputs, unconstrained_choice(inputs)).tolist()
-        rising = dual_ascent(inputs.prices.tolist(), wanted_shares, target_share)
-        prices = tuple(
-            price if is_offered else 0.0
-            for price, is_offered in zip(rising, state.available(), strict=True)
-        )
-        fact = PricesSet(prices, tuple(wanted_shares), target_share)
-        return RoundResult(state.keeping(Prices(prices=prices)), (fact,))
-
-    return update
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,24 +510,12 @@ class SelectionConfig:
     """
 
     select: Selection
-    update_prices: PriceUpdate = no_prices
+    update_prices: Callable[[ServerState, SelectionInputs], RoundResult] = ByLoss().update_prices
     epsilon: float | None = None
 
 
 BY_LOSS = SelectionConfig(select_by_loss)
 """IFCA: the lowest loss, and nothing else."""
-
-
-class TrainAtOnce(NamedTuple):
-    """What remote clients need to train, in the same message, what they choose.
-
-    Attributes:
-        assigned: clusters that clients take without a choice.
-        inputs: what their objectives look at.
-    """
-
-    assigned: Mapping[Handle, int]
-    inputs: ObjectiveInputs
 
 
 class SelectionResult(NamedTuple):

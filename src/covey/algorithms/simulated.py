@@ -23,12 +23,12 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
+from covey.aggregation.server import Models
 from covey.algorithms.federation import Federation, longer
 from covey.algorithms.selection import (
     Losses,
     SelectionConfig,
     SelectionResult,
-    TrainAtOnce,
     choice_events,
     selection_inputs,
     with_latest_losses,
@@ -39,10 +39,8 @@ from covey.algorithms.state import (
     Cohort,
     ObjectiveInputs,
     ServerState,
-    after_training,
     memory_after,
     personal_training,
-    with_layers,
     without_personal,
 )
 from covey.base.errors import ConfigError
@@ -112,7 +110,7 @@ class Simulated(Federation):
         sampling = {handle: sampling_rate(n, self.recipe) for handle, n in sizes.items()}
         return (StepsPerturbed(self.recipe.record_noise, steps, sampling),)
 
-    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Losses:
+    def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:
         """Return every model's loss on every client's selection batch.
 
         losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats; of
@@ -154,21 +152,21 @@ class Simulated(Federation):
         state: ServerState,
         cohort: Cohort,
         streams: Streams,
-        training: TrainAtOnce | None = None,  # noqa: ARG002 - they train later
+        inputs: ObjectiveInputs | None = None,  # noqa: ARG002 - they train later
     ) -> SelectionResult:
         """Do line 12 of Algorithm 1, with what clients see and what they leave behind."""
         measured = self.evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
         state = with_latest_losses(state, cohort, measured)
-        inputs = selection_inputs(state, cohort, measured.float(), streams)
-        picked = torch.as_tensor(selection.select(inputs))  # line 12
+        known = selection_inputs(state, cohort, measured.float(), streams)
+        picked = torch.as_tensor(selection.select(known))  # line 12
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
-        priced = selection.update_prices(state, inputs)
+        priced = selection.update_prices(state, known)
         events = (*choice_events(selection.epsilon, cohort), *priced.events)
         return SelectionResult(priced.state, clusters, events)
 
     def train(
         self,
-        models: tuple[Params, ...],
+        models: Models,
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,
@@ -208,11 +206,8 @@ class Simulated(Federation):
             j = assignment[client.handle]
             model = models[j]
             if keeps:
-                kept = memory_after(each, made[0], personal)
-                if recipe.keep_losses:
-                    kept = after_training(kept, each, batches)
+                kept = memory_after(each, made[0], personal, batches, model)
                 if recipe.own_layers:
-                    kept = with_layers(kept, each.memory, made[0], model)
                     made[0] = {name: made[0][name] for name in model}
             update = [less(made.pop(), model)]
             if (old := (self.stored or {}).get(client.handle)) is not None:

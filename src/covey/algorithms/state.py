@@ -12,7 +12,7 @@ remote clients the server has the round after which each keeps it: the latest of
 took the client's update. A model of the client's own is kept as "personal".
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import MappingProxyType
@@ -22,7 +22,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covey.aggregation.base import ClientUpdate
+from covey.aggregation.base import ClientUpdate, Updates
+from covey.aggregation.server import Models
 from covey.base.component_state import ComponentState, States, in_order, keep, kept, without
 from covey.base.events import ClusterAbandoned, ClustersCollapsed, ClusterWaited, Event
 from covey.base.figure import RiskEstimate
@@ -80,7 +81,7 @@ class ServerState:
     """
 
     round_index: int
-    clusters: tuple[Params, ...]
+    clusters: Models
     assignment: Mapping[Handle, int]
     states: States = field(default_factory=dict[str, object])
 
@@ -134,12 +135,12 @@ class ServerState:
         stay = {h: j for h, j in self.assignment.items() if h not in left}
         return replace(self, assignment=stay, states=without(self.states, left))
 
-    def with_models(self, clusters: tuple[Params, ...]) -> "ServerState":
+    def with_models(self, clusters: Models) -> "ServerState":
         """Return the state after a round that ended in these models."""
         return replace(self, clusters=clusters, round_index=self.round_index + 1)
 
 
-def initial_state(clusters: tuple[Params, ...]) -> ServerState:
+def initial_state(clusters: Models) -> ServerState:
     """Return the state before the first round."""
     return ServerState(0, clusters, {})
 
@@ -219,16 +220,6 @@ def with_final_losses(memory: Memory, losses: Float[Tensor, " records"]) -> Memo
     return {**memory, OWN_RECORDS: {**memory[OWN_RECORDS], FINAL: losses}}
 
 
-def after_training(kept: Memory, job: TrainingJob, batches: Sequence[Tensor]) -> Memory:
-    """Return what a client keeps, with one more row of losses.
-
-    They begin anew where its records are others in number.
-    """
-    losses, past = first_losses(job, batches), loss_trace(job.memory)
-    rows = [] if past is None or past.shape[1] != len(losses) else [past]
-    return {**kept, OWN_RECORDS: {TRACE: torch.cat([*rows, losses[None]])}}
-
-
 def first_losses(job: TrainingJob, batches: Sequence[Tensor]) -> Float[Tensor, " examples"]:
     """Return each example's loss when it was first drawn; NaN: it never was.
 
@@ -275,12 +266,14 @@ class ObjectiveInputs:
         broadcast: what the server sends along to all of them, by name.
         round_index: in which remote clients keep what comes of it; negative: they do not.
         wants_losses: whether somebody asks for the loss of their training.
+        assigned: clusters that clients take without a choice, where they train at once.
     """
 
     memory: ClientMemory = field(default_factory=ClientMemory)
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     round_index: int = -1
     wants_losses: bool = False
+    assigned: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
 
     def of(self, handle: Handle) -> Mapping[str, Params]:
         """Return what one client's objective looks at."""
@@ -308,7 +301,7 @@ def with_memory(
 
 
 def recording_kept(
-    updates: Iterable[ClientUpdate], kept: dict[Handle, Mapping[str, Params] | None]
+    updates: Updates, kept: dict[Handle, Mapping[str, Params] | None]
 ) -> Iterator[ClientUpdate]:
     """Yield the updates, and put down what each client keeps."""
     for each in updates:
@@ -361,28 +354,36 @@ def personal_training(
     return engine.train(map(beside, jobs))
 
 
-def with_layers(kept: Memory, before: Memory, trained: Params, shared: Params) -> Memory:
-    """Return what a client keeps, with the entries of the trained model that are its own.
+def memory_after(
+    job: TrainingJob,
+    trained: Params,
+    personal: Params | None,
+    batches: Sequence[Tensor],
+    shared: Params,
+) -> Memory:
+    """Return what a client keeps for its next round.
 
-    They stay as they were where the new ones diverged.
+    Its own model, and its own entries of the shared one, stay as they were where the new ones
+    diverged. Losses begin anew where its records are others in number.
 
     Args:
-        kept: what else it keeps.
-        before: what it kept until now.
+        job: what was trained.
         trained: the whole model.
-        shared: the model that was sent, which lacks them.
+        personal: its own model; None: it has none.
+        batches: as `on_losses` got them.
+        shared: the model that was sent, which lacks its own entries.
     """
-    own = {name: value for name, value in trained.items() if name not in shared}
-    last = before.get(LAYERS) if not_finite(own) else own
-    return kept if last is None else {**kept, LAYERS: last}
-
-
-def memory_after(job: TrainingJob, trained: Params, personal: Params | None) -> Memory:
-    """Return what a client keeps; its own model stays as it was where the new one diverged."""
-    steps = num_steps(len(job.examples), job.recipe)
-    kept = job.recipe.objective.remember(
-        without_personal(job).memory, job.start, trained, steps, job.recipe
-    )
-    diverged = personal is None or not_finite(personal)
-    last = job.memory.get(PERSONAL) if diverged else personal
-    return kept if last is None else {**kept, PERSONAL: last}
+    recipe, before = job.recipe, job.memory
+    steps, seen = num_steps(len(job.examples), recipe), without_personal(job).memory
+    kept = {**recipe.objective.remember(seen, job.start, trained, steps, recipe)}
+    own = {PERSONAL: personal}
+    if recipe.own_layers:
+        own[LAYERS] = {name: value for name, value in trained.items() if name not in shared}
+    for key, new in own.items():
+        last = before.get(key) if new is None or not_finite(new) else new
+        kept |= {} if last is None else {key: last}
+    if recipe.keep_losses:
+        losses, past = first_losses(job, batches), loss_trace(before)
+        rows = [] if past is None or past.shape[1] != len(losses) else [past]
+        kept[OWN_RECORDS] = {TRACE: torch.cat([*rows, losses[None]])}
+    return kept

@@ -28,15 +28,17 @@ from pydantic_core import (
 )
 
 from covey.base.built_ins import DEFAULTS
-from covey.base.component_docs import described_in, settings_of_kind, spec_of_kind
 from covey.base.component_names import (
     PASSED,
     coveys_packages,
+    described_in,
     find,
     imported,
     is_known,
     passed,
     recorded_names,
+    settings_of_kind,
+    spec_of_kind,
 )
 from covey.base.errors import ConfigError
 from covey.base.own_code import ForeignCodeError, check_import, source_hash
@@ -121,12 +123,14 @@ class Component(SettingsSection):
 
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Component":
-        """Return a component of this kind around a user's function, where there is such a one.
+        """Return the subclass of this kind that is an `OwnFunction`, around a user's function.
 
         Raises:
-            ConfigError: it takes a class.
+            ConfigError: there is none: it takes a class.
         """
-        del options
+        for each in cls.__subclasses__():
+            if issubclass(each, OwnFunction):
+                return each(function=function, **options)
         raise ConfigError(
             f"must name a class derived from covey.{cls.__name__}, found the "
             f"{'class' if inspect.isclass(function) else 'function'} "

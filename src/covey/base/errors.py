@@ -15,8 +15,10 @@
 Every message says what was expected, what was found and what to do.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 
 
 class CoveyError(Exception):
@@ -63,9 +65,23 @@ class LedgerMismatch(LedgerError):  # noqa: N818
     """A replayed round does not equal the round that was recorded."""
 
 
+NOT_A_USERS = {"PIL", "covey", "jaxtyping", "numpy", "pydantic", "safetensors", "torch"}
+NOT_A_USERS |= sys.stdlib_module_names
+
+
+def raised_at(error: BaseException) -> str:
+    """Return where in a user's own code an error was raised: " in FILE, line N", or ""."""
+    place = ""
+    for frame, line in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in NOT_A_USERS:
+            place = f" in {frame.f_code.co_filename}, line {line}"
+    return place
+
+
 @contextmanager
 def blamed(kind: type[CoveyError], subject: str, remedy: str) -> Iterator[None]:
-    """Turn what foreign code raises inside into an error that names it.
+    """Turn what foreign code raises inside into an error that names it, and its line.
 
     Raises:
         CoveyError: of this kind, or as it was raised inside.
@@ -75,4 +91,5 @@ def blamed(kind: type[CoveyError], subject: str, remedy: str) -> Iterator[None]:
     except CoveyError:
         raise
     except Exception as error:  # foreign code may raise anything
-        raise kind(f"{subject} raised {type(error).__name__}: {error}. {remedy}") from error
+        what = f"{type(error).__name__}: {error}{raised_at(error)}"
+        raise kind(f"{subject} raised {what}. {remedy}") from error

@@ -4,10 +4,10 @@ A fact never changes its meaning; a new meaning is a new class. Clients appear b
 never by name. Rounds count from 0; the last entry of a run has round index `rounds`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -744,26 +744,7 @@ def kind_and_body(event: Event) -> tuple[str, dict[str, Any]]:
     """Return an event as its class name and plain JSON values."""
     if isinstance(event, ForeignEvent):
         return event.kind, dict(event.body)
-    body = {each.name: getattr(event, each.name) for each in fields(event)}
-    if not all(map(_is_flat, body.values())):
-        return type(event).__name__, asdict(event)
-    return type(event).__name__, {k: _copied(value) for k, value in body.items()}
-
-
-LEAVES = (str, int, float, type(None))
-
-
-def _is_flat(value: object) -> bool:
-    """Say whether nothing in a value needs to be taken apart, of however many clients."""
-    if isinstance(value, Mapping):
-        value = tuple(cast("Mapping[object, object]", value).values())
-    if isinstance(value, tuple):
-        return all(isinstance(each, LEAVES) for each in cast("tuple[object]", value))
-    return isinstance(value, LEAVES)
-
-
-def _copied(value: Any) -> Any:  # noqa: ANN401 - plain JSON
-    return dict(value) if isinstance(value, Mapping) else value
+    return type(event).__name__, _adapter(type(event)).dump_python(event, warnings=False)
 
 
 def event_from(kind: str, body: Mapping[str, Any]) -> Event:
@@ -781,23 +762,12 @@ def event_from(kind: str, body: Mapping[str, Any]) -> Event:
 
 
 def _event(kind: str, body: Mapping[str, Any]) -> Event:
-    classes = {cls.__name__ for cls in Event.__subclasses__()}
+    classes = {cls.__name__: cls for cls in Event.__subclasses__()}
     if kind not in classes:
         return ForeignEvent(kind, dict(body))
-    if missing := _fields(kind) - body.keys():
+    if missing := {each.name for each in fields(classes[kind])} - body.keys():
         raise ValueError(f"{min(missing)!a} of {kind}: it is missing")
-    return _reader(kind)(body)
+    return _adapter(classes[kind]).validate_python(body)
 
 
-@cache
-def _fields(kind: str) -> frozenset[str]:
-    return frozenset(each.name for each in fields(_class(kind)))
-
-
-@cache
-def _reader(kind: str) -> Callable[[Mapping[str, Any]], Event]:
-    return TypeAdapter(_class(kind)).validate_python
-
-
-def _class(kind: str) -> type[Event]:
-    return {cls.__name__: cls for cls in Event.__subclasses__()}[kind]
+_adapter = cache(TypeAdapter)

@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
-from traceback import walk_tb
 from types import CodeType, FunctionType
 from typing import Any, cast
 
@@ -194,17 +193,3 @@ def _used_by(function: FunctionType) -> Iterator[tuple[str, object]]:
 def _names_in(code: CodeType) -> set[str]:
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*map(_names_in, inner))
-
-
-NOT_A_USERS = {"covey", "jaxtyping", "numpy", "pydantic", "torch"}
-NOT_A_USERS |= sys.stdlib_module_names
-
-
-def raised_at(error: BaseException) -> str:
-    """Return where in a user's own code an error was raised: " in FILE, line N", or ""."""
-    place = ""
-    for frame, line in walk_tb(error.__traceback__):
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in NOT_A_USERS:
-            place = f" in {frame.f_code.co_filename}, line {line}"
-    return place

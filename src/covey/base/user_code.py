@@ -14,8 +14,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from covey.base.errors import ConfigError, CoveyError
-from covey.base.own_code import raised_at
+from covey.base.errors import ConfigError, CoveyError, blamed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,16 +39,8 @@ def user_function(
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with read_only(what, (args, kwargs), kind):
-            try:
-                return function(*args, **kwargs)
-            except CoveyError:
-                raise
-            except Exception as error:
-                raise kind(
-                    f"Your {what} raised {type(error).__name__}: "
-                    f"{error}{raised_at(error)}. Correct it."
-                ) from error
+        with read_only(what, (args, kwargs), kind), blamed(kind, f"Your {what}", "Correct it."):
+            return function(*args, **kwargs)
 
     return call
 

@@ -27,7 +27,14 @@ import click
 import typer
 from rich.console import Console
 
-from covey.base.errors import ConfigError, CoveyError, LedgerError, LedgerLocked, LedgerUnavailable
+from covey.base.errors import (
+    ConfigError,
+    CoveyError,
+    LedgerError,
+    LedgerLocked,
+    LedgerUnavailable,
+    raised_at,
+)
 from covey.cli.answer import FAILED_CHECK, has_answered
 from covey.cli.commands import all_commands, app
 
@@ -271,8 +278,6 @@ def _unexpected(error: Exception) -> str:
         return "this needs more memory than there is. Make models or data smaller."
     if isinstance(error, RecursionError):
         return "a file is nested too deeply to be one of covey's. Restore it."
-    from covey.base.own_code import raised_at  # it loads torch
-
     if where := raised_at(error):
         return (
             f"code of your own raised {type(error).__name__}: {error}{where}. Correct it, "

@@ -21,7 +21,7 @@ from torch import Tensor
 from covey.base.errors import DataError, blamed
 from covey.base.files import MEBIBYTE, gunzip
 from covey.data.examples import Examples, Source
-from covey.data.source import Publication
+from covey.data.source import PUBLICATIONS, Publication
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
@@ -207,7 +207,7 @@ Written = tuple[UInt8[np.ndarray, "n 784"], Int64[np.ndarray, " n"]]
 SIDE = 28
 
 
-def read_femnist(publication: Publication, emnist: Publication, folder: Path) -> Source:
+def read_femnist(publication: Publication, folder: Path) -> Source:
     """Return the images with their writers; without LEAF's files, EMNIST's without writers."""
 
     def part(name: Part) -> tuple[Examples, Tensor]:
@@ -223,6 +223,7 @@ def read_femnist(publication: Publication, emnist: Publication, folder: Path) ->
         examples = Examples(inputs, torch.from_numpy(np.concatenate(labels)))
         return examples, torch.from_numpy(np.concatenate(writers))
 
+    emnist = PUBLICATIONS["emnist"]
     has_train, has_test = (publication.has(f"{name}/*.json", folder) for name in ("train", "test"))
     if not has_train and emnist.has(EMNIST_TRAIN, folder):
         source = read_emnist(emnist, folder)

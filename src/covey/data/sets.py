@@ -47,18 +47,21 @@ class PublishedDataSet(DataSet):
 
     reads_files: ClassVar[bool] = True
     publication: ClassVar[Publication]
+    reader: ClassVar[str]
+    """The function of `covey.data.formats` that reads them."""
+
+    def read(self, folder: Path) -> Source:
+        """Return the publisher's images."""
+        from covey.data import formats
+
+        return getattr(formats, self.reader)(self.publication, folder)
 
 
 class Mnist(PublishedDataSet):
     """60,000 training and 10,000 test images of ten digits."""
 
     publication: ClassVar[Publication] = PUBLICATIONS["mnist"]
-
-    def read(self, folder: Path) -> Source:
-        """Return the publisher's training and test images."""
-        from covey.data.formats import read_mnist
-
-        return read_mnist(self.publication, folder)
+    reader: ClassVar[str] = "read_mnist"
 
 
 class FashionMnist(Mnist):
@@ -71,36 +74,21 @@ class Emnist(PublishedDataSet):
     """814,255 characters of 62 classes; without its training file, the test file alone."""
 
     publication: ClassVar[Publication] = PUBLICATIONS["emnist"]
-
-    def read(self, folder: Path) -> Source:
-        """Return the images, upright."""
-        from covey.data.formats import read_emnist
-
-        return read_emnist(self.publication, folder)
+    reader: ClassVar[str] = "read_emnist"
 
 
 class Cifar10(PublishedDataSet):
     """Up to 50,000 training images, from the batches that are there, and 10,000 to test."""
 
     publication: ClassVar[Publication] = PUBLICATIONS["cifar10"]
-
-    def read(self, folder: Path) -> Source:
-        """Return the images of the batches that are there, and say which are not."""
-        from covey.data.formats import read_cifar10
-
-        return read_cifar10(self.publication, folder)
+    reader: ClassVar[str] = "read_cifar10"
 
 
 class Femnist(PublishedDataSet):
     """LEAF's json files; without them EMNIST's images, whose writers are unknown."""
 
     publication: ClassVar[Publication] = PUBLICATIONS["femnist"]
-
-    def read(self, folder: Path) -> Source:
-        """Return the images with their writers."""
-        from covey.data.formats import read_femnist
-
-        return read_femnist(self.publication, Emnist.publication, folder)
+    reader: ClassVar[str] = "read_femnist"
 
 
 class CelebA(PublishedDataSet):
@@ -111,12 +99,7 @@ class CelebA(PublishedDataSet):
     """
 
     publication: ClassVar[Publication] = PUBLICATIONS["celeba"]
-
-    def read(self, folder: Path) -> Source:
-        """Return the images, and the 40 labels of each."""
-        from covey.data.formats import read_celeba
-
-        return read_celeba(self.publication, folder)
+    reader: ClassVar[str] = "read_celeba"
 
 
 class LinearMixture(DataSource):

@@ -8,7 +8,7 @@ All that the engines and readers of their scores need of it is in a `Task`.
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
@@ -253,11 +253,6 @@ class Loss(Component):
     mixes_examples: ClassVar[bool] = False
     tasks: ClassVar[tuple[str, ...]] = ("multiclass", "multilabel", "regression", "tokens")
 
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Loss":
-        """Return a user's function of outputs and labels as a loss."""
-        return OwnLoss(function=function, **options)
-
     def losses(self, outputs: Outputs, labels: Labels) -> Losses:
         """Return the loss of every example, from the model's outputs."""
         raise NotImplementedError("write losses(outputs, labels)")
@@ -392,11 +387,6 @@ class Schedule(Component):
                 return 0.5 ** (round_index // self.every)
     """
 
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Schedule":
-        """Return a user's function of round and rounds as a schedule."""
-        return OwnSchedule(function=function, **options)
-
     @abstractmethod
     def factor(self, round_index: int, rounds: int) -> float:
         """Return the factor of a round, counted from 0, in a run of so many rounds."""
@@ -506,11 +496,6 @@ class Objective(Component):
 
     elementwise: ClassVar[bool] = False
 
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Objective":
-        """Return a user's function of weights, start and memory as an objective."""
-        return OwnObjective(function=function, **options)
-
     def correction(
         self,
         weights: Sequence[Tensor],  # noqa: ARG002 - a subclass's
@@ -593,7 +578,6 @@ class Recipe(RecipeNumbers):
     adds, scaled down to `max_gradient_norm`; then the optimizer's.
 
     Attributes:
-        momentum: short for `optimizer=Sgd(momentum=...)`.
         optimizer: begins anew in every round.
         schedule: of the learning rate; `at` follows it.
         loss: what is minimised; scores are the task's.
@@ -606,7 +590,7 @@ class Recipe(RecipeNumbers):
         own_layers: whether a client keeps entries of the model for itself.
 
     Raises:
-        ConfigError: noise without a clip, or momentum beside another optimizer.
+        ConfigError: noise without a clip.
     """
 
     optimizer: Optimizer = field(default_factory=Sgd)
@@ -617,19 +601,6 @@ class Recipe(RecipeNumbers):
     max_gradient_norm: float = 0.0
     keep_losses: bool = False
     own_layers: bool = False
-    momentum: InitVar[float] = 0.0
-
-    def __post_init__(self, momentum: float) -> None:
-        RecipeNumbers.__post_init__(self)
-        if not momentum:
-            return
-        if not isinstance(self.optimizer, Sgd):
-            raise ConfigError(
-                f"momentum is short for optimizer=Sgd(momentum=...), found another "
-                f"optimizer, {type(self.optimizer).__name__}. Leave one of the two out."
-            )
-        optimizer = self.optimizer.model_copy(update={"momentum": momentum})
-        object.__setattr__(self, "optimizer", optimizer)
 
     def at(self, round_index: int, rounds: int) -> "Recipe":
         """Return the recipe of one round, whose learning rate stays.
@@ -730,11 +701,6 @@ class Proximal(Objective):
 class OwnObjective(Objective, OwnFunction):
     """A user's function of weights, start and memory."""
 
-    def correction(
-        self,
-        weights: Sequence[Tensor],
-        start: Sequence[Tensor],
-        memory: Mapping[str, Sequence[Tensor]],
-    ) -> Sequence[Tensor] | None:
+    def correction(self, *args: Any, **named: Any) -> Sequence[Tensor] | None:  # noqa: ANN401
         """Return what the function says."""
-        return self.call(weights, start, memory)
+        return self.call(*args, **named)

@@ -22,9 +22,9 @@ References:
     Exploiting the "All for One" Principle in Federated Learning, CVPR 2025.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -229,11 +229,6 @@ class Attack(Component):
     def __call__(self, signals: Signals) -> Scores:
         """Return one finite score per record."""
         raise NotImplementedError
-
-    @classmethod
-    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Attack":
-        """Return a user's function of `Signals` as an attack."""
-        return OwnAttack(function=function, **options)
 
 
 class OwnAttack(Attack, OwnFunction):

@@ -9,7 +9,6 @@ References:
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,25 +19,8 @@ from covey.base.figure import RiskEstimate
 from covey.base.names import Params
 from covey.base.rng import Streams
 from covey.data.examples import Examples, hashes
-from covey.engine.protocol import Engine, ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
+from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.attacks import cross_fitted, risk_at, scores_of
-
-
-def positive_control(
-    engine: Engine, start: Params, recipe: Recipe, examples: Examples, streams: Streams
-) -> RiskEstimate:
-    """Attack a model that learnt random labels of half of the examples by heart.
-
-    Nothing but memory helps with random labels, so the risk must be well above 0.5 if
-    the recipe trains for long enough to fit them; an attack that misses it is broken.
-    """
-    generator = streams.at("labels").generator()
-    labels = torch.from_numpy(generator.permutation(examples.labels.numpy()))
-    members, others = _halves(replace(examples, labels=labels), generator)
-    job = TrainingJob(start, members, streams.at("training"), recipe)
-    (trained,) = engine.train([job])
-    return _attacked(engine, trained, (members, others), streams)
 
 
 def negative_control(
@@ -48,19 +30,21 @@ def negative_control(
 
     The risk must be 0.5 within 3 SE; anything above is the attack's own optimism.
     """
-    halves = _halves(unseen, streams.at("halves").generator())
-    return _attacked(engine, params, halves, streams)
+    halves = random_halves(unseen, streams.at("halves").generator())
+    return attacked(engine, params, halves, streams)
 
 
-def _halves(examples: Examples, generator: np.random.Generator) -> tuple[Examples, Examples]:
+def random_halves(examples: Examples, generator: np.random.Generator) -> tuple[Examples, Examples]:
+    """Return the examples in two random halves."""
     order = torch.from_numpy(generator.permutation(len(examples)))
     middle = len(order) // 2
     return examples.take(order[:middle]), examples.take(order[middle:])
 
 
-def _attacked(
+def attacked(
     engine: Engine, params: Params, sides: tuple[Examples, Examples], streams: Streams
 ) -> RiskEstimate:
+    """Attack a model by its loss, of members and of others."""
     inside, outside = (
         scores_of(each.losses.double().numpy())
         for each in engine.score([ScoringJob(params, side) for side in sides])

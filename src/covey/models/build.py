@@ -16,7 +16,6 @@ from covey.base.built_ins import BUILT_INS
 from covey.base.components import Component, OwnFunction, Texts
 from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.names import Params
-from covey.base.own_code import raised_at
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.models import networks
@@ -142,14 +141,8 @@ def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module
     Raises:
         ModelError: it raised, or returned something else.
     """
-    try:
+    with blamed(ModelError, f"Your {what}", remedy):
         module = make()
-    except CoveyError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"Your {what} raised {type(error).__name__}: {error}{raised_at(error)}. {remedy}"
-        ) from error
     if not isinstance(module, nn.Module):
         raise ModelError(
             f"Your {what} must return an nn.Module, but it returned a "

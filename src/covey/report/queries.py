@@ -18,7 +18,7 @@ from covey.base.history import History, RoundRow, of_kinds
 from covey.report.clients import client_groups, diverged_sentences
 from covey.report.summary import Utility, deniability, summary
 from covey.settings.load import Config, flat
-from covey.settings.reference import choices, spec_of
+from covey.settings.reference import choices, settings_by_key
 
 OVERALL = "all clients"
 
@@ -279,15 +279,15 @@ def settings_for_trackers(config: Config) -> dict[str, Any]:
     the numbers that stand in them. Whatever is free text may hold a name, a path or a
     URL, and what a user's own component calls its own may be anything.
     """
-    settings = flat(config.model_dump(mode="json"))
+    settings, known = flat(config.model_dump(mode="json")), settings_by_key()
 
     def is_shareable(key: str, value: object) -> bool:
         above, _, option = key.rpartition(".")
         own = option != "name" and ":" in str(settings.get(f"{above}.name", ""))
-        spec = None if own else spec_of(key.split("."))
-        if spec is None:
+        here = known.get(key) or known.get(key.removesuffix(".name"))
+        if own or here is None:
             return False
-        return bool(choices(spec)) or (value != [] and _without_text(value))
+        return bool(choices(here.spec)) or (value != [] and _without_text(value))
 
     return {key: value for key, value in settings.items() if is_shareable(key, value)}
 

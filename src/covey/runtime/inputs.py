@@ -131,6 +131,9 @@ class Unreachable:
         """Return nothing."""
         return ClientReports()
 
+    def keys(self) -> None:
+        """Say that nothing is known of their keys here."""
+
 
 def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltRun:
     """Return a run's parts again; the clients of a federation are out of reach.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from itertools import compress
+from typing import Any
 
 from covey.algorithms.clients import divergences
 from covey.algorithms.redteam import estimate_lifetime
@@ -66,7 +67,6 @@ from covey.runtime.states import (
     write_updates,
 )
 from covey.settings.aggregation import anonymity_of
-from covey.settings.algorithm import ReplayOptions
 from covey.settings.clients import ClientReports
 from covey.settings.run import BuiltRun
 
@@ -230,17 +230,17 @@ def _round(
     t, run = state.round_index, session.run
     streams = session.secrets.at_round(t).at("round", t)
     cohort = _cohort(run, present, streams)
+    again: dict[str, Any] = {}
     if replay is not None and t < replay.until:
-        run = replay.run
+        again["recorded"] = replay.recorded
         if replay.calibrating:
-            stored = read_updates(session.folder.updates, t, session.ledger.files)
-            run = run.for_replay(ReplayOptions(stored_updates=stored))
-            cohort = cohort if stored else ()
+            again["stored"] = read_updates(session.folder.updates, t, session.ledger.files)
+            cohort = cohort if again["stored"] else ()
         elif kept := unaffected_models(session, t):
-            run = run.for_replay(ReplayOptions(frozen_models=kept))
+            again = {"frozen": kept}
     losses: dict[Handle, float] = {}
-    clients = run.clients(cohort, t)
-    clients = clients.recording_losses(losses) if wants_losses else clients
+    clients = run.clients(cohort, t, **again)
+    clients = replace(clients, losses=losses if wants_losses else None)
     played = run.algorithm.round(state, clients, streams)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:

@@ -9,25 +9,25 @@ here they are refused.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import median
 from typing import Never
 
 import torch
 
 from covey.algorithms.clients import Clients, Setup
+from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.simulated import Simulated
 from covey.base import events
 from covey.base.errors import ConfigError, RunError
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.base.own_code import no_foreign_code, only_from
 from covey.base.rng import Streams
-from covey.data.examples import Client, Examples, Preference
+from covey.data.examples import Examples, Preference
 from covey.data.population import absent_population
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
-from covey.membership.references import RetrainRecipe
-from covey.membership.truth import Reference
 from covey.runtime.folder import (
     FederationMetadata,
     RunFolder,
@@ -41,7 +41,7 @@ from covey.runtime.reading import checked_ledger, unknown_client
 from covey.runtime.session import rounds_of
 from covey.runtime.states import load_state, newest_whole_state
 from covey.settings.aggregation import anonymity_of, sums_of
-from covey.settings.algorithm import ReplayOptions, RunAlgorithm, depends_on_population
+from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
 from covey.unlearning.participation import Participation, participation_of
@@ -246,7 +246,7 @@ def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, Clien
 NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RecordedRun(BuiltRun):
     """A run that can be read and answered from, and not be played.
 
@@ -254,18 +254,30 @@ class RecordedRun(BuiltRun):
 
     Attributes:
         missing_reason: what is said to who asks for more: a whole message.
+        had_data: whether the server had the clients' examples when the run began.
     """
 
-    missing_reason: str = ""
+    missing_reason: str
+    had_data: bool
 
-    def with_clients(self, clients: tuple[Client, ...]) -> "RecordedRun":
-        """Return the same run with these clients instead of its own."""
-        return replace(self, population=replace(self.population, clients=clients))
+    @cached_property
+    def algorithm(self) -> RunAlgorithm:
+        """Its algorithm, which has no model to begin with."""
+        clients, rounds = self.population.clients, self.config.rounds
+        return RunAlgorithm(
+            self.config.method, Setup(self.init, clients, rounds, layers=(), chance_loss=0.0)
+        )
 
-    def for_replay(self, options: ReplayOptions) -> "RecordedRun":
-        """Return the run itself: it plays no round, neither anew nor again."""
-        del options
-        return self
+    @cached_property
+    def no_clients(self) -> Clients:
+        """Clients that are sent nothing."""
+        federation, refuse = Simulated(self.engine, Recipe()), _MissingModel(self.missing_reason)
+        return Clients((), federation, refuse.refuse, self.algorithm.setup)
+
+    @cached_property
+    def data_hash(self) -> str | None:
+        """Unknown, where there were examples."""
+        return None if self.had_data else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +335,6 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
         )
         for client in population.clients
     )
-    setup = Setup(absent.refuse, clients, config.rounds, layers=(), chance_loss=0.0)
     roster = FederationMetadata.of(folder)
     profile = roster.profile if roster else None
     return RecordedRun(
@@ -332,13 +343,9 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
         population=replace(population, clients=clients),
         engine=absent,
         init=absent.refuse,
-        algorithm=RunAlgorithm(config.method, setup),
         num_clusters=began.num_clusters,
-        no_clients=Clients((), Simulated(absent, Recipe()), absent.refuse, setup),
-        reference=Reference(()),
-        retrain_recipe=RetrainRecipe(absent.refuse, absent.refuse, Recipe(), config.rounds),
         notes=began.notes,
-        data_hash=None if began.data_hash else "",
+        had_data=bool(began.data_hash),
         client_backend=Unreachable(profile, names.values()) if profile else None,
         missing_reason=reason,
     )

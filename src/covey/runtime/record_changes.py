@@ -16,7 +16,7 @@ came of does as well, as the sums can be made anew from the records of those who
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base import events
@@ -37,7 +37,6 @@ from covey.runtime.states import (
     set_aside_from,
     state_problem,
 )
-from covey.settings.algorithm import ReplayOptions
 from covey.settings.clients import ClientReports
 from covey.settings.run import BuiltRun
 
@@ -236,7 +235,7 @@ class Replay:
 
     Attributes:
         until: the first round that is played for the first time.
-        run: the run with the choices that were recorded, if they are to be kept.
+        recorded: by round, the choices that are made again; empty: clients choose anew.
         calibrating: whether clients calibrate stored updates instead of training.
         chosen: where sums were subtracted, the choices of the last round: it alone is
             played again, and no client gets a request.
@@ -244,7 +243,9 @@ class Replay:
     """
 
     until: int
-    run: BuiltRun
+    recorded: Mapping[int, Mapping[Handle, int]] = field(
+        default_factory=dict[int, Mapping[Handle, int]]
+    )
     calibrating: bool = False
     chosen: events.ClientsAssigned | None = None
     changed: bool = False
@@ -270,12 +271,11 @@ def replay_of(session: Session) -> Replay | None:
         if changed is not None:
             chosen = replace(chosen, clusters={**chosen.clusters, changed[0]: changed[1]})
         is_changed = changed is not None
-        return Replay(event.until, run=session.run, chosen=chosen, changed=is_changed)
+        return Replay(event.until, chosen=chosen, changed=is_changed)
     recorded: dict[int, Mapping[Handle, int]] = {}
     if event.how == "recorded":
         recorded = {t: each.clusters for t, each in _choices(rewind).items()}
-    replayed = session.run.for_replay(ReplayOptions(recorded=recorded))
-    return Replay(event.until, run=replayed, calibrating=event.how == "calibrated")
+    return Replay(event.until, recorded, calibrating=event.how == "calibrated")
 
 
 def _choices(rewind: Rewind) -> dict[int, events.ClientsAssigned]:

@@ -24,7 +24,6 @@ from covey.runtime.ledger_record import Entry, LedgerReader, LedgerRecord, by_ro
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
 from covey.settings.aggregation import anonymity_of
-from covey.settings.clients import HasKeys
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
 from covey.unlearning.plan import WantedAnswer
@@ -92,7 +91,7 @@ class Session:
         backend = run.client_backend
         self.ledger.enrol(
             {c.handle: c.name for c in run.population.clients},
-            backend.keys() if isinstance(backend, HasKeys) else None,
+            None if backend is None else backend.keys(),
             run.population.organisation_by_handle(),
         )
         return replace(self, run=run)

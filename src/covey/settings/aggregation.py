@@ -17,11 +17,9 @@ from covey.aggregation.base import (
     FederationInfo,
     Transform,
 )
-from covey.aggregation.mean import Clipping, arrived_mean, clipped, noised_mean
-from covey.aggregation.server import ServerStep
-from covey.algorithms.algorithm import Subtractable
+from covey.aggregation.mean import arrived_mean, clipped, noised_mean
 from covey.algorithms.client_requests import SummedUp
-from covey.algorithms.own_steps import user_aggregator, user_server_step
+from covey.algorithms.own_steps import checked_aggregator
 from covey.base.components import Component, OwnFunction, components_in
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
@@ -59,18 +57,10 @@ def aggregator_of(
     """
     privacy, aggregation = config.privacy, config.aggregation
     if privacy.client_noise > 0:
-        clipping = Clipping(
-            clip=privacy.client_clip,
-            noise_multiplier=privacy.client_noise,
-            sampling=config.train.participation,
-            clients=clients,
-        )
-        aggregate = noised_mean(clipping)
-    else:
-        aggregate = aggregation.prepared(_federation(config, clients, organisations))
-        if aggregation.is_own:
-            aggregate = user_aggregator(aggregation.name, aggregate)
-    return aggregate
+        clip, z, sampling = privacy.client_clip, privacy.client_noise, config.train.participation
+        return noised_mean(clip, z, sampling, clients)
+    aggregate = aggregation.prepared(_federation(config, clients, organisations))
+    return checked_aggregator(aggregation, aggregate)
 
 
 def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
@@ -107,12 +97,6 @@ def masked_aggregator_of(config: Config) -> Aggregator:
     return arrived_mean(config.privacy.min_cohort) if config.engine.is_remote else masked
 
 
-def server_step_of(config: Config) -> ServerStep:
-    """Return what the server makes of the aggregated models, and keeps for it."""
-    optimizer = config.aggregation.server_optimizer
-    return user_server_step(optimizer.name, optimizer.step) if optimizer.is_own else optimizer.step
-
-
 def anonymity_of(config: Config) -> AnonymityTerms | None:
     """Return how the aggregation hides clients among each other; None: it does not."""
     return config.aggregation.anonymity()
@@ -134,10 +118,9 @@ def sum_noise_of(config: Config) -> SumNoise | None:
 
 def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
     """Return the noise on heads that are solved; None: there is none."""
-    privacy, method = config.privacy, config.method
-    if not isinstance(method, Subtractable):
-        return None
-    return method.head_noise(privacy.record_clip, privacy.record_noise, classes)
+    return config.method.head_noise(
+        config.privacy.record_clip, config.privacy.record_noise, classes
+    )
 
 
 def sums_of(config: Config) -> SumKind:

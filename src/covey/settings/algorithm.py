@@ -1,31 +1,25 @@
 """From settings to an algorithm in its run: the steps of its rounds, and its red team."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
-from covey.algorithms.algorithm import Algorithm, Subtractable
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.federation import Federation
-from covey.algorithms.own_algorithm import OwnAlgorithm
-from covey.algorithms.own_steps import user_selection
-from covey.algorithms.redteam import RiskMeasurement
+from covey.algorithms.own_steps import checked_selection, checked_server_step
 from covey.algorithms.remote import Remote
+from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.selection import (
     SelectionConfig,
     SelectionInputs,
     choice_epsilon,
-    no_prices,
-    price_update,
     report_noisy_min,
 )
 from covey.algorithms.simulated import Simulated
-from covey.algorithms.state import RoundResult, ServerState
 from covey.base.components import components_in
 from covey.base.errors import ConfigError
-from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params
 from covey.base.params import layers_of
 from covey.base.rng import Streams
@@ -39,7 +33,6 @@ from covey.settings.aggregation import (
     isolates_clusters,
     masked_aggregator_of,
     noise_on_clients,
-    server_step_of,
     sum_noise_of,
     transforms_of,
 )
@@ -48,25 +41,6 @@ from covey.settings.reference import kind_at
 from covey.settings.risk import Components, risk_measurement
 from covey.settings.schema import recipe_of
 
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """How rounds that were played before are played again.
-
-    Attributes:
-        recorded: by round, the clusters that clients took then, and take again.
-        stored_updates: the updates that clients calibrate in this round; None: they train.
-        frozen_models: the models after this round of clusters that need no training.
-    """
-
-    recorded: Mapping[int, Mapping[Handle, int]] = field(
-        default_factory=dict[int, Mapping[Handle, int]]
-    )
-    stored_updates: Mapping[Handle, Params] | None = None
-    frozen_models: Mapping[int, Params] = field(default_factory=dict[int, Params])
-
-
-NO_REPLAY = ReplayOptions()
 HEADS_WITHOUT_NOISE = (
     "An attacker with a ridge head without noise, and candidate records, finds who was in it: "
     "covey audit RUN --attack weights shows it."
@@ -78,89 +52,26 @@ SUMS_ALONE = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RunAlgorithm:
-    """The algorithm of a run, of whose models the risk is measured before clients choose.
-
-    Attributes:
-        algorithm: the settings', or what checks a user's own.
-        setup: what it may know of the run.
-        risk: who measures; None: it is not measured here.
-        randomness: watches a user's own parts.
-    """
-
-    algorithm: Algorithm | OwnAlgorithm
-    setup: Setup
-    risk: RiskMeasurement | None = None
-    randomness: GlobalRandomness = field(default_factory=GlobalRandomness)
-
-    def init(self, streams: Streams) -> ServerState:
-        """Return the state before round 0."""
-        return self.algorithm.init(self.setup, streams)
-
-    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        """Play one round with these clients."""
-        return self._measured(self.algorithm.round, state, clients, streams, last=False)
-
-    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        """Let every client choose for the last time, without training."""
-        return self._measured(self.algorithm.finalize, state, clients, streams, last=True)
-
-    def without(self, state: ServerState, leavers: Clients) -> ServerState:
-        """Return the state in which the sums lack what these clients added."""
-        return self._subtractable.without(state, leavers)
-
-    def solve(
-        self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
-    ) -> RoundResult:
-        """Return a round's models, from the sums and these choices."""
-        return self._subtractable.solve(state, chosen, clients, streams)
-
-    def choose(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        """Let these clients choose among models as they are, without measuring their risk."""
-        return self.algorithm.finalize(state, clients, streams)
-
-    @property
-    def _subtractable(self) -> Subtractable | OwnAlgorithm:
-        assert isinstance(self.algorithm, Subtractable | OwnAlgorithm)  # noqa: S101
-        return self.algorithm
-
-    def _measured(
-        self,
-        play: Callable[[ServerState, Clients, Streams], RoundResult],
-        state: ServerState,
-        clients: Clients,
-        streams: Streams,
-        *,
-        last: bool,
-    ) -> RoundResult:
-        """Play after the risk is measured."""
-        with self.randomness.watched():
-            result = RoundResult(state, ())
-            if self.risk is not None:
-                result = self.risk.measured(state, clients.cohort, streams, last=last)
-            return play(result.state, clients, streams).preceded_by(result.events)
-
-
 def algorithm_of(components: Components) -> RunAlgorithm:
     """Return the algorithm in its run, with its red team.
 
     Raises:
         ConfigError: it does not fit the model, or is no algorithm.
     """
-    config, algorithm = components.config, components.config.method
+    config, streams = components.config, Streams(components.config.seed)
     setup = Setup(
         draw_model=components.init,
         population=components.population.clients,
         rounds=config.rounds,
-        layers=layers_of(components.init(Streams(config.seed).at("initial model", 0))),
+        layers=layers_of(components.init(streams.at("initial model", 0))),
         chance_loss=_chance_loss(config, components.population.num_classes),
         min_cohort=config.privacy.min_cohort if config.privacy.secure_sums else 0,
     )
-    checked = OwnAlgorithm.of(algorithm, setup) if algorithm.is_own else algorithm
-    start = checked.init(setup, Streams(config.seed)).clusters
-    risk = risk_measurement(components, start)
-    return RunAlgorithm(checked, setup, risk, GlobalRandomness(own_parts(config)))
+    randomness = GlobalRandomness(own_parts(config))
+    is_own = config.method.is_own
+    algorithm = RunAlgorithm(config.method, setup, is_checked=is_own, randomness=randomness)
+    start = algorithm.init(streams).clusters
+    return replace(algorithm, risk=risk_measurement(components, start))
 
 
 def clients_of(components: Components, setup: Setup) -> Clients:
@@ -183,7 +94,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
         stores_updates=config.leaving.store_updates > 0,
         patience=config.risk.every,
         dp_accounted=noise_on_clients(config),
-        server_step=server_step_of(config),
+        server_step=checked_server_step(config.aggregation.server_optimizer),
     )
 
 
@@ -215,16 +126,14 @@ def federation_of(
 def selection_config(config: Config, classes: int) -> SelectionConfig:
     """Return a selection with what stands around it: noise, and prices."""
     noise, choice = config.privacy.selection_noise, config.method.choice
-    share, select = choice.kept_share, choice.select
-    if choice.is_own:  # its errors are reported as its own
-        select = user_selection(choice.name, select)
+    select = checked_selection(choice)
     if noise:
         select = report_noisy_min(
             cost=partial(_cost, config), bound=_chance_loss(config, classes), noise=noise
         )
     return SelectionConfig(
         select=select,
-        update_prices=no_prices if share is None else price_update(share),
+        update_prices=choice.update_prices,
         epsilon=choice_epsilon(noise) if noise else None,
     )
 

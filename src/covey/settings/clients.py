@@ -1,19 +1,19 @@
 """From settings, or from a program, to clients: simulated, passed by the program, or remote."""
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from jaxtyping import Shaped
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from covey.algorithms.algorithm import Clustered
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
-from covey.base.components import Unread
+from covey.base.components import Share, Unread
 from covey.base.errors import ConfigError, DataError
 from covey.base.events import Event
 from covey.base.names import ClientName
@@ -73,13 +73,8 @@ class ClientBackend(Protocol):
         """Return what has happened since the last call."""
         ...
 
-
-@runtime_checkable
-class HasKeys(Protocol):
-    """A way to remote clients that have keys; their names stay bound to these."""
-
-    def keys(self) -> Mapping[ClientName, str]:
-        """Return the fingerprint of the key of each client that has come."""
+    def keys(self) -> Mapping[ClientName, str] | None:
+        """Return the fingerprint of each client's key, to which its name stays bound, if known."""
         ...
 
 
@@ -131,25 +126,22 @@ def with_preferences(
     return Config.of(settings)
 
 
+_of_clients = TypeAdapter(dict[ClientName, Share], config=ConfigDict(strict=True)).validate_python
+
+
 def _shares(what: str, found: Any) -> dict[ClientName, float]:  # noqa: ANN401 - anything
-    if found is None:
-        return {}
-    if not isinstance(found, Mapping):
+    if isinstance(found, Mapping):  # numbers of numpy or torch become Python's
+        pairs = cast("Mapping[Any, Any]", found).items()
+        found = {str(k): v.item() if hasattr(v, "item") else v for k, v in pairs}
+    try:
+        return _of_clients({} if found is None else found)
+    except ValidationError as error:
+        each = error.errors()[0]
+        whose = "".join(f" for {name}" for name in each["loc"])
         raise ConfigError(
-            f"{what} must be a dict of numbers in [0, 1] by client, found a "
-            f"{type(found).__name__}. Write it as {{name: value}}."
-        )
-    shares = dict[ClientName, float]()
-    for name, each in cast("Mapping[Any, Any]", found).items():
-        share = float("nan")
-        with suppress(TypeError, ValueError):
-            share = float(each)
-        if isinstance(each, (bool, str)) or not 0 <= share <= 1:
-            raise ConfigError(
-                f"{what} must give {name} a number in [0, 1], found {each!r}. Correct it."
-            )
-        shares[str(name)] = share
-    return shares
+            f"{what} must be a dict of numbers in [0, 1] by client, found "
+            f"{each['input']!r}{whose}. Correct it."
+        ) from None
 
 
 def check_preference_names(named: Collection[ClientName], known: Collection[ClientName]) -> None:
@@ -158,12 +150,17 @@ def check_preference_names(named: Collection[ClientName], known: Collection[Clie
     Raises:
         ConfigError: naming the first of them.
     """
-    if unknown := sorted({str(name) for name in named} - set(known)):
-        raise ConfigError(
-            f"thresholds and risk_weights name clients, found {unknown[0]!r}, "
-            f"and there is no such client. The first is {min(known)!r}, the last "
-            f"{max(known)!r}. Correct the name."
-        )
+    if unknown := {str(name) for name in named} - set(known):
+        raise _no_such_client("thresholds and risk_weights", unknown, known)
+
+
+def _no_such_client(
+    what: str, unknown: Collection[ClientName], known: Collection[ClientName]
+) -> ConfigError:
+    return ConfigError(
+        f"{what} must name clients of the run, found {min(unknown)!r}, and there is no such "
+        f"client. The first is {min(known)!r}, the last {max(known)!r}. Correct the name."
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -329,10 +326,7 @@ def _check_groups(config: Config, population: Population) -> None:
 def _without(population: Population, names: tuple[ClientName, ...]) -> Population:
     known = {client.name for client in population.clients}
     if unknown := set(names) - known:
-        raise ConfigError(
-            f"population.exclude names {sorted(unknown)[0]!r}, and there is no such "
-            f"client. The first is {min(known)!r}, the last {max(known)!r}."
-        )
+        raise _no_such_client("population.exclude", unknown, known)
     kept = tuple(c for c in population.clients if c.name not in names)
     if not kept:
         raise ConfigError("population.exclude leaves no client. Exclude fewer.")

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from covey.algorithms.algorithm import Clustered
-from covey.base.errors import ConfigError, CoveyError, DataError, ModelError
+from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.names import Params
-from covey.base.own_code import raised_at
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.data.examples import Client, Examples, to_floats
@@ -36,14 +35,8 @@ def model_of(
     config: Config, overrides: Overrides, population: Population
 ) -> tuple[nn.Module, Callable[[Streams], Params]]:
     """Return the architecture, and how to draw a fresh initial model."""
-    each = [client.train for client in population.clients]
-    shapes = {(tuple(e.inputs.shape[1:]), tuple(e.labels.shape[1:])) for e in each}
-    if len(shapes) > 1:
-        raise DataError(
-            f"All clients' examples must have one shape, found inputs and labels of "
-            f"{sorted(shapes)}. Bring them to one shape."
-        )
-    (shape, labels), classes = shapes.pop(), population.num_classes
+    like, classes = population.clients[0].train, population.num_classes  # as all others
+    shape, labels = tuple(like.inputs.shape[1:]), tuple(like.labels.shape[1:])
     if isinstance(overrides.model, nn.Module):
         _refuse_other_starts(config)
     factory = None if overrides.model is None else factory_of(overrides.model)
@@ -62,9 +55,8 @@ def model_of(
                 f"{population.layout}. Join them in one tensor that the features part."
             )
         module.register_forward_pre_hook(population.layout, with_kwargs=True)
-    seen = to_floats(each[0].inputs).dtype if each else torch.float32
     tokens = labels[0] if config.model.task == "tokens" else None
-    check_model(module, shape, classes, seen, tokens)
+    check_model(module, shape, classes, to_floats(like.inputs).dtype, tokens)
     if config.privacy.record_clip > 0:
         check_private(module)
     if noise_on_clients(config):
@@ -126,23 +118,15 @@ def check_trains(config: Config, engine: Engine, start: Params, clients: Sequenc
     streams = Streams(config.seed).at("trial")
     # where examples are drawn, each is for certain
     usual = replace(recipe_of(config), local_steps=1, record_noise=0.0)
+    remedy = f"Correct the model, or choose another engine.name than {config.engine.name!r}."
     for client, batch in _batches(config, [each for each in clients if len(each.train)]):
         job = TrainingJob(start, batch, streams, replace(usual, batch_size=len(batch)))
         try:
-            list(engine.train([job]))
-            engine.score([ScoringJob(start, batch)])
+            with blamed(ModelError, "a step of training the model", remedy):
+                list(engine.train([job]))
+                engine.score([ScoringJob(start, batch)])
         except CoveyError as error:
-            raise ModelError(f"{_whose(client, batch)}: {error}") from error
-        except Exception as error:
-            raise ModelError(
-                f"{_whose(client, batch)}: a step of training the model raised "
-                f"{type(error).__name__}: {error}{raised_at(error)}. Correct the model, or "
-                f"choose another engine.name than {config.engine.name!r}."
-            ) from error
-
-
-def _whose(client: Client, batch: Examples) -> str:
-    return f"On {len(batch)} examples of {client.name}"
+            raise ModelError(f"On {len(batch)} examples of {client.name}: {error}") from error
 
 
 def _batches(config: Config, clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:

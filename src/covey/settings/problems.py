@@ -10,16 +10,14 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from covey.base.built_ins import DEFAULTS
-from covey.base.component_docs import settings_of_kind
+from covey.base.component_names import settings_of_kind
 from covey.settings.reference import (
-    Spec,
+    Setting,
     choices,
-    in_words,
     kind_at,
     known_settings,
     settings,
-    spec_of,
-    table_of,
+    settings_by_key,
 )
 from covey.settings.rules import Refusal
 from covey.settings.schema import Sections
@@ -104,54 +102,55 @@ def _without(written: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any
 def _path(error: Mapping[str, Any]) -> Path:
     """Return where an error is, without the names of types that may stand at its end."""
     *above, last = error["loc"]
+    # a list that lacks something is wrong as a whole
     short = error["type"] == "missing" and isinstance(last, int)
     path: Path = ()
-    # a list that lacks something is wrong as a whole
     for part in above if short else error["loc"]:
-        spec = spec_of(path)
-        if spec is None or table_of(spec).get("type") not in ("object", "array"):
-            break
         path = (*path, part)
+        here = _setting_at(path)
+        if here and not here.kind and here.spec.get("type") != "array":
+            break
     return path
+
+
+def _setting_at(path: Path) -> Setting | None:
+    """Return the setting at a place; None: there is none, or it is a part of one."""
+    return settings_by_key().get(".".join(map(str, path)))
 
 
 def _problem(path: Path, errors: Sequence[Error], written: Mapping[str, Any]) -> Problem:
     value, kind = errors[0]["input"], errors[0]["type"]
-    nested = len(path) > 2 and path[-1] == "name"
-    key = ".".join(map(str, path[:-1] if nested else path))
+    place = path[:-1] if len(path) > 2 and path[-1] == "name" else path
+    key, here = ".".join(map(str, place)), _setting_at(place)
     if kind == "extra_forbidden":
         return _unknown(path, value, written)
     if kind == "component":
         why: str = errors[0]["ctx"]["why"].replace("{key}", key)
         message = why if why.startswith(key) else f"{key} {why}"
-        return Problem(message, key, value, in_words(spec_of(path) or {}))
+        return Problem(message, key, value, here.allowed if here else None)
     if kind == "value_error":  # a component's own sentence
         return Problem(f"{key}: {errors[0]['ctx']['error']}", key)
     own = ":" in _named_at([str(part) for part in path[:-1]], written)
-    spec = {} if own else spec_of(path) or {}
-    if not spec:  # a setting of a user's own component
+    if own or here is None:  # a setting of a user's own component, or a part of a list
         why = errors[0]["msg"]
         message = f"{key} = {_shown(value)} is not possible: {why[0].lower()}{why[1:]}."
-        return Problem(f"{message} Change the value.", key, value, why)
-    expected = in_words(spec)
-    if kind == "missing" and len(path) > 2:  # of a group of clients
-        message = f"{key} is missing: it must be {expected}. Add it."
-        return Problem(message, key, None, expected)
+        return Problem(f"{message} Change the value.", key, _sayable(value), why)
+    expected = here.allowed
     if any(each["type"] == "finite_number" for each in errors):
         expected = expected.replace("a number", "a finite number")
-    meant, hint = _value_meant(value, spec)
+    meant, hint = _value_meant(value, here)
     message = f"{key} = {_shown(value)} is not possible: it must be {expected}. {hint}"
     return Problem(f"{message}Change the value.", key, _sayable(value), expected, meant)
 
 
-def _value_meant(value: object, spec: Spec) -> tuple[str | None, str]:
+def _value_meant(value: object, here: Setting) -> tuple[str | None, str]:
     """Return what was probably meant by a text, and the question whether it was."""
     if not isinstance(value, str):
         return None, ""
-    for word in get_close_matches(value, choices(spec), n=1):
+    for word in get_close_matches(value, choices(here.spec), n=1):
         return word, f"Did you mean {word!r}? "
     for kind, read in (("integer", int), ("number", float)):
-        if kind in {each.get("type") for each in (spec, *spec.get("anyOf", ()))}:
+        if kind in {each.get("type") for each in (here.spec, *here.spec.get("anyOf", ()))}:
             with suppress(ValueError):
                 number = str(read(value))
                 return number, f"Did you mean {number}, without quotes? "
@@ -169,10 +168,14 @@ def _unknown(path: Path, value: object, written: Mapping[str, Any]) -> Problem:
             f"Remove it, or choose another."
         )
         return Problem(message, key, value, needed)
-    known = sorted(table_of(spec_of(path[:-1]) or {}).get("properties", ()))
+    prefix = "".join(f"{part}." for part in section)
+    inside = (k.removeprefix(prefix) for k in settings_by_key() if k.startswith(prefix))
+    known = sorted({name.partition(".")[0] for name in inside})
     meant = _name_meant(path, known)
-    there = f"Did you mean {meant}?" if meant else f"Known there: {', '.join(known)}."
-    message = f"Unknown setting {key!r}{shown}. {there} Correct the name."
+    there = f"Did you mean {meant}? " if meant else ""
+    if known and not meant:
+        there = f"Known there: {', '.join(known)}. "
+    message = f"Unknown setting {key!r}{shown}. {there}Correct the name."
     return Problem(message, key, _sayable(value), "the name of a setting", meant)
 
 

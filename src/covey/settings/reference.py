@@ -12,8 +12,7 @@ from typing import Any, TypeGuard
 from pydantic import BaseModel
 
 from covey.base.built_ins import DEFAULTS
-from covey.base.component_docs import described, described_in, settings_of_kind
-from covey.base.component_names import find
+from covey.base.component_names import described, described_in, find, settings_of_kind, spec_of_kind
 from covey.base.components import Part, shared_settings
 from covey.base.errors import ConfigError
 from covey.settings.schema import Sections
@@ -47,7 +46,8 @@ class Setting:
         section: empty for those that stand before all sections.
         default: as TOML and JSON have it: lists, not tuples.
         description: what it means, in Markdown.
-        allowed: its type and range in words.
+        spec: what the JSON schema says of it; of a component, of its name.
+        kind: of the component that it names; "": it is a plain value.
         owners: the components that have it; none: it is there whatever else is set.
     """
 
@@ -55,13 +55,19 @@ class Setting:
     name: str
     default: object
     description: str
-    allowed: str
+    spec: Spec
+    kind: str = ""
     owners: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """The whole name: `section.key`."""
         return f"{self.section}.{self.name}" if self.section else self.name
+
+    @property
+    def allowed(self) -> str:
+        """Its type and range in words."""
+        return in_words(self.spec)
 
 
 @cache
@@ -80,6 +86,12 @@ def settings() -> tuple[Setting, ...]:
     return tuple(_settings_of("", Sections))
 
 
+@cache
+def settings_by_key() -> Mapping[str, Setting]:
+    """Return all settings by their whole names."""
+    return {each.key: each for each in settings()}
+
+
 def _settings_of(section: str, cls: type[BaseModel]) -> Iterator[Setting]:
     specs, docs = schema() if cls is Sections else cls.model_json_schema(), described_in(cls)
     for name, field in cls.model_fields.items():
@@ -89,7 +101,7 @@ def _settings_of(section: str, cls: type[BaseModel]) -> Iterator[Setting]:
         elif _is_section(field.annotation):
             yield from _settings_of(name, field.annotation)
         else:
-            yield Setting(section, name, spec["default"], docs[name], in_words(spec))
+            yield Setting(section, name, spec["default"], docs[name], spec)
 
 
 def _settings_of_part(
@@ -97,10 +109,10 @@ def _settings_of_part(
 ) -> Iterator[Setting]:
     """Yield the setting that names a component, and those of all that it may name."""
     within = f"{section}.{name}" if section else name
-    name_spec = spec_of([*within.split("."), "name"]) or {}
+    *_, table = spec_of_kind(kind)["anyOf"]
     here = (section, name) if section else (name, "name")
     text = f"{about}. {described(kind)}" if section else described(kind)
-    yield Setting(*here, DEFAULTS[kind], text, in_words(name_spec), of)
+    yield Setting(*here, DEFAULTS[kind], text, table["properties"]["name"], kind, of)
     every, shared = settings_of_kind(kind), shared_settings(kind)
     for key in dict.fromkeys(key for fields in every.values() for key in fields):
         having = tuple(n for n, fields in every.items() if key in fields)
@@ -111,7 +123,7 @@ def _settings_of_part(
         if inner := _kind(cls.model_fields[key].metadata):
             yield from _settings_of_part(within, key, inner, text, owners)
         else:
-            yield Setting(within, key, spec["default"], text, in_words(spec), owners)
+            yield Setting(within, key, spec["default"], text, spec, owners=owners)
 
 
 def _kind(metadata: Iterable[object]) -> str:
@@ -121,14 +133,9 @@ def _kind(metadata: Iterable[object]) -> str:
 
 def kind_at(path: Sequence[str]) -> str:
     """Return the kind of component at a place in the settings; "": there is none."""
-    classes: list[type[BaseModel]] = [Sections]
-    kind = ""
-    for part in path:
-        fields = [cls.model_fields[part] for cls in classes if part in cls.model_fields]
-        kind = next(filter(None, (_kind(field.metadata) for field in fields)), "")
-        inner = [find(kind, name, kind) for name in settings_of_kind(kind)] if kind else []
-        classes = inner or [f.annotation for f in fields if _is_section(f.annotation)]
-    return kind
+    known = settings_by_key()
+    key = ".".join(path if len(path) > 1 else (*path, "name"))
+    return known[key].kind if key in known and [*path[1:]] != ["name"] else ""
 
 
 def _is_section(annotation: object) -> TypeGuard[type[BaseModel]]:
@@ -145,28 +152,6 @@ def known_settings(section: Sequence[str], name: str) -> frozenset[str] | None:
     except ConfigError:
         return None
     return frozenset(component.model_fields) if _is_section(component) else shared_settings(kind)
-
-
-def spec_of(path: Sequence[str | int]) -> Spec | None:
-    """Return what the schema says of a section, a setting, or a part of one.
-
-    None where there is no such thing.
-    """
-    spec: Spec | None = schema()
-    for part in path:
-        if isinstance(part, str):
-            inner = table_of(spec).get("properties", {}).get(part)
-        else:
-            inner = dict(enumerate(spec.get("prefixItems", ()))).get(part, spec.get("items"))
-        if inner is None:
-            return None
-        spec = _resolved(inner)
-    return spec
-
-
-def table_of(spec: Spec) -> Spec:
-    """Return of a setting that may be a name or a table what the table is."""
-    return next((each for each in spec.get("anyOf", ()) if "properties" in each), spec)
 
 
 def _resolved(spec: Spec) -> Spec:

@@ -10,7 +10,7 @@ from covey.aggregation.base import finite_updates
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
 from covey.algorithms.federation import longer
-from covey.algorithms.own_steps import user_assessment, user_self_assessment
+from covey.algorithms.own_steps import checked_assess, checked_judge
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import loss_counter, masked_counts
 from covey.algorithms.simulated import Simulated
@@ -30,7 +30,7 @@ from covey.settings.load import Config
 from covey.settings.schema import recipe_of
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Components:
     """What a run is composed of, beside the steps of its method.
 
@@ -73,9 +73,7 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
     context = _context(components, start)
     if estimator.on_clients:
         return SelfAssessed(client_assessment_of(config, context), estimator.every)
-    assess = estimator.assess
-    if estimator.is_own:
-        assess = user_assessment(estimator.name, estimator.assess)
+    assess = checked_assess(estimator)
     # remote clients of all clusters count at once, where they count in the open
     at_once = remote is not None and estimator.counts and not hidden
     return RedTeamed(
@@ -90,10 +88,7 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
 
 def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment:
     """Return how clients measure for themselves."""
-    estimator = config.risk
-    judge = estimator.judge
-    if estimator.is_own:
-        judge = user_self_assessment(estimator.name, estimator.judge)
+    judge = checked_judge(config.risk)
     return lambda models, cohort, streams: judge(models, cohort, context, streams)
 
 

@@ -1,32 +1,27 @@
 """From settings to everything that a run is made of."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
 
 from covey.algorithms.clients import Clients
+from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed
-from covey.base.names import ClientName
+from covey.base.names import ClientName, Handle, Params
 from covey.base.rng import Streams
+from covey.data.arrays import check_alike
 from covey.data.clients import population_of_clients
 from covey.data.data_hash import DataHashes
-from covey.data.examples import Client, Examples, Layout
+from covey.data.examples import Client
 from covey.data.population import Population, absent_population, normalised_population
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
 from covey.models.build import NETWORKS, initial_params
 from covey.settings.aggregation import anonymity_of, components_used
-from covey.settings.algorithm import (
-    NO_REPLAY,
-    ReplayOptions,
-    RunAlgorithm,
-    algorithm_of,
-    clients_of,
-    federation_of,
-    notes,
-)
+from covey.settings.algorithm import algorithm_of, clients_of, federation_of, notes
 from covey.settings.clients import (
     Overrides,
     check_preference_names,
@@ -42,32 +37,52 @@ from covey.settings.risk import Components, retrain_recipe
 from covey.settings.schema import recipe_of
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class BuiltRun(Components):
     """Everything that a run is made of.
 
     Attributes:
-        no_clients: how clients get requests in the first round, with none in its cohort yet.
+        num_clusters: models at its start, whoever leaves or comes.
         notes: what a reader of the results must know: oracles in use, missing files.
-        data_hash: over every client's examples; None: they are not at hand.
-        components_used: what the ledger records of components; one event, or none.
-        replay: how rounds that were played before are played again.
         data_hashes: makes the next `data_hash` of the same run without some client.
     """
 
     streams: Streams
-    algorithm: RunAlgorithm
-    no_clients: Clients
     num_clusters: int
-    reference: Reference
-    retrain_recipe: RetrainRecipe
-    notes: tuple[str, ...]
-    data_hash: str | None
-    components_used: tuple[ComponentsUsed, ...] = ()
-    replay: ReplayOptions = NO_REPLAY
+    notes: tuple[str, ...] = ()
     data_hashes: DataHashes = field(default_factory=DataHashes)
 
-    def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
+    @cached_property
+    def algorithm(self) -> RunAlgorithm:
+        """Its algorithm, with its red team."""
+        return algorithm_of(self)
+
+    @cached_property
+    def no_clients(self) -> Clients:
+        """How clients get requests in the first round, with none in its cohort yet."""
+        return clients_of(self, self.algorithm.setup)
+
+    @cached_property
+    def retrain_recipe(self) -> RetrainRecipe:
+        """How an auditor plays its recipe again."""
+        return retrain_recipe(self)
+
+    @cached_property
+    def data_hash(self) -> str | None:
+        """Over every client's examples; None: they are not at hand."""
+        return self.data_hashes.of(self.population)
+
+    @cached_property
+    def components_used(self) -> tuple[ComponentsUsed, ...]:
+        """What the ledger records of components; one event, or none."""
+        return components_used(self.config, self.module) if self.module else ()
+
+    @property
+    def reference(self) -> Reference:
+        """Examples that no client holds, for the true audit."""
+        return Reference(self.population.non_members)
+
+    def with_clients_named(self, names: Collection[ClientName]) -> Self:
         """Return the same run, in which these clients take part as well."""
         known = {client.name for client in self.population.clients}
         if known.issuperset(names):
@@ -77,30 +92,33 @@ class BuiltRun(Components):
         present = {client.name: client for client in self.population.clients}
         return self.with_clients(tuple(present.get(c.name, c) for c in new.clients))
 
-    def with_clients(self, clients: tuple[Client, ...]) -> "BuiltRun":
+    def with_clients(self, clients: tuple[Client, ...]) -> Self:
         """Return the same run with these clients instead of its own."""
-        run = replace(self, population=replace(self.population, clients=clients))
-        algorithm = algorithm_of(run)
-        return replace(
-            run,
-            algorithm=algorithm,
-            no_clients=clients_of(run, algorithm.setup),
-            retrain_recipe=retrain_recipe(run),
-            data_hash=self.data_hashes.of(run.population),
-            replay=NO_REPLAY,
-        )
+        return replace(self, population=replace(self.population, clients=clients))
 
-    def for_replay(self, options: ReplayOptions) -> "BuiltRun":
-        """Return the same run for rounds that were played before."""
-        return replace(self, replay=options)
+    def clients(
+        self,
+        cohort: Cohort,
+        round_index: int = 0,
+        *,
+        recorded: Mapping[int, Mapping[Handle, int]] | None = None,
+        stored: Mapping[Handle, Params] | None = None,
+        frozen: Mapping[int, Params] | None = None,
+    ) -> Clients:
+        """Return these clients, as they train in a round.
 
-    def clients(self, cohort: Cohort, round_index: int = 0) -> Clients:
-        """Return these clients, as they train in a round."""
+        Args:
+            cohort: who they are.
+            round_index: of the round. The others are of rounds that are played again:
+            recorded: by round, the clusters that clients took then, and take again.
+            stored: the updates that they calibrate in this round; None: they train.
+            frozen: the models after this round of clusters that need no training.
+        """
         first, now = (recipe_of(self.config).at(t, self.config.rounds) for t in (0, round_index))
-        clients, replay = self.no_clients.among(cohort), self.replay
-        if now != first or replay.stored_updates is not None:
-            clients = replace(clients, federation=federation_of(self, now, replay.stored_updates))
-        return replace(clients, recorded=replay.recorded, frozen=replay.frozen_models)
+        clients = self.no_clients.among(cohort)
+        if now != first or stored is not None:
+            clients = replace(clients, federation=federation_of(self, now, stored))
+        return replace(clients, recorded=recorded or {}, frozen=frozen or {})
 
 
 def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
@@ -121,7 +139,10 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         _check_min_anonymity(config, population)
     module, init = model_of(config, overrides, population)
     engine, records = engine_of(config, module, population)
-    components = Components(
+    own = config.train.loss.is_own or config.train.objective.is_own
+    if own or overrides.model is not None or config.model.name not in NETWORKS:
+        check_trains(config, engine, initial_params(module), population.clients)
+    run = BuiltRun(
         config=config,
         population=population,
         engine=engine,
@@ -129,24 +150,13 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         module=module,
         client_backend=overrides.client_backend,
         records=records,
-    )
-    own = config.train.loss.is_own or config.train.objective.is_own
-    if own or overrides.model is not None or config.model.name not in NETWORKS:
-        check_trains(config, engine, initial_params(module), population.clients)
-    data_hashes, algorithm = DataHashes(), algorithm_of(components)
-    return BuiltRun(
-        **{each.name: getattr(components, each.name) for each in fields(Components)},
         streams=streams,
-        algorithm=algorithm,
-        no_clients=clients_of(components, algorithm.setup),
         num_clusters=config.method.num_models or len(population.clients),
-        reference=Reference(population.non_members),
-        retrain_recipe=retrain_recipe(components),
         notes=(*of_data, *notes_of_model(overrides), *notes(config)),
-        data_hash=data_hashes.of(population),
-        data_hashes=data_hashes,
-        components_used=components_used(config, module),
     )
+    # what does not fit is refused here, and not in a round
+    _ = run.no_clients, run.retrain_recipe, run.components_used
+    return run
 
 
 def _population(
@@ -195,25 +205,10 @@ def client_with_data(
     if run.config.data.normalise == "image":
         population = normalised_population(population)
     (client,) = population.clients
-    expected, here = (
-        _kind(c.train, its.layout)
-        for c, its in ((run.population.clients[0], run.population), (client, population))
-    )
-    if here != expected:
-        raise DataError(
-            f"{name} must bring examples like those of the run's clients, {expected}, "
-            f"found {here}. Bring them to that form."
-        )
+    check_alike({"the run's clients": run.population.clients[0].train, name: client.train})
     if population.num_classes > run.population.num_classes:
         raise DataError(
             f"{name} must bring labels of the {run.population.num_classes} classes that "
             f"the run's models know, found {population.num_classes}. Start a new run for more."
         )
     return client
-
-
-def _kind(examples: Examples, layout: Layout | None) -> str:
-    inputs, labels = examples.inputs, examples.labels
-    each = f"labels of shape {tuple(labels.shape[1:])}" if labels.dim() > 1 else "labels"
-    kind = layout or f"{inputs.dtype} of shape {tuple(inputs.shape[1:])}"
-    return f"{kind} with {labels.dtype} {each}"

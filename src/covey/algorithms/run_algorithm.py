@@ -1,0 +1,300 @@
+"""An algorithm in its run: risk is measured before it, and a user's own is checked.
+
+A user's own is handed the clients of a round, and may train, evaluate, count or sum them in
+any way. What it says of them in its events is not what a proof may rest on. So the run
+itself records everybody that it was handed (`ClientsHandedOut`), sees who trained, and
+refuses a round whose own events deny it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, cast
+
+from covey.algorithms.algorithm import Algorithm, Subtractable
+from covey.algorithms.clients import Clients, Setup, Watch, some
+from covey.algorithms.own_steps import models_problem
+from covey.algorithms.redteam import RiskMeasurement
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base.errors import ConfigError
+from covey.base.events import (
+    AnswerRefused,
+    ClientsAssigned,
+    ClientsHandedOut,
+    Event,
+    ModelsMerged,
+    ModelsPooled,
+)
+from covey.base.names import Handle
+from covey.base.params import model_hash
+from covey.base.rng import Streams
+from covey.base.user_code import GlobalRandomness, read_only, user_function
+from covey.data.examples import Client
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunAlgorithm:
+    """The algorithm of a run, of whose models the risk is measured before clients choose.
+
+    Attributes:
+        algorithm: the settings'.
+        setup: what it may know of the run.
+        risk: who measures; None: it is not measured here.
+        is_checked: whether a user wrote it: then nothing that it returns is believed.
+        randomness: watches a user's own parts.
+
+    Raises:
+        ConfigError: a user's own has no rounds, or subtracts and is no `Subtractable`.
+    """
+
+    algorithm: Algorithm
+    setup: Setup
+    risk: RiskMeasurement | None = None
+    is_checked: bool = False
+    randomness: GlobalRandomness = field(default_factory=GlobalRandomness)
+
+    def __post_init__(self) -> None:
+        if not self.is_checked:
+            return
+        if type(self.algorithm).round is Algorithm.round:
+            raise ConfigError(
+                f"Your {self._part} must say what happens in a round, but it has no `round`. Write "
+                f"`def round(self, state, clients, streams)`, which returns a "
+                f"covey.RoundResult."
+            )
+        if self.algorithm.subtracts and not isinstance(self.algorithm, Subtractable):
+            raise ConfigError(
+                f"An algorithm that `subtracts` must be a covey.Subtractable, found your "
+                f"{self._part}. Derive it from that class, and give it `without` and `solve`."
+            )
+
+    def init(self, streams: Streams) -> ServerState:
+        """Return the state before round 0; a user's own makes it without anybody's data."""
+        if not self.is_checked:
+            return self.algorithm.init(self.setup, streams)
+        make = user_function(self._part, self.algorithm.init)
+        state: Any = make(_without_data(self.setup), streams)
+        if not isinstance(state, ServerState):
+            raise self._mistaken("`init` must return a covey.ServerState", state)
+        fresh = self.setup.draw_model(streams.at("initial model", 0))
+        self._check_models("init", (fresh,) * len(state.clusters), state)
+        return state
+
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        """Play one round with these clients, after the risk is measured."""
+        with self.randomness.watched():
+            seen = self._measured(state, clients, streams, last=False)
+            played = self._played(
+                "round",
+                seen.state,
+                clients,
+                lambda there: self.algorithm.round(seen.state, there, streams),
+            )
+            return played.preceded_by(seen.events)
+
+    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        """Let every client choose for the last time, without training."""
+        with self.randomness.watched():
+            seen = self._measured(state, clients, streams, last=True)
+            return self.choose(seen.state, clients, streams).preceded_by(seen.events)
+
+    def choose(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        """Let these clients choose among models as they are, without measuring their risk."""
+        if not self.is_checked:
+            return self.algorithm.finalize(state, clients, streams)
+        seen = replace(clients, setup=self._visible(clients.setup))
+        finalize = partial(self.algorithm.finalize, state, seen, streams)
+        result = self._returned("finalize", state, finalize)
+        if model_hash(result.state.clusters) != model_hash(state.clusters):
+            raise ConfigError(
+                f"Your {self._part} must leave the models as they are in `finalize`, "
+                f"found others: who takes part there is in no round. Change models in "
+                f"`round`."
+            )
+        if any(fact.by != "final" for fact in _choices(result.events)):
+            raise ConfigError(
+                f"Your {self._part} must return the last choices as "
+                f"ClientsAssigned(..., 'final') in `finalize`, found another word than "
+                f"'final'. Correct it."
+            )
+        return result
+
+    def without(self, state: ServerState, leavers: Clients) -> ServerState:
+        """Return the state in which the sums lack what these clients added."""
+        without = cast("Subtractable", self.algorithm).without
+        take_off = user_function(self._part, without) if self.is_checked else without
+        return take_off(state, leavers)
+
+    def solve(
+        self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Return a round's models, from the sums and these choices: a round like any other."""
+        solve = cast("Subtractable", self.algorithm).solve
+        return self._played(
+            "solve", state, clients, lambda there: solve(state, chosen, there, streams)
+        )
+
+    def _measured(
+        self, state: ServerState, clients: Clients, streams: Streams, *, last: bool
+    ) -> RoundResult:
+        if self.risk is None:
+            return RoundResult(state, ())
+        return self.risk.measured(state, clients.cohort, streams, last=last)
+
+    @property
+    def _part(self) -> str:
+        """What it is called in messages."""
+        return f"algorithm {self.algorithm.name}"
+
+    def _visible(self, setup: Setup) -> Setup:
+        """Return what it may know of the run: of clients no data, unless it says it reads them.
+
+        Then everybody is handed out in every round.
+        """
+        return setup if self.algorithm.reads_population else _without_data(setup)
+
+    def _returned(
+        self, where: str, before: ServerState, play: Callable[[], RoundResult]
+    ) -> RoundResult:
+        """Return what a user's function returned, if covey can go on with it.
+
+        Args:
+            where: the function, for messages.
+            before: the state that it received.
+            play: calls it.
+
+        Raises:
+            ConfigError: naming the part that does not fit.
+        """
+        with read_only(self._part, {"state": before}):
+            result: Any = user_function(self._part, play)()
+        if not isinstance(result, RoundResult):
+            raise self._mistaken(f"`{where}` must return a covey.RoundResult", result)
+        state: Any = result.state
+        if not isinstance(state, ServerState):
+            rule = f"`{where}` must return the next covey.ServerState in its RoundResult"
+            raise self._mistaken(rule, state)
+        self._check_models(where, before.clusters, state)
+        expected = before.round_index + (where != "finalize")
+        if state.round_index != expected:
+            raise ConfigError(
+                f"Your {self._part} in `{where}` must return the state before round "
+                f"{expected}, found the one before round {state.round_index}. Return "
+                f"`state.with_models(models)`, once a round."
+            )
+        events: Any = result.events
+        if not isinstance(events, (tuple, list)):
+            raise self._mistaken(f"`{where}` must return a tuple of events", events)
+        facts = tuple(cast("Collection[Any]", events))
+        if odd := [fact for fact in facts if not isinstance(fact, Event)]:
+            rule = f"`{where}` must return covey.base.events alone as its events"
+            raise self._mistaken(rule, odd[0])
+        for choice in (state.assignment, *(each.clusters for each in _choices(facts))):
+            placed: Mapping[Handle, Any] = choice
+            for handle, j in placed.items():
+                if not isinstance(j, int) or not 0 <= j < len(state.clusters):
+                    raise ConfigError(
+                        f"Your {self._part} in `{where}` must put every client into one of the "
+                        f"clusters 0 to {len(state.clusters) - 1}, found {j!r} for {handle!r}. "
+                        f"Correct it."
+                    )
+        state = replace(state, clusters=tuple(state.clusters))
+        return result._replace(state=state, events=facts)
+
+    def _mistaken(self, rule: str, returned: object) -> ConfigError:
+        """Return an error about a value of a wrong type."""
+        what = "None" if returned is None else f"a {type(returned).__name__}"
+        return ConfigError(f"Your {self._part}: {rule}, found {what}. Correct it.")
+
+    def _check_models(self, where: str, before: tuple[Any, ...], after: ServerState) -> None:
+        if problem := models_problem(before, after.clusters, strict=False):
+            raise ConfigError(f"Your {self._part} in `{where}` {problem}")
+
+    def _played(
+        self,
+        where: str,
+        before: ServerState,
+        clients: Clients,
+        play: Callable[[Clients], RoundResult],
+    ) -> RoundResult:
+        """Play a round with these clients; of a user's, everybody handed out is put on record.
+
+        Raises:
+            ConfigError: the round's own events contradict what the run saw.
+        """
+        if not self.is_checked:
+            return play(clients)
+        known = _handles(self.setup.population)
+        seen = self._visible(clients.setup)
+        everybody = seen.population if seen is clients.setup else ()
+        watch = Watch(self._part, known, {*_handles(everybody), *_handles(clients.cohort)})
+        watched = replace(clients, setup=seen, watch=watch)
+        result = self._returned(where, before, partial(play, watched))
+        state, facts = result.state, result.events
+        placed = state.assignment.keys() - (before.assignment.keys() if before.round_index else ())
+        handed_out = watch.handed_out | placed
+        choices = _choices(facts)
+        named = {handle for fact in choices for handle in fact.clusters}
+        if strangers := (named | placed) - known - watch.handed_out:
+            raise self._contradiction(f"name {some(strangers)}, which this round does not have")
+        if any(fact.by == "final" for fact in choices):
+            raise self._contradiction("name last choices ('final') in a round")
+        if watch.clusters and not choices:
+            facts = (*facts, ClientsAssigned(dict(watch.clusters), "algorithm"))
+            state = replace(state, assignment={**state.assignment, **watch.clusters})
+        elif watch.clusters:
+            refused = {fact.handle for fact in facts if isinstance(fact, AnswerRefused)}
+            if unnamed := watch.clusters.keys() - named - refused:
+                raise self._contradiction(f"do not name {some(unnamed)}, which trained")
+            frozen = {
+                h for each in choices for h, j in each.clusters.items() if j in clients.frozen
+            }
+            untrained = named - watch.clusters.keys() - frozen
+            if untrained and not clients.federation.is_apart:
+                raise self._contradiction(f"say that {some(untrained)} trained, which did not")
+        fact = ClientsHandedOut(tuple(sorted(handed_out)))
+        facts = _with_models(facts, state, watch.clusters)
+        return result._replace(state=state, events=(fact, *facts))
+
+    def _contradiction(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"Your {self._part} must name in ClientsAssigned who trained in a round, and "
+            f"nobody else, but its events {what}. Return the events of "
+            f"`clients.train_and_aggregate`, or none: then the run names who trained."
+        )
+
+
+def _choices(facts: Collection[Event]) -> list[ClientsAssigned]:
+    """Return what the events say of who trains what."""
+    return [fact for fact in facts if isinstance(fact, ClientsAssigned)]
+
+
+def _handles(cohort: Cohort) -> frozenset[Handle]:
+    return frozenset(client.handle for client in cohort)
+
+
+def _without_data(setup: Setup) -> Setup:
+    """Return what may be known without anybody's data."""
+
+    def bare(client: Client) -> Client:
+        return replace(client, train=client.train.first(0), holdout=client.holdout.first(0))
+
+    return replace(setup, population=tuple(map(bare, setup.population)))
+
+
+def _with_models(
+    facts: tuple[Event, ...], state: ServerState, trained: Mapping[Handle, int]
+) -> tuple[Event, ...]:
+    """Return the events, of which the last one on models has the hash of the round's.
+
+    An algorithm may change models after they were aggregated, as server momentum does.
+    """
+    digest = model_hash(state.clusters)
+    for i in reversed(range(len(facts))):
+        fact = facts[i]
+        if isinstance(fact, ModelsMerged | ModelsPooled):
+            return (*facts[:i], replace(fact, model_hash=digest), *facts[i + 1 :])
+    counts = Counter(trained.values())
+    each = tuple(counts[j] for j in range(len(state.clusters)))
+    return (*facts, ModelsMerged(digest, each))
