@@ -54,6 +54,10 @@ def test_every_mistake_of_a_file_is_told_at_once():
         ({"rounds": "10"}, "rounds", "10"),
         ({"train": {"learning_rate": "1e-2"}}, "train.learning_rate", "0.01"),
         ({"colour": 1}, "colour", None),
+        (
+            {"method": {"selection": {"name": "plugins.cautious:Cautious", "margn": 0.1}}},
+            *("method.selection.margn", "method.selection.margin"),
+        ),
     ],
 )
 def test_what_was_probably_meant_is_asked_for(settings, key, meant):

@@ -91,8 +91,8 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
     except Exception as error:  # a module of somebody's may raise anything
         raise ConfigError(
             f"{key} = {name!r} must name a component as package.module:name, but "
-            f"importing it failed: {error}. Check the spelling and PYTHONPATH, or pass "
-            f"it from the program that has it."
+            f"importing it failed: {error}. Check the spelling, start covey in the folder of "
+            f"the module or put that in PYTHONPATH, or pass it from the program that has it."
         ) from error
     if not callable(component):
         raise ConfigError(

@@ -170,7 +170,8 @@ def _unknown(path: Path, value: object, written: Mapping[str, Any]) -> Problem:
         return Problem(message, key, value, needed)
     prefix = "".join(f"{part}." for part in section)
     inside = (k.removeprefix(prefix) for k in settings_by_key() if k.startswith(prefix))
-    known = sorted({name.partition(".")[0] for name in inside})
+    own = known_settings(section, _named_at(section, written)) or ()
+    known = sorted({*own, *(name.partition(".")[0] for name in inside)})
     meant = _name_meant(path, known)
     there = f"Did you mean {meant}? " if meant else ""
     if known and not meant:
