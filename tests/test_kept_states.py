@@ -14,11 +14,12 @@ import torch
 import covey
 from covey import ClientUpdate, RunError
 from covey.algorithms.state import initial_state
+from covey.base.history import History
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.runtime.copies import Copy
 from covey.runtime.folder import RunFolder, checkpoint_path, rounds_in
-from covey.runtime.planning import answer_rules
+from covey.runtime.planning import current_rules
 from covey.runtime.states import (
     delete_before,
     delete_from,
@@ -120,7 +121,7 @@ def test_the_state_before_a_round_is_the_one_after_the_round_before_it(tmp_path:
     folder = RunFolder(tmp_path)
     for t in (1, 3):
         save_checkpoint(folder.checkpoints, t, {}, {})
-    assert answer_rules(covey.Config(), folder, 5).restorable == (0, 2, 4)
+    assert current_rules(covey.Config(), folder, History()).restorable == (0, 2, 4)
 
 
 def test_the_last_client_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

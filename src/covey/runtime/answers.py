@@ -49,7 +49,7 @@ from covey.runtime.states import (
 from covey.settings.aggregation import anonymity_of, sums_of
 from covey.settings.algorithm import has_independent_clusters
 from covey.settings.load import Config
-from covey.unlearning.plan import Option, WantedAnswer, replay_kind
+from covey.unlearning.plan import Option, WantedAnswer, choose_answers, replay_kind
 from covey.unlearning.proof import Mark, Served
 
 OnReceipt = Callable[[ClientName, Receipt], None]
@@ -204,11 +204,13 @@ def serve_requests(session: Session, pending: Sequence[Request], state: ServerSt
     first, after a crash as well. If rounds have to be played again, the answers are
     finished once they are.
     """
-    rules = current_rules(session.run.config, session.folder, session.ledger)
+    record = session.record()
+    rules = current_rules(session.run.config, session.folder, record.history)
     compatible = _compatible_requests(session, pending)
     wanted = [WantedAnswer(each.handle, each.wanted, each.basis) for each in compatible]
     group: list[tuple[Request, Option]] = []
-    for request, choice in zip(compatible, session.record().answers(wanted, rules), strict=True):
+    plans = choose_answers(record.participation, wanted, rules)
+    for request, choice in zip(compatible, plans, strict=True):
         if choice.chosen is None:
             session.ledger.refused(request.id, choice.reason)
         else:

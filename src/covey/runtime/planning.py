@@ -18,8 +18,8 @@ import torch
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.simulated import Simulated
-from covey.base import events
 from covey.base.errors import ConfigError, RunError
+from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.base.own_code import no_foreign_code, only_from
 from covey.base.rng import Streams
@@ -36,7 +36,7 @@ from covey.runtime.folder import (
     rounds_in,
 )
 from covey.runtime.inputs import Unreachable
-from covey.runtime.ledger_record import facts_about
+from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.reading import checked_ledger, unknown_client
 from covey.runtime.session import rounds_of
 from covey.runtime.states import load_state, newest_whole_state
@@ -44,7 +44,6 @@ from covey.settings.aggregation import anonymity_of, sums_of
 from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
-from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import AnswerRules, ClientPlan, Option, WantedAnswer, choose_answers
 from covey.unlearning.proof import unsealed
 
@@ -134,51 +133,33 @@ def plans_for(
     Raises:
         RunError: no client can leave this run, or not all of them.
     """
-    rules = current_rules(config, folder, ledger)
-    present, leaving = present_clients(ledger), {each.handle for each in wanted}
-    if present.keys() <= leaving:
+    record = folder.reader.read(ledger)
+    rules = current_rules(config, folder, record.history)
+    stopped, leaving = ledger.stopped(), {each.handle for each in wanted}
+    if {h for h, name in ledger.names().items() if name not in stopped} <= leaving:
         reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
         raise RunError(
             f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
         )
-    plans = folder.reader.read(ledger).answers(wanted, rules)
+    plans = choose_answers(record.participation, wanted, rules)
     return tuple(_priced(each, folder, ledger) for each in plans)
 
 
-def present_clients(ledger: Ledger) -> dict[Handle, ClientName]:
-    """Return the clients that rounds may use: who was ever enrolled, has not left nor stopped."""
-    stopped = ledger.stopped()
-    return {handle: name for handle, name in ledger.names().items() if name not in stopped}
-
-
 def current_rules(
-    config: Config, folder: RunFolder, ledger: Ledger, x: int | None = None
+    config: Config, folder: RunFolder, history: History, x: int | None = None
 ) -> AnswerRules:
     """Return what a run allows, after the rounds that are recorded.
 
     Args:
         config: the run's settings.
         folder: the same.
-        ledger: the same.
+        history: the same.
         x: another deniability threshold than that of the settings.
-    """
-    rounds = rounds_of(config, folder.reader.read(ledger).history)
-    return answer_rules(config, folder, next_round(ledger.last_round(), rounds), x)
-
-
-def next_round(last_round: int | None, rounds: int) -> int:
-    """Return the first round that is not recorded, of so many; its end is none."""
-    return 0 if last_round is None else min(last_round + 1, rounds)
-
-
-def answer_rules(
-    config: Config, folder: RunFolder, next_round: int, x: int | None = None
-) -> AnswerRules:
-    """Return what a run allows that has recorded the rounds before `next_round`.
 
     Raises:
         RunError: no client can leave this run yet.
     """
+    next_round = history.rounds[-1].round_index + 1 if history.rounds else 0
     alone = config.method.one_client_each
     if alone and next_round == 0:
         raise RunError(
@@ -221,8 +202,8 @@ def _priced(plan: ClientPlan, folder: RunFolder, ledger: Ledger) -> ClientPlan:
     return replace(plan, options=tuple(map(priced, plan.options)))
 
 
-def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, ClientPlan]:
-    """Read where a client took part, and what could be answered to it now.
+def plan_alone(folder: RunFolder, record: LedgerRecord, handle: Handle) -> ClientPlan:
+    """Return what a client could be answered now, if it alone leaves.
 
     The right to write is not taken, so the run goes on meanwhile.
 
@@ -230,17 +211,13 @@ def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, Clien
         CoveyError: the ledger or the settings cannot be read.
     """
     with Ledger.read(folder.ledger) as ledger, no_foreign_code():
-        about = facts_about(ledger, handle)
-        held, name = participation_of(about), ledger.name_of(handle) or ""
+        name = ledger.name_of(handle) or ""
         try:
-            config = folder.config()
-            ended = (e.rounds for _, e in about if isinstance(e, events.RunEndedEarly))
-            coming = next_round(ledger.last_round(), next(ended, config.rounds))
-            rules = answer_rules(config, folder, coming)
+            rules = current_rules(folder.config(), folder, record.history)
         except RunError as error:
-            return held, ClientPlan(name, (), None, str(error))
-        (plan,) = choose_answers(held, [WantedAnswer(handle, client=name)], rules)
-        return held, _priced(plan, folder, ledger)
+            return ClientPlan(name, (), None, str(error))
+        (plan,) = choose_answers(record.participation, [WantedAnswer(handle, client=name)], rules)
+        return _priced(plan, folder, ledger)
 
 
 NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))

@@ -111,8 +111,9 @@ def _played(path: Path, config: Config, others: Mapping[int, Path]) -> Outcome:
 
 
 def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:
-    rules = current_rules(desk.run.config, desk.folder, desk.ledger, x)
-    chosen = cheapest(options(desk.record().participation, request.handle, rules), request.wanted)
+    record = desk.record()
+    rules = current_rules(desk.run.config, desk.folder, record.history, x)
+    chosen = cheapest(options(record.participation, request.handle, rules), request.wanted)
     return chosen.answer, chosen.first_replayed_round
 
 
