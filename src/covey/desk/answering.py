@@ -38,8 +38,8 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.planning import Returning
 from covey.runtime.secrets import Handover
 from covey.runtime.session import Observer
-from covey.unlearning.plan import AFTERWARDS, ClientPlan
-from covey.unlearning.proof import subject_mark
+from covey.unlearning.plan import AFTERWARDS
+from covey.unlearning.requests import ClientPlan, subject_mark
 
 Load = Callable[[Path], Run]
 """How a run is loaded: a program passes the model and the clients that it began with."""

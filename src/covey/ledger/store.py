@@ -236,11 +236,6 @@ class Ledger(ClientTables):
         with self._database.reading() as connection:
             return rows.last_round(connection)
 
-    def furthest_round(self) -> int | None:
-        """Return the largest index ever recorded, of a superseded round or not."""
-        with self._database.reading() as connection:
-            return connection.scalar(select(func.max(EVENTS.round_index)))
-
     def head(self) -> str:
         """Return the newest hash, which commits to the whole history."""
         with self._database.reading() as connection:

@@ -22,7 +22,8 @@ from covey.runtime.states import load_state, newest_whole_state
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
-from covey.unlearning.plan import ANSWERS, ClientPlan
+from covey.unlearning.plan import ANSWERS
+from covey.unlearning.requests import ClientPlan
 
 
 def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:

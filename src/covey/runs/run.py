@@ -59,7 +59,7 @@ from covey.runtime.verification import Verification, verify
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
-from covey.unlearning.plan import ClientPlan
+from covey.unlearning.requests import ClientPlan
 
 if TYPE_CHECKING:
     from covey.runtime.dp_audit import CanaryAudit

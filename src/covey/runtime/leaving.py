@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from covey.base.as_json import INLINE
 from covey.base.errors import RunError
 from covey.base.names import Basis, ClientName
-from covey.ledger.requests import Request
 from covey.runtime.anchors import Receipt, receipts_of
 from covey.runtime.answers import AnsweredRequest, OnReceipt, ask
 from covey.runtime.copies import erase_from_copies
 from covey.runtime.loop import OnAnswer, play
 from covey.runtime.planning import Returning, plans_for, wanted_answers_of
 from covey.runtime.session import Session, quiet
-from covey.unlearning.plan import ClientPlan, WantedAnswer
+from covey.unlearning.requests import ClientPlan, Request
 
 CheckPlan = Callable[[ClientPlan], None]
 """Called with a client's plan, before anything is done; it may refuse."""
@@ -103,7 +102,7 @@ def put_down_requests(
 
 
 def _put_down(
-    session: Session, wanted_answers: Sequence[WantedAnswer], check: CheckPlan = quiet
+    session: Session, wanted_answers: Sequence[Request], check: CheckPlan = quiet
 ) -> list[Request]:
     """Put requests in the queue, all of them or none."""
     plans = plans_for(session.run.config, session.folder, session.ledger, wanted_answers)
@@ -114,9 +113,7 @@ def _put_down(
             who = f"{each.client}: " if len(wanted_answers) > 1 else ""
             raise RunError(f"{who}{each.reason}")
     for each in wanted_answers:
-        if (
-            session.ledger.name_of(each.handle) is None
-        ):  # only the requester can name who comes back
+        if each.handle not in session.ledger.names():  # only the requester can name who comes back
             present = session.ledger.names().values()
             erase_from_copies(session.folder, each.client, {*present, each.client})
     return ask(session, wanted_answers)

@@ -19,7 +19,6 @@ from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.protocol import ScoredOnce
-from covey.ledger.requests import Request
 from covey.runtime.answers import (
     AnsweredRequest,
     cleanup,
@@ -69,6 +68,7 @@ from covey.runtime.states import (
 from covey.settings.aggregation import anonymity_of
 from covey.settings.clients import ClientReports
 from covey.settings.run import BuiltRun
+from covey.unlearning.requests import Request
 
 log = logging.getLogger(__name__)
 

@@ -44,8 +44,8 @@ from covey.settings.aggregation import anonymity_of, sums_of
 from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
-from covey.unlearning.plan import AnswerRules, ClientPlan, Option, WantedAnswer, choose_answers
-from covey.unlearning.proof import unsealed
+from covey.unlearning.plan import AnswerRules, Option
+from covey.unlearning.requests import ClientPlan, Request, choose_answers, unsealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ def wanted_answers_of(
     clients: Sequence[ClientName | Returning],
     wanted: str,
     basis: Basis = "none",
-) -> list[WantedAnswer]:
+) -> list[Request]:
     """Return what clients ask for, each once, under the handles that a ledger has for them.
 
     Raises:
         RunError: a client is not known to the run.
     """
     handles = {name: handle for handle, name in ledger.names().items()}
-    by_client: dict[ClientName, WantedAnswer] = {}  # who is named twice asks once
+    by_client: dict[ClientName, Request] = {}  # who is named twice asks once
     for each in clients:
         back = isinstance(each, Returning)
         name = each.client if back else each
@@ -81,7 +81,7 @@ def wanted_answers_of(
         if handle is None:
             more = "; who left comes back with --salt and the salt of the last answer, unless that "
             raise unknown_client(folder, name, f"{more}was a retraining")
-        by_client[name] = WantedAnswer(handle, wanted, basis, name)
+        by_client[name] = Request(handle, wanted, basis, name)
     return [*by_client.values()]
 
 
@@ -126,7 +126,7 @@ def planning_config(folder: RunFolder) -> Config:
 
 
 def plans_for(
-    config: Config, folder: RunFolder, ledger: Ledger, wanted: Sequence[WantedAnswer]
+    config: Config, folder: RunFolder, ledger: Ledger, wanted: Sequence[Request]
 ) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once; nothing is done.
 
@@ -211,12 +211,12 @@ def plan_alone(folder: RunFolder, record: LedgerRecord, handle: Handle) -> Clien
         CoveyError: the ledger or the settings cannot be read.
     """
     with Ledger.read(folder.ledger) as ledger, no_foreign_code():
-        name = ledger.name_of(handle) or ""
+        name = ledger.names().get(handle, "")
         try:
             rules = current_rules(folder.config(), folder, record.history)
         except RunError as error:
             return ClientPlan(name, (), None, str(error))
-        (plan,) = choose_answers(record.participation, [WantedAnswer(handle, client=name)], rules)
+        (plan,) = choose_answers(record.participation, [Request(handle, client=name)], rules)
         return _priced(plan, folder, ledger)
 
 

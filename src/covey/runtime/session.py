@@ -26,7 +26,7 @@ from covey.runtime.states import keep_frozen
 from covey.settings.aggregation import anonymity_of
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
-from covey.unlearning.plan import WantedAnswer
+from covey.unlearning.requests import Request
 
 Observer = Callable[[History], None]
 """Called with the history so far: before the first round, after every one, and at the end.
@@ -75,7 +75,7 @@ class Session:
         present = (c for c in self.run.population.clients if c.handle == handle)
         return next(present, self.returned.get(handle))
 
-    def with_data_of(self, wanted: Iterable[WantedAnswer]) -> "Session":
+    def with_data_of(self, wanted: Iterable[Request]) -> "Session":
         """Return the same run, in which the data are at hand of those who ask, if any are there."""
         handles = {each.client: each.handle for each in wanted}
         returned = {

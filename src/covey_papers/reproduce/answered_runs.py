@@ -19,7 +19,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
@@ -29,6 +28,7 @@ from covey.runtime.session import Session, read_history
 from covey.settings.aggregation import anonymity_of
 from covey.settings.load import Config
 from covey.unlearning.plan import cheapest, options
+from covey.unlearning.requests import Request
 from covey_papers.reproduce.specification import Experiment, in_layers
 
 Settings = Mapping[str, Any]
