@@ -74,11 +74,8 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
             ask(ledger, handle, "deny")
         asked = ledger.requests()
         served = [replace(r, served=SERVED, sealed=r.handle[::-1]) for r in asked]
-        ledger.serve(
-            served,
-            {r.handle: r.id for r in asked},
-            [Record(None, "ClientLeft", {"handle": "7f3a"})],
-        )
+        left = [Record(None, "ClientLeft", {"handle": "7f3a"})]
+        ledger.serve(served, {r.handle: r.id for r in asked}, left)
         mark = Mark("00", "5b", "5e")
         (back,) = ledger.ask_all([Request("7f3a", "retrain", mark=mark)])
         assert (back.mark, back.served) == (mark, None)

@@ -136,7 +136,8 @@ def plans_for(
     record = folder.reader.read(ledger)
     rules = current_rules(config, folder, record.history)
     stopped, leaving = ledger.stopped(), {each.handle for each in wanted}
-    if {h for h, name in ledger.names().items() if name not in stopped} <= leaving:
+    present = {handle for handle, name in ledger.names().items() if name not in stopped}
+    if present <= leaving:
         reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
         raise RunError(
             f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
