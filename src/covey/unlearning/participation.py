@@ -7,12 +7,9 @@ Deniability, 2024: N clients, sets of at least k, of which x must remain, T roun
 """
 
 import math
-from array import array
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
 
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -67,94 +64,6 @@ class AnonymitySet:
         return len({known[each] for each in counted if each in known} - own)
 
 
-@dataclass(slots=True)
-class _Formed:
-    """The sets of one cluster in a round, and what was attested of their members."""
-
-    round_index: int
-    event: AnonymitySetsFormed
-    organisations: dict[int, Sequence[int | None]] = field(
-        default_factory=dict[int, Sequence[int | None]]
-    )
-
-    def made(self, c: int) -> AnonymitySet:
-        """Return the set `c`."""
-        event, members = self.event, self.event.sets[c]
-        near = None
-        if event.near:
-            near = dict(zip(members, map(frozenset, event.near[c]), strict=True))
-        known = None
-        if c in self.organisations:
-            pairs = zip(sorted(members), self.organisations[c], strict=True)
-            known = {handle: each for handle, each in pairs if each is not None}
-        return AnonymitySet(
-            self.round_index, event.cluster, frozenset(members), event.diameters[c], near, known
-        )
-
-
-class FormedSets(Collection[AnonymitySet]):
-    """All anonymity sets of a run, in order; each is made when it is looked at."""
-
-    def __init__(self) -> None:
-        self._formed: list[_Formed] = []
-        self._ends: list[int] = []
-        self._of: dict[Handle, array[int]] = {}  # millions of small numbers: no objects
-
-    def add(self, round_index: int, event: AnonymitySetsFormed) -> None:
-        """Note the sets of one cluster."""
-        for index, members in enumerate(event.sets, len(self)):
-            for handle in members:
-                self._of.setdefault(handle, array("L")).append(index)
-        self._formed.append(_Formed(round_index, event))
-        self._ends.append(len(self) + len(event.sets))
-
-    def attest(self, organisations: Sequence[Sequence[int | None]]) -> None:
-        """Note the organisations of the sets that were added last, so many."""
-        for i, numbers in enumerate(organisations, len(self) - len(organisations)):
-            formed, c = self._at(i)
-            formed.organisations[c] = numbers
-
-    def of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
-        """Return the sets that held this client, oldest first."""
-        at = (self._at(i) for i in self._of.get(handle, ()))
-        return tuple(formed.made(c) for formed, c in at)
-
-    def _at(self, index: int) -> tuple[_Formed, int]:
-        chunk = bisect_right(self._ends, index)
-        return self._formed[chunk], index - (self._ends[chunk - 1] if chunk else 0)
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def __contains__(self, item: object) -> bool:
-        return any(each == item for each in self)
-
-    def __iter__(self) -> Iterator[AnonymitySet]:
-        for formed in self._formed:
-            yield from map(formed.made, range(len(formed.event.sets)))
-
-
-class TrainedRounds(Mapping[Handle, Mapping[int, int]]):
-    """By client, the rounds it trained in, and the cluster it trained."""
-
-    def __init__(self, chosen: Sequence[tuple[int, Mapping[Handle, int]]] = ()) -> None:
-        """Look into choices: rounds, and which cluster each client took in it."""
-        self._chosen = chosen
-
-    def __getitem__(self, handle: Handle) -> Mapping[int, int]:
-        if clusters_by_round := {
-            t: clusters[handle] for t, clusters in self._chosen if handle in clusters
-        }:
-            return clusters_by_round
-        raise KeyError(handle)
-
-    def __iter__(self) -> Iterator[Handle]:
-        return iter(dict.fromkeys(chain.from_iterable(each for _, each in self._chosen)))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
 FINAL, SHARED = "final", "shared"
 PUBLISHED: Mapping[type[Event], str] = {RiskMeasured: "risks", PricesSet: "prices"}
 
@@ -175,7 +84,7 @@ class Participation:
             that others had made in its presence, the first one.
     """
 
-    sets: Collection[AnonymitySet] = ()
+    sets: Sequence[AnonymitySet] = ()
     trained: Mapping[Handle, Mapping[int, int]] = field(
         default_factory=dict[Handle, Mapping[int, int]]
     )
@@ -189,8 +98,6 @@ class Participation:
 
     def sets_of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
         """Return the sets that held this client, oldest first."""
-        if isinstance(self.sets, FormedSets):
-            return self.sets.of(handle)
         return tuple(each for each in self.sets if handle in each.members)
 
     def first_handed_out(self, handle: Handle) -> int | None:
@@ -213,8 +120,8 @@ def _first(*rounds: int | None) -> int | None:
 
 def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participation:
     """Fold the current events; rounds that were rolled back are left out."""
-    sets = FormedSets()
-    chosen: list[tuple[int, Mapping[Handle, int]]] = []
+    sets: list[AnonymitySet] = []
+    trained: dict[Handle, dict[int, int]] = {}
     handed_out: dict[int, Collection[Handle]] = {}
     counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
     left: dict[Handle, None] = {}
@@ -231,11 +138,15 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
                 before = {handle: t for handle, t in lingering.items() if t < first}
                 lingering = before if anew else dict.fromkeys(left, first) | before
             case int(t), AnonymitySetsFormed():
-                sets.add(t, event)
+                sets += _formed(t, event)
             case int(), OrganisationsAttested(_, organisations):
-                sets.attest(organisations)
+                for i, numbers in enumerate(organisations, len(sets) - len(organisations)):
+                    pairs = zip(sorted(sets[i].members), numbers, strict=True)
+                    known = {handle: each for handle, each in pairs if each is not None}
+                    sets[i] = replace(sets[i], organisations=known)
             case int(t), ClientsAssigned(clusters, by) if by != FINAL:
-                chosen.append((t, clusters))
+                for handle, j in clusters.items():
+                    trained.setdefault(handle, {})[t] = j
             case int(t), ClientsHandedOut(handles):
                 handed_out[t] = frozenset(handles)
             case int(t), RiskMeasured() | PricesSet():
@@ -243,14 +154,22 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
             case _:
                 pass
     return Participation(
-        sets=sets,
-        trained=TrainedRounds(chosen),
+        sets=tuple(sets),
+        trained=trained,
         handed_out=handed_out,
         counted={kind: tuple(rounds) for kind, rounds in counted.items()},
         left=tuple(left),
         stopped=frozenset(stopped),
         lingering=lingering,
     )
+
+
+def _formed(t: int, event: AnonymitySetsFormed) -> Iterator[AnonymitySet]:
+    for c, (members, diameter) in enumerate(zip(event.sets, event.diameters, strict=True)):
+        near = None
+        if event.near:
+            near = dict(zip(members, map(frozenset, event.near[c]), strict=True))
+        yield AnonymitySet(t, event.cluster, frozenset(members), diameter, near)
 
 
 def latest_models(events: Iterable[tuple[int | None, Event]]) -> str | None:
