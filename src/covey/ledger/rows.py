@@ -10,11 +10,13 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
 
 from covey.base.errors import LedgerError
+from covey.base.files import file_hash, make_folder, replace_whole
 from covey.ledger import tables
 from covey.ledger.backends import Database
 from covey.ledger.chain import REWIND, Link, Record, counts, rewound_to, seal, superseded_up_to
@@ -197,6 +199,22 @@ class FileHashes:
         with self._database.writing() as connection:
             others = files.c.name == name, files.c.hash != digest
             connection.execute(delete(files).where(*others))
+
+    def write(self, name: str, path: Path, content: bytes) -> None:
+        """Write a file of this name; whenever this is cut off, its hash is one that is noted."""
+        digest = hashlib.sha256(content).hexdigest()
+        self.note({name: digest})
+        make_folder(path.parent)
+        replace_whole(path, content, mode=0o600)
+        self.keep_only(name, digest)
+
+    def problem(self, name: str, path: Path) -> str:
+        """Say why a file is not what was written under this name; "": it is."""
+        try:
+            digest = file_hash(path)
+        except OSError as error:
+            return f"it cannot be read ({error})"
+        return "" if digest in self.of(name) else "its bytes are not those that were written"
 
     def of(self, name: str) -> frozenset[str]:
         """Return the hashes that a file may have; none: nothing is known of it."""

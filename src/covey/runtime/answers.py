@@ -28,6 +28,7 @@ from covey.runtime.copies import (
     outcome_lines,
 )
 from covey.runtime.exports import exported_hashes
+from covey.runtime.folder import checkpoint_path
 from covey.runtime.inputs import input_hashes
 from covey.runtime.ledger_record import records_of
 from covey.runtime.planning import current_rules
@@ -36,7 +37,6 @@ from covey.runtime.record_changes import is_subtracting, keep_subtracted, tend_c
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
 from covey.runtime.states import (
-    checkpoint_of,
     delete_before,
     delete_from,
     drop_client,
@@ -317,9 +317,9 @@ def unaffected_models(session: Session, t: int) -> Mapping[int, Params]:
     They are what they would be again, so only the other clusters have to be trained.
     Empty where that does not hold of this run, or its state was not kept.
     """
-    path = checkpoint_of(session.folder.superseded, t)
+    path = checkpoint_path(session.folder.superseded, t)
     left = {each.cluster for each in _being_served(session)}
-    if path is None or None in left or state_problem(path, session.ledger):
+    if None in left or state_problem(path, session.ledger):
         return {}
     clusters = load_state(path)[0].clusters
     return {j: model for j, model in enumerate(clusters) if j not in left}

@@ -24,14 +24,7 @@ from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import RunError
 from covey.base.events import Event, RecordsChanged
-from covey.base.files import (
-    check_regular,
-    delete_whole,
-    file_hash,
-    make_folder,
-    read_bounded,
-    replace_whole,
-)
+from covey.base.files import check_regular, delete_whole, read_bounded
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.data.examples import Client, Examples, Preference
@@ -172,13 +165,9 @@ def keep_records(folder: RunFolder, ledger: Ledger, events: RoundEvents, client:
         for part, each in parts.items()
         for what in ("inputs", "labels")
     }
-    content = safetensors.torch.save(tensors)
     name = _name(client.handle, version)
-    digest = hashlib.sha256(content).hexdigest()
-    ledger.files.note({_hash_name(name): digest})
-    make_folder(folder.records)
-    replace_whole(folder.records / name, content, mode=0o600)
-    ledger.files.keep_only(_hash_name(name), digest)
+    content = safetensors.torch.save(tensors)
+    ledger.files.write(f"records:{name}", folder.records / name, content)
 
 
 def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> BuiltRun:
@@ -212,7 +201,7 @@ def drop_old_records(folder: RunFolder, ledger: Ledger, events: RoundEvents) -> 
     current = {name for _, name in _current(ledger, events)}
     for path in sorted(folder.records.iterdir()):
         if path.name not in current:
-            ledger.files.keep_only(_hash_name(path.name), "")  # its hashes
+            ledger.files.keep_only(f"records:{path.name}", "")  # its hashes
             delete_whole(path)
 
 
@@ -220,7 +209,7 @@ def record_problems(folder: RunFolder, ledger: Ledger) -> Iterator[tuple[Path, s
     """Yield the files of current records that are not what was written, and why."""
     for _, name in _current(ledger, folder.reader.read(ledger).events):
         path = folder.records / name
-        if problem := _problem(path, ledger):
+        if problem := ledger.files.problem(f"records:{name}", path):
             yield path, problem
 
 
@@ -243,7 +232,7 @@ def _changes(events: RoundEvents) -> Mapping[Handle, Sequence[RecordsChanged]]:
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
-    if problem := _problem(path, ledger):
+    if problem := ledger.files.problem(f"records:{path.name}", path):
         raise RunError(
             f"{path} must hold a client's records as covey wrote them, but {problem}. "
             f"Restore it from a copy."
@@ -256,18 +245,5 @@ def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
     return train, holdout
 
 
-def _problem(path: Path, ledger: Ledger) -> str:
-    try:
-        digest = file_hash(path)
-    except OSError as error:
-        return f"it cannot be read ({error})"
-    known = digest in ledger.files.of(_hash_name(path.name))
-    return "" if known else "its bytes are not those that were written"
-
-
 def _name(handle: Handle, version: int) -> str:
     return f"{handle}-{version}.safetensors"
-
-
-def _hash_name(file: str) -> str:
-    return f"records:{file}"

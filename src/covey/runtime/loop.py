@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from itertools import compress
 from typing import Any
@@ -46,7 +45,7 @@ from covey.runtime.evaluation import (
     squared_errors,
     with_fewer_tests,
 )
-from covey.runtime.folder import settings_hash
+from covey.runtime.folder import checkpoint_path, settings_hash
 from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import (
     Replay,
@@ -57,11 +56,11 @@ from covey.runtime.record_changes import (
 )
 from covey.runtime.session import Session, quiet, rounds_of
 from covey.runtime.states import (
-    checkpoint_of,
     load_state,
     newest_whole_state,
     read_updates,
     save_state,
+    state_problem,
     thin,
     write_updates,
 )
@@ -162,7 +161,8 @@ def _play_until_request(
                 session.ledger.append_between(records_of([ended]))
                 history = with_entries(history, [(None, [ended])])
             if t >= min(until, rounds_of(session.run.config, history)):
-                if checkpoint_of(session.folder.checkpoints, t - 1) is None:
+                newest = checkpoint_path(session.folder.checkpoints, t - 1)
+                if state_problem(newest, session.ledger):
                     _save(session, state)  # or it may be a request's that is there
                 break
         session, replay, played = _next_round(
@@ -380,6 +380,5 @@ def _save(session: Session, state: ServerState) -> None:
     t = state.round_index - 1
     head = session.ledger.head_of(t)
     if head is not None:  # before round 0 there is nothing to save
-        announce = partial(session.ledger.files.note_state, t)
-        save_state(session.folder.checkpoints, state, head, announce)
+        save_state(session.folder.checkpoints, state, head, session.ledger.files)
         session.secrets.forget_before(t + 1)

@@ -21,20 +21,19 @@ from dataclasses import dataclass, field, replace
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base import events
 from covey.base.errors import RunError
-from covey.base.files import delete_whole, file_hash
+from covey.base.files import delete_whole
 from covey.base.names import Handle
 from covey.runtime.copies import RENDERED
-from covey.runtime.folder import checkpoint_paths, round_of
+from covey.runtime.folder import checkpoint_path, checkpoint_paths, round_of
 from covey.runtime.inputs import drop_old_records
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.session import Session
 from covey.runtime.states import (
-    checkpoint_of,
     delete_before,
     delete_from,
     load_state,
-    save_state,
     set_aside_from,
+    state_bytes,
     state_problem,
 )
 from covey.settings.clients import ClientReports
@@ -147,15 +146,9 @@ def keep_subtracted(
     there = tuple(client for client in known if client is not None)
     unknown = set(leavers) - {client.handle for client in there}
     less = run.algorithm.without(state.without(unknown), run.clients(there))
-    digests: list[str] = []
-
-    def announce(digest: str) -> None:
-        ledger.files.note({_NAME: digest})
-        digests.append(digest)
-
-    head = ledger.head_of(state.round_index - 1) or ""
-    save_state(session.folder.subtracted, _unsolved(run, less), head, announce)
-    ledger.files.keep_only(_NAME, digests[-1])
+    unsolved, head = _unsolved(run, less), ledger.head_of(state.round_index - 1) or ""
+    place = checkpoint_path(session.folder.subtracted, unsolved.round_index - 1)
+    ledger.files.write(_NAME, place, state_bytes(unsolved, head))
     backend = run.client_backend
     return () if backend is None else tuple(_of_others(backend.reports(), frozenset(leavers)))
 
@@ -211,12 +204,12 @@ def solved_again(
 
 def _kept(session: Session, round_index: int) -> ServerState:
     folder, ledger = session.folder, session.ledger
-    for path in checkpoint_paths(folder.subtracted):
-        if round_of(path) == round_index and file_hash(path) in ledger.files.of(_NAME):
-            return load_state(path)[0]
+    path = checkpoint_path(folder.subtracted, round_index)
+    if not ledger.files.problem(_NAME, path):
+        return load_state(path)[0]
     log.warning("sums are made anew: no whole state in %s", folder.subtracted)
-    path = checkpoint_of(folder.superseded, round_index)
-    if path is None or state_problem(path, ledger):
+    path = checkpoint_path(folder.superseded, round_index)
+    if state_problem(path, ledger):
         raise RunError(
             f"Sums are subtracted from a whole state, but neither {folder.subtracted} nor "
             f"{folder.superseded} holds the one after round {round_index}. Restore one of "
