@@ -248,7 +248,7 @@ def _ask(connection: Connection, new: Request, asked_at: str) -> Request:
     for request in earlier:
         if new.after_round is not None and request.after_round == new.after_round:
             return request
-    put_down = replace(new, client="", asked_at=asked_at)
+    put_down = replace(new, asked_at=asked_at)
     content = {name: getattr(put_down, name) for name in {*requests.c.keys()} - {"number", "note"}}
     note = new.mark and canonical_body(asdict(new.mark))
     connection.execute(insert(requests).values(number=len(earlier), note=note, **content))

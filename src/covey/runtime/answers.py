@@ -231,7 +231,10 @@ def _serve(
     session: Session, answers: Sequence[tuple[Request, Option]], state: ServerState
 ) -> Session:
     """Record answers in one transaction, with what has to outlive a crash."""
-    rest = session.without_clients({request.handle for request, _ in answers})
+    leaving, present = {each.handle for each, _ in answers}, session.run.population.clients
+    stay = tuple(each for each in present if each.handle not in leaving)
+    changes = len(stay) < len(present)
+    rest = replace(session, run=session.run.with_clients(stay)) if changes else session
     names = session.ledger.names()
     marked = [
         (each, option, each.mark or Mark.fresh(each.handle, names[each.handle]))

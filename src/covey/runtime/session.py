@@ -96,14 +96,6 @@ class Session:
         )
         return replace(self, run=run)
 
-    def without_clients(self, handles: Collection[Handle]) -> "Session":
-        """Return the same run without these clients."""
-        clients = self.run.population.clients
-        stay = tuple(c for c in clients if c.handle not in handles)
-        if len(stay) == len(clients):
-            return self
-        return replace(self, run=self.run.with_clients(stay))
-
 
 @contextmanager
 def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:

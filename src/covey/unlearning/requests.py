@@ -157,7 +157,7 @@ class Request:
     handle: Handle
     wanted: str = "auto"
     basis: Basis = "none"
-    client: ClientName = ""
+    client: ClientName = field(default="", compare=False)
     after_round: int | None = None
     mark: Mark | None = None
     served: Served | None = None
