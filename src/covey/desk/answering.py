@@ -225,13 +225,12 @@ def answer_requests(
     wanted: str = "",
     load: Load = Run,
     observe: Observer = lambda _: None,
-    *,
-    reports: bool = True,
 ) -> tuple[RunOfRequest, ...]:
     """Answer these requests in every run that has their names; clients that leave together share.
 
     A run that cannot answer now keeps no other one waiting: its outcome says why. Called
-    again, it goes on with what is left.
+    again, it goes on with what is left. The report of each run that answered anew is written,
+    as answers delete it.
 
     Args:
         folder: the register's.
@@ -240,7 +239,6 @@ def answer_requests(
         wanted: the answer of every run from now on; "": "auto", or what was begun.
         load: how a run is loaded.
         observe: called after every round that is played again.
-        reports: write the report of each run that answered anew, as answers delete it.
 
     Raises:
         ConfigError: there is no such answer or request; nothing was done.
@@ -261,7 +259,7 @@ def answer_requests(
     for place in dict.fromkeys(places):
         here = _InRun(folder, place, load, observe)
         some = here.answer(requesters)
-        if reports and any(each.answer for each in some):
+        if any(each.answer for each in some):
             load(Path(place)).report()
         outcomes += some
     if access := [each.number for each in requests if each.number not in changing]:

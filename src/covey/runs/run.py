@@ -41,7 +41,7 @@ from covey.runtime.auditing import (
     finished_session,
     record_attacks,
 )
-from covey.runtime.changing import ChangedRecords, NewRecords, change_records, join_run
+from covey.runtime.changing import ChangedRecords, NewRecords, change_records
 from covey.runtime.copies import Copy
 from covey.runtime.evaluation import BestRound, OnRound
 from covey.runtime.exports import best_kept_round, export_model, latest_model
@@ -329,7 +329,7 @@ class Run:
         """
         new = NewRecords(name, examples_in(data), risk_threshold=threshold, risk_weight=risk_weight)
         with self.open(observe, "join(...)") as session:
-            return join_run(session, new)
+            return change_records(session, new, joins=True)
 
     def update(
         self,

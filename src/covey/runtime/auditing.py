@@ -27,7 +27,7 @@ from covey.membership.weights_attack import MAX_POOL
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.head_attacks import weights_attacks
 from covey.runtime.ledger_record import records_of
-from covey.runtime.session import Session, read_history, reading_session, rounds_of
+from covey.runtime.session import Session, reading_session, rounds_of
 from covey.runtime.states import checked_state
 from covey.settings.run import BuiltRun
 
@@ -38,7 +38,7 @@ def is_finished(path: Path) -> bool:
     if not folder.config_path.is_file() or not Ledger.exists(folder.ledger):
         return False
     with Ledger.read(folder.ledger) as ledger:
-        return read_history(ledger).finished is not None
+        return folder.reader.read(ledger).history.finished is not None
 
 
 @contextmanager

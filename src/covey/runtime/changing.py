@@ -6,7 +6,7 @@ process before that transaction, nothing has happened; after it, resuming the ru
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -185,32 +185,18 @@ class ChangedRecords:
     exported: tuple[str, ...] = ()
 
 
-def join_run(session: Session, new: NewRecords) -> ChangedRecords:
-    """Let a client join with records of its own, and solve the models with them.
-
-    It chooses among models that never met it; the others stay where they are.
-
-    Raises:
-        CoveyError: no client can join, the name was there before, or the data do not fit.
-    """
-    return _changed(session, new, joining_client)
-
-
-def change_records(session: Session, new: NewRecords) -> ChangedRecords:
+def change_records(session: Session, new: NewRecords, *, joins: bool = False) -> ChangedRecords:
     """Replace a client's records, or add to them, and solve the models with them.
 
+    One that joins chooses among models that never met it; the others stay where they are.
+
     Raises:
-        CoveyError: the run's models are not solved from sums, the client is not known,
-            or the data do not fit.
+        CoveyError: the run's models are not solved from sums, the client is not known, or
+            was there before and joins, or the data do not fit.
     """
-    return _changed(session, new, changing_client)
-
-
-def _changed(
-    session: Session, new: NewRecords, prepare: Callable[[Session, ServerState, NewRecords], Change]
-) -> ChangedRecords:
     state = _state(session)
-    change, before = prepare(session, state, new), session.record()
+    change = (joining_client if joins else changing_client)(session, state, new)
+    before = session.record()
     _record(session, state, change)
     session = reopened(session)
     owed = owed_change(session)

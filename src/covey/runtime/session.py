@@ -20,7 +20,7 @@ from covey.models.build import held_params
 from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, check_settings, now
 from covey.runtime.inputs import check_inputs, with_changed_records
-from covey.runtime.ledger_record import Entry, LedgerReader, LedgerRecord, by_round, records_of
+from covey.runtime.ledger_record import LedgerRecord, records_of
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
 from covey.settings.aggregation import anonymity_of
@@ -221,16 +221,6 @@ def _is_unrecorded(folder: RunFolder) -> bool:
             return ledger.last_round() is None
     except LedgerError:
         return False
-
-
-def read_events(ledger: Ledger) -> list[Entry]:
-    """Return the events that count, entry by entry; None: between two rounds."""
-    return [*by_round(LedgerReader().read(ledger).events)]
-
-
-def read_history(ledger: Ledger) -> History:
-    """Fold what is recorded."""
-    return LedgerReader().read(ledger).history
 
 
 def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:

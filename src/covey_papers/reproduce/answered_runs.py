@@ -24,7 +24,7 @@ from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import play
 from covey.runtime.planning import current_rules
-from covey.runtime.session import Session, read_history
+from covey.runtime.session import Session
 from covey.settings.aggregation import anonymity_of
 from covey.settings.load import Config
 from covey.unlearning.plan import cheapest, options
@@ -136,7 +136,7 @@ def _outcome(folder: RunFolder, config: Config) -> Outcome:
         return (ended - began).total_seconds()
 
     with Ledger.read(folder.ledger) as ledger:
-        history, requests = read_history(ledger), ledger.requests()
+        history, requests = folder.reader.read(ledger).history, ledger.requests()
     hidden = anonymity_of(config)
     done = [each for each in requests if each.state == "done"]
     kept = [folder.checkpoints, folder.updates]

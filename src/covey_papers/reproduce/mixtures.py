@@ -31,7 +31,6 @@ from covey.membership.truth import blind_risk, true_risk
 from covey.report.queries import group_sizes
 from covey.runtime.auditing import final_models, finished_session
 from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_events
 from covey.runtime.states import kept_state
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
@@ -260,8 +259,7 @@ def played(setting: Setting, config: Config, shelf: Shelf) -> FinishedRun:
     with Ledger.read(place.ledger) as ledger:
         chosen = [
             (t, event)
-            for t, events in read_events(ledger)
-            for event in events
+            for t, event in place.reader.read(ledger).events
             if isinstance(event, ClientsAssigned) and t is not None and t < config.rounds
         ]
         after = [kept_state(place, ledger, t) for t in range(config.rounds)]
