@@ -16,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, takewhile
 from pathlib import Path
 
 import safetensors.torch
@@ -23,10 +24,11 @@ import safetensors.torch
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import RunError
-from covey.base.events import Event, RecordsChanged
+from covey.base.events import ComponentsUsed, Event, RecordsChanged
 from covey.base.files import check_regular, delete_whole, read_bounded
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
+from covey.data.data_hash import data_hash
 from covey.data.examples import Client, Examples, Preference
 from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
@@ -37,42 +39,109 @@ from covey.settings.run import BuiltRun, build_run
 PREFERENCES = "input:preferences"
 
 
-def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str, str]:
-    """Refuse other inputs than those that the run last knew.
-
-    A client that left while no data were at hand left no hash of what the others accept:
-    their thresholds are then compared with those that began the run.
+def check_inputs(
+    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger
+) -> Mapping[str, str]:
+    """Refuse other data, components or preferences than those that the run last knew.
 
     Args:
-        run: with the clients that have not left, under their handles.
+        whole: the run with the clients that its settings or a program bring.
+        active: the same, with the clients that have not left, under their handles.
         history: the run's.
         ledger: the same.
 
     Returns:
-        Their hashes.
+        The hashes of what is beside the clients' data.
 
     Raises:
         RunError: naming what changed.
     """
-    began, hashes = history.started, input_hashes(run)
-    if began is None:
-        return hashes
-    others = {name for name, digest in hashes.items() if digest not in ledger.files.of(name)}
-    if history.left and history.left[-1].data_hash is None:
-        known = began.risk_thresholds
-        accepted = {c.handle: c.preference.risk_threshold for c in run.population.clients}
-        if all(known.get(handle, tau) == tau for handle, tau in accepted.items()):
-            others -= {PREFERENCES}
-    for name in sorted(others):
-        what = "The data of which no client has any (the non-members)"
-        if name == PREFERENCES:
-            path = run.config.population.preferences
-            what = f"The file {path} of population.preferences" if path else "What clients accept"
+    hashes = input_hashes(active)
+    changed = chain(
+        _other_sources(active, history),
+        _other_data(whole, active, history, ledger),
+        _other_inputs(active, history, ledger, hashes),
+    )
+    for what in changed if history.started else ():
         raise RunError(
             f"{what} must be what began the run in {ledger.location}, but it was changed since. "
             f"Put it back, or start a new run."
         )
     return hashes
+
+
+def _other_sources(run: BuiltRun, history: History) -> Iterator[str]:
+    recorded, now = map(_sources, (history.components, next(iter(run.components_used), None)))
+    yield from (f"The {what}" for what in now if recorded.get(what, now[what]) != now[what])
+
+
+def _sources(used: ComponentsUsed | None) -> dict[str, str]:
+    """Return the hash of each component's source, and of the tensors of fixed ones."""
+    components = {} if used is None else used.components
+    kinds = (("source", "source"), ("tensors", "content of the tensors"))
+    return {
+        f"{what} of {setting}": str(each[kind])
+        for setting, each in components.items()
+        for kind, what in kinds
+        if kind in each
+    }
+
+
+def _other_data(
+    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger
+) -> Iterator[str]:
+    """Yield what is other of the clients' data.
+
+    A client that left while no data were at hand left no hash of the others' data. Those are
+    then compared together with the leavers' own, where somebody still has these, and
+    by the clients' names where no one does.
+    """
+    before = history.started.data_hash if history.started else None
+    if active.data_hash in (None, before):
+        return
+    unknown = takewhile(lambda each: each.data_hash is None, reversed(history.left))
+    left = {each.handle for each in unknown}
+    back = [c for c in whole.population.clients if c.handle in left]
+    present = {client.name: client for client in active.population.clients}
+    if len(back) == len(left):
+        clients = tuple(
+            present.get(client.name, client)
+            for client in whole.population.clients
+            if client.name in present or client.handle in left
+        )
+        if data_hash(replace(whole.population, clients=clients)) != before:
+            yield "The clients' data"
+    elif odd := sorted(present.keys() ^ (set(ledger.names().values()) - ledger.stopped().keys())):
+        yield f"The names of the clients with data ({odd[0]!r} is missing on one side)"
+
+
+def _other_inputs(
+    run: BuiltRun, history: History, ledger: Ledger, hashes: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what is other beside the clients' data.
+
+    A client that left while no data were at hand left no hash of what the others accept:
+    their thresholds are then compared with those that began the run.
+    """
+    others = {name for name, digest in hashes.items() if digest not in ledger.files.of(name)}
+    if history.started and history.left and history.left[-1].data_hash is None:
+        known = history.started.risk_thresholds
+        accepted = {c.handle: c.preference.risk_threshold for c in run.population.clients}
+        if all(known.get(handle, tau) == tau for handle, tau in accepted.items()):
+            others -= {PREFERENCES}
+    for name in sorted(others):
+        path = run.config.population.preferences
+        accepted_by = (
+            f"The file {path} of population.preferences" if path else "What clients accept"
+        )
+        non_members = "The data of which no client has any (the non-members)"
+        yield accepted_by if name == PREFERENCES else non_members
+    if run.client_backend is None:  # on Flower they are the operator's to change
+        now = run.population.organisation_by_handle()
+        present = {client.handle for client in run.population.clients}
+        for handle, before in ledger.organisations().items():
+            if handle in present and now.get(handle) != before:
+                yield f"The organisation of the client {handle} in population.organisations"
 
 
 def input_hashes(run: BuiltRun) -> Mapping[str, str]:
