@@ -25,7 +25,7 @@ from covey.runtime.loop import play
 from covey.runtime.planning import unplayed_reason
 from covey.runtime.record_changes import keep_subtracted, owed_change
 from covey.runtime.session import Session, reopened
-from covey.runtime.states import checked_state, whole_models
+from covey.runtime.states import kept_state, whole_models
 from covey.settings.aggregation import sums_of
 from covey.settings.run import BuiltRun, client_with_data
 from covey.unlearning.participation import latest_models, latest_sums
@@ -231,13 +231,7 @@ def _state(session: Session) -> ServerState:
             f"Before a client's records change, what has begun in {folder.path} must be "
             f"finished, but {reason}. Finish it: covey resume {folder.path}"
         )
-    state = checked_state(folder, session.ledger)
-    if state is None:
-        raise RunError(
-            f"Clients join, and change their records, between two rounds, but none was "
-            f"played in {folder.path}. Play it first: covey resume {folder.path}"
-        )
-    return state
+    return kept_state(folder, session.ledger)
 
 
 def _refusals(run: BuiltRun, folder: RunFolder) -> Iterator[str]:
@@ -303,8 +297,8 @@ def _sums(record: LedgerRecord, cluster: int) -> str | None:
 
 def _superseded(session: Session) -> tuple[str, ...]:
     """Return the exported models on record that are none of today's."""
-    state = checked_state(session.folder, session.ledger)
-    models = whole_models(session.folder, session.ledger, state.clusters if state else ())
+    state = kept_state(session.folder, session.ledger)
+    models = whole_models(session.folder, session.ledger, state.clusters)
     current = exported_hashes(models)
     return tuple(
         each.path

@@ -10,7 +10,7 @@ from typing import Any
 from covey.algorithms.clients import divergences
 from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.state import Cohort, RoundResult, ServerState
-from covey.base.errors import LedgerError, RunError
+from covey.base.errors import LedgerError
 from covey.base.events import ClientsAssigned, CohortSampled, Event, ModelDiverged, RunStarted
 from covey.base.history import History, with_entries
 from covey.base.names import Handle
@@ -334,11 +334,6 @@ def _restored(session: Session) -> tuple[ServerState, bool]:
             f"is after round {seen} with head {head[:12]}, and the ledger has "
             f"{(ledger.head_of(seen) or 'nothing')[:12]} there. Events were removed or "
             f"exchanged: restore {ledger.location} from a copy."
-        )
-    if len(state.clusters) != run.num_clusters:
-        raise RunError(
-            f"{newest} holds {len(state.clusters)} cluster models and the settings ask "
-            f"for {run.num_clusters}. Put back the config.toml that began this run."
         )
     present = {client.handle for client in run.population.clients}
     left = state.assignment.keys() - present

@@ -249,45 +249,33 @@ def newest_whole_state(folder: Path, ledger: Ledger) -> Path | None:
     return None
 
 
-def checked_state(folder: RunFolder, ledger: Ledger) -> ServerState | None:
-    """Return the state after the last round that left one; None: no round did.
+def kept_state(folder: RunFolder, ledger: Ledger, after: int | None = None) -> ServerState:
+    """Return the state after a round, by default after the last one that left one.
 
     Raises:
-        RunError: it is damaged, or it is gone and another one is the newest.
+        RunError: it was not kept, it is damaged, or it is gone and another one is the newest.
     """
-    paths = checkpoint_paths(folder.checkpoints)
-    missing = missing_state(folder, ledger)
+    missing = missing_state(folder, ledger) if after is None else None
+    remedy = (
+        f"`covey ledger doctor {folder.path}` says what else is damaged; with --repair it plays "
+        f"the lost rounds again, from the last state that is whole."
+    )
     if missing is not None:
         raise RunError(
-            f"The state after round {missing} must be in {folder.checkpoints}, but it is "
-            f"gone. {_remedy(folder)}"
+            f"The state after round {missing} must be in {folder.checkpoints}, but it is gone. "
+            f"{remedy}"
         )
-    return _whole_state(folder, paths[-1], ledger) if paths else None
-
-
-def kept_state(folder: RunFolder, ledger: Ledger, round_index: int) -> ServerState:
-    """Return the state after one round.
-
-    Raises:
-        RunError: it was not kept, or it is damaged.
-    """
     paths = {round_of(path): path for path in checkpoint_paths(folder.checkpoints)}
-    path = paths.get(round_index)
+    path = paths.get(max(paths, default=0) if after is None else after)
     if path is None:
         raise RunError(
-            f"The state after a round must have been kept, and {folder.checkpoints} has "
-            f"those after rounds {', '.join(map(str, paths)) or '(none)'}, found "
-            f"{round_index}. Take one of these; checkpoints.every and checkpoints.best say "
-            f"which are kept."
+            f"The state after a round must have been kept, and {folder.checkpoints} has those "
+            f"after rounds {', '.join(map(str, paths)) or '(none)'}, found {after}. Take one of "
+            f"these, or play on: covey resume {folder.path}. checkpoints.every and "
+            f"checkpoints.best say which are kept."
         )
-    return _whole_state(folder, path, ledger)
-
-
-def _whole_state(folder: RunFolder, path: Path, ledger: Ledger) -> ServerState:
     if problem := state_problem(path, ledger):
-        raise RunError(
-            f"{path} must be the state that the run wrote, but {problem}. {_remedy(folder)}"
-        )
+        raise RunError(f"{path} must be the state that the run wrote, but {problem}. {remedy}")
     return load_state(path)[0]
 
 
@@ -299,13 +287,6 @@ def missing_state(folder: RunFolder, ledger: Ledger) -> int | None:
     expected = ledger.files.newest_state()
     there = expected is None or expected in rounds_in(folder.checkpoints)
     return None if there or ledger.is_being_written() else expected
-
-
-def _remedy(folder: RunFolder) -> str:
-    return (
-        f"`covey ledger doctor {folder.path}` says what else is damaged; with --repair it plays "
-        f"the lost rounds again, from the last state that is whole."
-    )
 
 
 def keep_frozen(folder: RunFolder, frozen: Params) -> None:
