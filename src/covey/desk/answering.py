@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from covey.base.errors import CoveyError, LedgerLocked, RunError
 from covey.base.files import read_bounded
@@ -347,14 +346,14 @@ class _InRun:
             known += [e.request for e in run.unacknowledged if _is_about(run, e, each.name)]
             for request in dict.fromkeys(known):
                 path = proof_path(run.folder, request)
-                if path.is_file() and each.is_served_by(_document(path)["answer"]):
+                if path.is_file() and each.is_served_by(proof_of(path)[1]["answer"]):
                     self._note(each, request)
                     break
 
     def _note(self, requester: _Requester, request: str) -> None:
         """Note what a signed proof says, and what it leaves to be done by hand."""
         path = proof_path(Path(self.place), request)
-        proof, left, run = _document(path), text_handle(), run_handle(self.place)
+        (written, proof), left, run = proof_of(path), text_handle(), run_handle(self.place)
         with read_register(self.folder) as held:
             texts, known = held.texts(), held.request(requester.number).runs
         holds = json.loads(texts.get(known[requester.person, run].held, "{}"))
@@ -369,7 +368,7 @@ class _InRun:
             answer=proof["answer"],
             answered=proof["answered"],
             model_changed=proof["model_before"] != proof["model_after"],
-            proof_sha256=hashlib.sha256(read_bounded(path)).hexdigest(),
+            proof_sha256=hashlib.sha256(written).hexdigest(),
             left=left,
         )
         self._record([fact], {left: json.dumps([asdict(each) for each in items])})
@@ -430,9 +429,15 @@ class _InRun:
         return outcome if outcome.answer or outcome.ended else replace(outcome, reason=reason)
 
 
-def _document(path: Path) -> dict[str, Any]:
+def proof_of(path: Path) -> tuple[bytes, dict[str, Any]]:
+    """Return a proof's file, and what it says.
+
+    Raises:
+        RunError: it cannot be read.
+    """
     try:
-        return json.loads(read_bounded(path))
+        written = read_bounded(path)
+        return written, json.loads(written)
     except (OSError, ValueError) as error:
         raise RunError(
             f"{path} must be a proof that covey signed, but it cannot be read: "
@@ -445,7 +450,7 @@ def _is_about(run: Run, kept: Handover, name: ClientName) -> bool:
     path = proof_path(run.folder, kept.request)
     if not path.is_file():
         return False
-    mark = str(_document(path).get("subject"))
+    mark = str(proof_of(path)[1].get("subject"))
     return hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(kept.salt)))
 
 

@@ -39,7 +39,12 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """
     _pass_parts(folder, overrides)
     if missing := _missing(folder, overrides):
-        raise RunError(_to_pass_again(folder, missing, call))
+        passed = ", ".join(f"{each}=..." for each in missing)
+        raise RunError(
+            f"This needs the run's {' and '.join(missing)}, which came from a program: call "
+            f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started with "
+            f"what can be imported records it as package.module:function, and needs no program."
+        )
     with only_from(folder.origins()):
         run = rebuilt_run(folder, overrides)
     _check_same_model(run, folder)
@@ -80,7 +85,7 @@ def check_answerable(session: Session, plan: ClientPlan) -> None:
         return
     if replays:
         raise RunError(run.missing_reason)
-    if reason := unplayed_reason(folder):
+    if reason := unplayed_reason(session):
         raise RunError(
             f"Before anybody can be answered, rounds of {folder.path} have to be played: "
             f"{reason}. {run.missing_reason}"
@@ -97,13 +102,8 @@ def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
         for what, component in named.items()
         if not isinstance(component, Unread) and component.is_passed and passed[what] is None
     ]
-    return (*missing, *_missing_parts(folder))
-
-
-def _missing_parts(folder: RunFolder) -> tuple[str, ...]:
-    """Return what to pass again where the settings name parts of a program: the settings."""
-    parts = _own(folder.config())
-    return ("config",) if any(is_missing(part.name) for _, part in parts) else ()
+    own = any(is_missing(part.name) for _, part in _own(config))
+    return (*missing, "config") if own else tuple(missing)
 
 
 def _own(config: Config) -> Iterator[tuple[str, Component]]:
@@ -131,15 +131,6 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
                 f"{options}, found {actual}. Pass the settings with which it was started."
             )
         pass_again(part.name, again.name)
-
-
-def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> str:
-    passed = ", ".join(f"{each}=..." for each in missing)
-    return (
-        f"This needs the run's {' and '.join(missing)}, which came from a program: call "
-        f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started with what "
-        f"can be imported records it as package.module:function, and needs no program."
-    )
 
 
 def _check_same_model(run: BuiltRun, folder: RunFolder) -> None:

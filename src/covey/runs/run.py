@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from covey.base.errors import ConfigError, CoveyError, RunError
+from covey.base.errors import ConfigError, CoveyError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params
 from covey.base.own_code import no_foreign_code
@@ -52,7 +52,7 @@ from covey.runtime.loop import OnAnswer, play
 from covey.runtime.participation_game import Game, play_game
 from covey.runtime.places import Explanation, explain_client
 from covey.runtime.planning import Returning, client_plans
-from covey.runtime.reading import read_record
+from covey.runtime.reading import read_record, unknown_client
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import Observer, Session, open_session, quiet
 from covey.runtime.verification import Verification, verify
@@ -192,10 +192,7 @@ class Run:
         """
         j = self.history.assignment.get(self.names.get(client, ""))
         if j is None:
-            raise RunError(
-                f"No choice of a client {client!r} is recorded in {self.folder}. "
-                f"Clients are named like {min(self.names, default='client-00000')!r}."
-            )
+            raise unknown_client(self._folder, client, ", or let it choose first: resume the run")
         return j
 
     def params(self, cluster: int) -> Params:

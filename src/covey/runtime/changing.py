@@ -23,6 +23,7 @@ from covey.runtime.inputs import input_hashes, keep_records
 from covey.runtime.ledger_record import LedgerRecord, records_of
 from covey.runtime.loop import play
 from covey.runtime.planning import unplayed_reason
+from covey.runtime.reading import unknown_client
 from covey.runtime.record_changes import keep_subtracted, owed_change
 from covey.runtime.session import Session, reopened
 from covey.runtime.states import kept_state, whole_models
@@ -141,11 +142,8 @@ def changing_client(session: Session, state: ServerState, new_records: NewRecord
     run, name = session.run, new_records.client
     known = next((c for c in run.population.clients if c.name == name), None)
     if known is None:
-        raise RunError(
-            f"Records are changed of clients of {session.folder.path}, but it "
-            f"has no client {name!r}: it never had, or not any more. Check the "
-            f"spelling; a new client joins: covey clients join {session.folder.path} {name}"
-        )
+        more = f"; a new client joins: covey clients join {session.folder.path} {name}"
+        raise unknown_client(session.folder, name, more)
     new = client_with_data(run, name, new_records.data)
     train, holdout = new.train, new.holdout
     if new_records.add:
@@ -226,7 +224,7 @@ def _state(session: Session) -> ServerState:
     for refusal in _refusals(session.run, folder):
         raise RunError(refusal)
     reason = "a change is not finished" if owed_change(session) else ""
-    if reason := reason or unplayed_reason(folder):
+    if reason := reason or unplayed_reason(session):
         raise RunError(
             f"Before a client's records change, what has begun in {folder.path} must be "
             f"finished, but {reason}. Finish it: covey resume {folder.path}"

@@ -38,7 +38,7 @@ from covey.runtime.folder import (
 from covey.runtime.inputs import Unreachable
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.reading import checked_ledger, unknown_client
-from covey.runtime.session import rounds_of
+from covey.runtime.session import Session
 from covey.runtime.states import load_state, newest_whole_state
 from covey.settings.aggregation import anonymity_of, sums_of
 from covey.settings.algorithm import depends_on_population
@@ -329,17 +329,14 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
     )
 
 
-def unplayed_reason(folder: RunFolder) -> str:
+def unplayed_reason(session: Session) -> str:
     """Say what has to be played before this run can answer anybody; "": nothing.
 
     A request is answered between rounds, in the state after the last one that is recorded.
     """
-    config = folder.config()
-    with Ledger.read(folder.ledger) as ledger:
-        last, requests = ledger.last_round(), ledger.requests()
-        newest = newest_whole_state(folder.checkpoints, ledger)
-        rounds = rounds_of(config, folder.reader.read(ledger).history)
-    if any(each.is_open for each in requests) or any(folder.queued_requests()):
+    ledger, rounds, last = session.ledger, session.rounds, session.ledger.last_round()
+    newest = newest_whole_state(session.folder.checkpoints, ledger)
+    if any(each.is_open for each in ledger.requests()) or any(session.folder.queued_requests()):
         return "earlier requests to leave it are not answered yet"
     state = load_state(newest)[0].round_index if newest else 0
     if last is None or state < min(last + 1, rounds):
