@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from covey.base.errors import CoveyError, LedgerLocked, RunError
 from covey.base.files import read_bounded
