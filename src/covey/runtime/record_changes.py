@@ -16,7 +16,8 @@ came of does as well, as the sums can be made anew from the records of those who
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base import events
@@ -45,9 +46,9 @@ _NAME = "subtracted"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Rewind:
-    """The newest roll back, for whatever it was.
+    """The newest roll back, for whatever it was, and how its rounds are played again.
 
     Attributes:
         event: the roll back.
@@ -58,6 +59,45 @@ class Rewind:
     event: events.RunRolledBack
     before: LedgerRecord
     changed: tuple[Handle, int] | None
+
+    @property
+    def calibrating(self) -> bool:
+        """Whether clients calibrate stored updates instead of training."""
+        return self.event.how == "calibrated"
+
+    @cached_property
+    def _choices(self) -> dict[int, events.ClientsAssigned]:
+        """Which clusters clients took before, in the rounds that were taken back."""
+        first = self.event.round_index
+        return {
+            t: event
+            for t, event in self.before.events
+            if t is not None and t >= first and isinstance(event, events.ClientsAssigned)
+        }
+
+    @property
+    def recorded(self) -> Mapping[int, Mapping[Handle, int]]:
+        """The choices by round, if they are to be kept."""
+        kept = self._choices if self.event.how == "recorded" else {}
+        return {t: each.clusters for t, each in kept.items()}
+
+    def solves(self, t: int) -> events.ClientsAssigned | None:
+        """Return the choices by which this round is solved again; None: it is played.
+
+        Where sums were subtracted, the last round alone is played again, and no client gets a
+        request.
+        """
+        if self.event.how not in ("subtracted", "changed") or t != self.event.until - 1:
+            return None
+        none = events.ClientsAssigned({}, "clients")  # no client was there
+        chosen = self._choices.get(self.event.round_index, none)
+        if self.changed is None:
+            return chosen
+        return replace(chosen, clusters={**chosen.clusters, self.changed[0]: self.changed[1]})
+
+    def waits(self, t: int) -> bool:
+        """Say whether the models of this round wait for a client's new records."""
+        return self.changed is not None and t < self.event.until
 
 
 def newest_rewind(session: Session) -> Rewind | None:
@@ -220,63 +260,3 @@ def _kept(session: Session, round_index: int) -> ServerState:
 
 def _unsolved(run: BuiltRun, state: ServerState) -> ServerState:
     return replace(state, clusters=run.algorithm.init(run.streams).clusters)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Replay:
-    """Rounds that were rolled back, and how they are played again.
-
-    Attributes:
-        until: the first round that is played for the first time.
-        recorded: by round, the choices that are made again; empty: clients choose anew.
-        calibrating: whether clients calibrate stored updates instead of training.
-        chosen: where sums were subtracted, the choices of the last round: it alone is
-            played again, and no client gets a request.
-        changed: whether a client's own records changed; its choice is in `chosen`.
-    """
-
-    until: int
-    recorded: Mapping[int, Mapping[Handle, int]] = field(
-        default_factory=dict[int, Mapping[Handle, int]]
-    )
-    calibrating: bool = False
-    chosen: events.ClientsAssigned | None = None
-    changed: bool = False
-
-    def solves(self, t: int) -> events.ClientsAssigned | None:
-        """Return the choices by which this round is solved again; None: it is played."""
-        return self.chosen if t == self.until - 1 else None
-
-    def waits(self, t: int) -> bool:
-        """Say whether the models of this round wait for a client's new records."""
-        return self.changed and t < self.until
-
-
-def replay_of(session: Session) -> Replay | None:
-    """Return what the newest roll back left to be played again; None: nothing was."""
-    rewind = newest_rewind(session)
-    if rewind is None:
-        return None
-    event, changed = rewind.event, rewind.changed
-    if event.how in ("subtracted", "changed"):
-        none = events.ClientsAssigned({}, "clients")  # no client was there
-        chosen = _choices(rewind).get(event.round_index, none)
-        if changed is not None:
-            chosen = replace(chosen, clusters={**chosen.clusters, changed[0]: changed[1]})
-        is_changed = changed is not None
-        return Replay(event.until, chosen=chosen, changed=is_changed)
-    recorded: dict[int, Mapping[Handle, int]] = {}
-    if event.how == "recorded":
-        recorded = {t: each.clusters for t, each in _choices(rewind).items()}
-    return Replay(event.until, recorded, calibrating=event.how == "calibrated")
-
-
-def _choices(rewind: Rewind) -> dict[int, events.ClientsAssigned]:
-    """Return which clusters clients took before a roll back, in the rounds that it took back."""
-    return {
-        t: event
-        for t, event in rewind.before.events
-        if t is not None
-        and t >= rewind.event.round_index
-        and isinstance(event, events.ClientsAssigned)
-    }
