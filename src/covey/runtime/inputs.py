@@ -14,27 +14,23 @@ deleted once the ledger says that it no longer counts.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
 from pathlib import Path
 
 import safetensors.torch
 
-from covey.algorithms.client_requests import ClientRequest, ClientResponse
-from covey.algorithms.state import Cohort
 from covey.base.errors import RunError
 from covey.base.events import ComponentsUsed, Event, RecordsChanged
 from covey.base.files import check_regular, delete_whole, read_bounded
 from covey.base.history import History
-from covey.base.names import ClientName, Handle
+from covey.base.names import Handle
 from covey.data.data_hash import data_hash
 from covey.data.examples import Client, Examples, Preference
-from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
-from covey.runtime.folder import FederationMetadata, RunFolder
-from covey.settings.clients import ClientReports, Overrides
-from covey.settings.run import BuiltRun, build_run
+from covey.runtime.folder import RunFolder
+from covey.settings.run import BuiltRun
 
 PREFERENCES = "input:preferences"
 
@@ -160,66 +156,6 @@ def input_hashes(run: BuiltRun) -> Mapping[str, str]:
         PREFERENCES: hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
         "input:others": others.hexdigest(),
     }
-
-
-class Unreachable:
-    """A federation of which no node is there: enough to read its run, and to deny.
-
-    Args:
-        profile: what the clients' data look like.
-        names: the clients of the run.
-    """
-
-    def __init__(self, profile: DataProfile, names: Collection[ClientName]) -> None:
-        self.profile = profile
-        self._names = names
-
-    def available_clients(self) -> Collection[ClientName]:
-        """Return the clients of the run; none of them gets a request."""
-        return self._names
-
-    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
-        """Refuse.
-
-        Raises:
-            RunError: always.
-        """
-        raise RunError(
-            f"To {request.task}, {len(cohort)} clients must be reached through their "
-            f"nodes, and here is no way to them. Carry the run on with `covey resume`."
-        )
-
-    def reports(self) -> ClientReports:
-        """Return nothing."""
-        return ClientReports()
-
-    def keys(self) -> None:
-        """Say that nothing is known of their keys here."""
-
-
-def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltRun:
-    """Return a run's parts again; the clients of a federation are out of reach.
-
-    `overrides` is what a program passes again that the settings do not name.
-
-    Raises:
-        CoveyError: some part does not fit.
-    """
-    roster = FederationMetadata.of(folder)
-    if roster is None or roster.profile is None:
-        return build_run(folder.checked_config(), overrides)
-    names: Collection[ClientName] = ()
-    if Ledger.exists(folder.ledger):
-        with Ledger.read(folder.ledger) as ledger:
-            names = tuple(ledger.names().values())
-    if not names:
-        raise RunError(
-            f"{folder.path} must know its clients before anything is known about them, and "
-            f"none has taken part yet. Start the nodes, and play the run."
-        )
-    unreachable = Unreachable(roster.profile, names)
-    model = overrides.model if overrides else None
-    return build_run(folder.checked_config(), Overrides(model=model, client_backend=unreachable))
 
 
 RoundEvents = Iterable[tuple[int | None, Event]]

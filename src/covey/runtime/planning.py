@@ -1,41 +1,15 @@
-"""What could be answered to clients that ask to leave, read from what is recorded.
+"""What could be answered to clients that ask to leave, read from what is recorded."""
 
-A run as its folder records it, without its model and its clients' data.
-
-Explaining, planning, denying and verifying need settings, ledger, states, secrets and the
-names that the ledger has. Playing rounds and measuring need a model and data as well;
-here they are refused.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from statistics import median
-from typing import Never
 
-import torch
-
-from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.run_algorithm import RunAlgorithm
-from covey.algorithms.simulated import Simulated
 from covey.base.errors import ConfigError, RunError
 from covey.base.history import History
-from covey.base.names import Basis, ClientName, Handle, Params
+from covey.base.names import Basis, ClientName, Handle
 from covey.base.own_code import no_foreign_code, only_from
-from covey.base.rng import Streams
-from covey.data.examples import Examples, Preference
-from covey.data.population import absent_population
-from covey.engine.protocol import Scored, ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
-from covey.runtime.folder import (
-    FederationMetadata,
-    RunFolder,
-    checkpoint_paths,
-    round_of,
-    rounds_in,
-)
-from covey.runtime.inputs import Unreachable
+from covey.runtime.folder import RunFolder, checkpoint_paths, round_of, rounds_in
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.reading import checked_ledger, unknown_client
 from covey.runtime.session import Session
@@ -43,7 +17,6 @@ from covey.runtime.states import load_state, newest_whole_state
 from covey.settings.aggregation import anonymity_of, sums_of
 from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
-from covey.settings.run import BuiltRun
 from covey.unlearning.plan import AnswerRules, Option
 from covey.unlearning.requests import ClientPlan, Request, choose_answers, unsealed
 
@@ -219,114 +192,6 @@ def plan_alone(folder: RunFolder, record: LedgerRecord, handle: Handle) -> Clien
             return ClientPlan(name, (), None, str(error))
         (plan,) = choose_answers(record.participation, [Request(handle, client=name)], rules)
         return _priced(plan, folder, ledger)
-
-
-NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RecordedRun(BuiltRun):
-    """A run that can be read and answered from, and not be played.
-
-    Its clients are known by name, handle and what they accept; their examples are not.
-
-    Attributes:
-        missing_reason: what is said to who asks for more: a whole message.
-        had_data: whether the server had the clients' examples when the run began.
-    """
-
-    missing_reason: str
-    had_data: bool
-
-    @cached_property
-    def algorithm(self) -> RunAlgorithm:
-        """Its algorithm, which has no model to begin with."""
-        clients, rounds = self.population.clients, self.config.rounds
-        return RunAlgorithm(
-            self.config.method, Setup(self.init, clients, rounds, layers=(), chance_loss=0.0)
-        )
-
-    @cached_property
-    def no_clients(self) -> Clients:
-        """Clients that are sent nothing."""
-        federation, refuse = Simulated(self.engine, Recipe()), _MissingModel(self.missing_reason)
-        return Clients((), federation, refuse.refuse, self.algorithm.setup)
-
-    @cached_property
-    def data_hash(self) -> str | None:
-        """Unknown, where there were examples."""
-        return None if self.had_data else ""
-
-
-@dataclass(frozen=True, slots=True)
-class _MissingModel:
-    """Stands for a model that is not here: whatever needs it is refused."""
-
-    reason: str
-
-    def refuse(self, *_: object) -> Never:
-        """Refuse to draw, train or score a model.
-
-        Raises:
-            RunError: always.
-        """
-        raise RunError(self.reason)
-
-    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
-        """Refuse to train; no jobs need no training."""
-        return iter(()) if not tuple(jobs) else self.refuse()
-
-    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
-        """Refuse to score; no jobs need no scoring."""
-        return [] if not jobs else self.refuse()
-
-
-def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
-    """Return a run as its folder records it.
-
-    Args:
-        folder: the run's; nothing is written to it.
-        reason: what is said to who asks for a round: a whole message.
-
-    Raises:
-        RunError: nothing has been played yet, so no client is known.
-    """
-    config = planning_config(folder)
-    began, names = None, dict[Handle, ClientName]()
-    if Ledger.exists(folder.ledger):
-        with Ledger.read(folder.ledger) as ledger:
-            began, names = folder.reader.read(ledger).history.started, ledger.names()
-    streams = Streams(config.seed)
-    if began is None or not names:
-        raise RunError(
-            f"{folder.path} must know its clients before anything is known about them, and "
-            f"none has taken part yet. Play the run first: covey resume {folder.path}"
-        )
-    absent = _MissingModel(reason)
-    handles = {name: handle for handle, name in names.items()}
-    population = absent_population(names.values(), NOTHING, streams, 0)
-    clients = tuple(
-        replace(
-            client,
-            handle=handles[client.name],
-            preference=Preference(0.0, began.risk_thresholds.get(handles[client.name], 1.0)),
-        )
-        for client in population.clients
-    )
-    roster = FederationMetadata.of(folder)
-    profile = roster.profile if roster else None
-    return RecordedRun(
-        config=config,
-        streams=streams,
-        population=replace(population, clients=clients),
-        engine=absent,
-        init=absent.refuse,
-        num_clusters=began.num_clusters,
-        notes=began.notes,
-        had_data=bool(began.data_hash),
-        client_backend=Unreachable(profile, names.values()) if profile else None,
-        missing_reason=reason,
-    )
 
 
 def unplayed_reason(session: Session) -> str:
