@@ -11,21 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from covey.base.events import (
-    AnonymitySetsFormed,
-    ClientLeft,
-    ClientsAssigned,
-    ClientsHandedOut,
-    Event,
-    HeadsSolved,
-    ModelsMerged,
-    ModelsPooled,
-    OrganisationsAttested,
-    PricesSet,
-    RiskMeasured,
-    RunRolledBack,
-    RunStarted,
-)
+from covey.base import events
+from covey.base.events import Event
 from covey.base.names import Handle
 
 
@@ -65,7 +52,7 @@ class AnonymitySet:
 
 
 FINAL, SHARED = "final", "shared"
-PUBLISHED: Mapping[type[Event], str] = {RiskMeasured: "risks", PricesSet: "prices"}
+PUBLISHED: Mapping[type[Event], str] = {events.RiskMeasured: "risks", events.PricesSet: "prices"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +105,7 @@ def _first(*rounds: int | None) -> int | None:
     return min((t for t in rounds if t is not None), default=None)
 
 
-def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participation:
+def participation_of(current: Iterable[tuple[int | None, Event]]) -> Participation:
     """Fold the current events; rounds that were rolled back are left out."""
     sets: list[AnonymitySet] = []
     trained: dict[Handle, dict[int, int]] = {}
@@ -127,29 +114,29 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
     left: dict[Handle, None] = {}
     stopped: set[Handle] = set()
     lingering: dict[Handle, int] = {}
-    for round_index, event in events:
+    for round_index, event in current:
         match round_index, event:
-            case None, ClientLeft(handle, answer):
+            case None, events.ClientLeft(handle, answer):
                 left[handle] = None
                 stopped = stopped | {handle} if answer == "stop" else stopped - {handle}
-            case None, RunRolledBack():
+            case None, events.RunRolledBack():
                 # played anew, nothing of them is left; else what others chose beside them is
                 first, anew = event.round_index, event.how == "anew"
                 before = {handle: t for handle, t in lingering.items() if t < first}
                 lingering = before if anew else dict.fromkeys(left, first) | before
-            case int(t), AnonymitySetsFormed():
+            case int(t), events.AnonymitySetsFormed():
                 sets += _formed(t, event)
-            case int(), OrganisationsAttested(_, organisations):
+            case int(), events.OrganisationsAttested(_, organisations):
                 for i, numbers in enumerate(organisations, len(sets) - len(organisations)):
                     pairs = zip(sorted(sets[i].members), numbers, strict=True)
                     known = {handle: each for handle, each in pairs if each is not None}
                     sets[i] = replace(sets[i], organisations=known)
-            case int(t), ClientsAssigned(clusters, by) if by != FINAL:
+            case int(t), events.ClientsAssigned(clusters, by) if by != FINAL:
                 for handle, j in clusters.items():
                     trained.setdefault(handle, {})[t] = j
-            case int(t), ClientsHandedOut(handles):
+            case int(t), events.ClientsHandedOut(handles):
                 handed_out[t] = frozenset(handles)
-            case int(t), RiskMeasured() | PricesSet():
+            case int(t), events.RiskMeasured() | events.PricesSet():
                 counted[PUBLISHED[type(event)]][t] = None
             case _:
                 pass
@@ -164,7 +151,7 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
     )
 
 
-def _formed(t: int, event: AnonymitySetsFormed) -> Iterator[AnonymitySet]:
+def _formed(t: int, event: events.AnonymitySetsFormed) -> Iterator[AnonymitySet]:
     for c, (members, diameter) in enumerate(zip(event.sets, event.diameters, strict=True)):
         near = None
         if event.near:
@@ -172,28 +159,28 @@ def _formed(t: int, event: AnonymitySetsFormed) -> Iterator[AnonymitySet]:
         yield AnonymitySet(t, event.cluster, frozenset(members), diameter, near)
 
 
-def latest_models(events: Iterable[tuple[int | None, Event]]) -> str | None:
+def latest_models(current: Iterable[tuple[int | None, Event]]) -> str | None:
     """Return the hash of the newest cluster models.
 
     None before the first round, and while a warm start trains one model for all clusters.
     """
     latest, shared, alone = None, False, False
-    for _, event in events:
+    for _, event in current:
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 alone = event.num_clusters == 1
-            case ClientsAssigned(_, by) if by != FINAL:
+            case events.ClientsAssigned(_, by) if by != FINAL:
                 shared = by == SHARED
-            case ModelsMerged() | ModelsPooled():
+            case events.ModelsMerged() | events.ModelsPooled():
                 latest = None if shared and not alone else event.model_hash
             case _:
                 pass
     return latest
 
 
-def latest_sums(events: Iterable[tuple[int | None, Event]]) -> HeadsSolved | None:
+def latest_sums(current: Iterable[tuple[int | None, Event]]) -> events.HeadsSolved | None:
     """Return the newest sums that models were solved from; None: none were."""
-    return ([None, *(event for _, event in events if isinstance(event, HeadsSolved))])[-1]
+    return ([None, *(event for _, event in current if isinstance(event, events.HeadsSolved))])[-1]
 
 
 MAX_SET_SIZE = 32
