@@ -64,7 +64,6 @@ def test_a_story_folded_by_hand():
         # the last choice trains nobody
         trained={"A": {0: 0, 1: 1}, "B": {0: 0}, "C": {0: 1, 1: 1}}
         | {"D": {0: 1, 1: 1}, "E": {0: 1}},
-        counted={"risks": (1, 2), "prices": (1,)},
         left=("E",),
     )
     assert [each.round_index for each in found.sets_of("A")] == [0, 1]

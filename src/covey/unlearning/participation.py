@@ -52,7 +52,6 @@ class AnonymitySet:
 
 
 FINAL, SHARED = "final", "shared"
-PUBLISHED: Mapping[type[Event], str] = {events.RiskMeasured: "risks", events.PricesSet: "prices"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,6 @@ class Participation:
         trained: by client, the rounds it trained in, and the cluster it trained.
         handed_out: rounds in which a user's own algorithm was handed clients, and which:
             whatever it made of them, no anonymity set hides it.
-        counted: by kind, the rounds in which something published came of everybody.
         left: who has left, in order, each once.
         stopped: those of them whose name stays, since they were answered with a stop.
         lingering: by client that left, a round that was played again with the choices
@@ -78,7 +76,6 @@ class Participation:
     handed_out: Mapping[int, Collection[Handle]] = field(
         default_factory=dict[int, Collection[Handle]]
     )
-    counted: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     left: tuple[Handle, ...] = ()
     stopped: frozenset[Handle] = frozenset()
     lingering: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
@@ -110,7 +107,6 @@ def participation_of(current: Iterable[tuple[int | None, Event]]) -> Participati
     sets: list[AnonymitySet] = []
     trained: dict[Handle, dict[int, int]] = {}
     handed_out: dict[int, Collection[Handle]] = {}
-    counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
     left: dict[Handle, None] = {}
     stopped: set[Handle] = set()
     lingering: dict[Handle, int] = {}
@@ -136,15 +132,12 @@ def participation_of(current: Iterable[tuple[int | None, Event]]) -> Participati
                     trained.setdefault(handle, {})[t] = j
             case int(t), events.ClientsHandedOut(handles):
                 handed_out[t] = frozenset(handles)
-            case int(t), events.RiskMeasured() | events.PricesSet():
-                counted[PUBLISHED[type(event)]][t] = None
             case _:
                 pass
     return Participation(
         sets=tuple(sets),
         trained=trained,
         handed_out=handed_out,
-        counted={kind: tuple(rounds) for kind, rounds in counted.items()},
         left=tuple(left),
         stopped=frozenset(stopped),
         lingering=lingering,
