@@ -1,12 +1,9 @@
-"""What a run reads beside its clients' data, and what it keeps of remote and new clients.
-
-What a run reads beside its clients' data: hashed at the start, and compared since.
+"""What a run reads, hashed at the start and compared since, and records that came later.
 
 The clients' own examples are in `RunStarted.data_hash`, the source of a user's components
-in `ComponentsUsed`. Here is the rest: what clients accept, and the examples of no client.
+in `ComponentsUsed`; what clients accept, and the examples of no client, in the ledger's files.
 
-Records of clients that joined or changed theirs: in the run's folder, one file each.
-
+Records of clients that joined or changed theirs lie in the run's folder, one file each.
 Settings and data do not have them, so that a run is resumed with these files. They stand
 under the client's handle. A newer version is written beside the older one, which is
 deleted once the ledger says that it no longer counts.
