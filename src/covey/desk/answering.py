@@ -35,6 +35,7 @@ from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
 from covey.runtime.anchors import Receipt
 from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import finish_requests
 from covey.runtime.planning import Returning
 from covey.runtime.secrets import Handover
 from covey.runtime.session import Observer
@@ -299,7 +300,8 @@ class _InRun:
         try:
             run = self.load(path)
             if _owes_answers(path):  # put down before: a kill may have left it half-done
-                run.finish_requests(self.observe)
+                with run.open(self.observe, plays=False) as session:
+                    finish_requests(session)
             for batch in _batches(waiting):
                 self._note_signed(run, batch)
                 refused |= self._forget(run, self._waiting(batch))

@@ -46,7 +46,7 @@ from covey.runtime.copies import Copy
 from covey.runtime.evaluation import BestRound, OnRound
 from covey.runtime.exports import best_kept_round, export_model, latest_model
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import ForgetResult, finish_requests, forget
+from covey.runtime.leaving import ForgetResult, forget
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.loop import OnAnswer, play
 from covey.runtime.participation_game import Game, play_game
@@ -289,17 +289,6 @@ class Run:
             check = partial(check_answerable, session)
             callbacks = {"on_answer": on_answer, "on_receipt": on_receipt, "check": check}
             return forget(session, clients, *wanted, **callbacks)
-
-    def finish_requests(
-        self, observe: Observer = quiet, on_answer: OnAnswer = quiet
-    ) -> tuple[AnsweredRequest, ...]:
-        """Answer the requests that wait in the run's ledger, after a kill for example.
-
-        Raises:
-            CoveyError: rounds would have to be played that cannot be played here.
-        """
-        with self.open(observe, "finish_requests()", plays=False) as session:
-            return finish_requests(session, on_answer)
 
     def join(
         self,
