@@ -6,7 +6,7 @@ from typing import TypeVar
 from covey.base.events import Event
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_events
+from covey.runtime.ledger_record import LedgerReader
 
 E = TypeVar("E", bound=Event)
 
@@ -14,7 +14,7 @@ E = TypeVar("E", bound=Event)
 def events_of(folder: Path) -> list[tuple[int | None, Event]]:
     """Return the events in force with their rounds; None: between two rounds."""
     with Ledger.read(RunFolder(folder).ledger) as ledger:
-        return [(t, each) for t, events in read_events(ledger) for each in events]
+        return LedgerReader().read(ledger).events
 
 
 def facts(folder: Path, kind: type[E]) -> list[E]:

@@ -4,8 +4,8 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,17 +14,18 @@ import torch
 import covey
 from covey import ClientUpdate, RunError
 from covey.algorithms.state import initial_state
+from covey.base.history import History
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.runtime.copies import Copy
 from covey.runtime.folder import RunFolder, checkpoint_path, rounds_in
-from covey.runtime.planning import answer_rules
+from covey.runtime.planning import current_rules
 from covey.runtime.states import (
+    checkpoint_bytes,
     delete_before,
     delete_from,
     drop_client,
     read_updates,
-    save_checkpoint,
     save_state,
     state_problem,
     write_updates,
@@ -46,6 +47,11 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield made
 
 
+def saved(folder: Path, t: int, tensors: Any = MappingProxyType({})) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint_path(folder, t).write_bytes(checkpoint_bytes(t, tensors, {}))
+
+
 @pytest.mark.parametrize(
     ("delete", "left"), [(delete_from, (0, 1)), (delete_before, (2, 3))], ids=["from", "before"]
 )
@@ -53,7 +59,7 @@ def test_of_round_2_on_or_before_it(
     tmp_path: Path, delete: Callable[[Path, int], None], left: tuple[int, ...]
 ):
     for t in range(4):
-        save_checkpoint(tmp_path, t, {}, {})
+        saved(tmp_path, t)
     delete(tmp_path, 2)
     assert rounds_in(tmp_path) == left
 
@@ -65,14 +71,14 @@ def test_who_leaves_has_no_stored_update_in_any_round(tmp_path: Path, ledger: Le
         write_updates(folder, t, updates, ledger.files)
     drop_client(folder, "h-a", ledger.files)
     assert [read_updates(folder, t, ledger.files).keys() for t in (1, 3)] == [{"h-b"}] * 2
-    save_checkpoint(folder, 3, {"h-b/w": torch.zeros(3)}, {})
-    with pytest.raises(RunError, match="was changed after it was written"):
+    saved(folder, 3, {"h-b/w": torch.zeros(3)})
+    with pytest.raises(RunError, match="its bytes are not those that were written"):
         read_updates(folder, 3, ledger.files)
 
 
 def test_a_state_is_one_of_its_round_alone(tmp_path: Path, ledger: Ledger):
     state = replace(initial_state(({"w": torch.ones(3)},)), round_index=2)
-    save_state(tmp_path, state, "", partial(ledger.files.note_state, 1))
+    save_state(tmp_path, state, "", ledger.files)
     written = checkpoint_path(tmp_path, 1)
     assert state_problem(written, ledger) == ""
     for t in (0, 2):
@@ -119,8 +125,8 @@ def test_what_a_copy_holds_of_a_client(copy: dict[str, Any], first: int | None, 
 def test_the_state_before_a_round_is_the_one_after_the_round_before_it(tmp_path: Path):
     folder = RunFolder(tmp_path)
     for t in (1, 3):
-        save_checkpoint(folder.checkpoints, t, {}, {})
-    assert answer_rules(covey.Config(), folder, 5).restorable == (0, 2, 4)
+        saved(folder.checkpoints, t)
+    assert current_rules(covey.Config(), folder, History()).restorable == (0, 2, 4)
 
 
 def test_the_last_client_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

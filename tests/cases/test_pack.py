@@ -33,7 +33,7 @@ def text_of(page: str) -> str:
 
 def answer(folder, runs, name=ONE, basis="erasure", **more):
     add_request(folder, [runs / "solved"], [name], basis, DAY, **more)
-    answer_requests(folder, [runs / "solved"], reports=False)
+    answer_requests(folder, [runs / "solved"])
 
 
 def page_of(pack) -> str:

@@ -124,7 +124,7 @@ def test_after_a_denial_without_data_the_same_data_are_accepted_and_no_others(fo
     assert resume(folder, make_model, data_of()).summary.finished
     assert resume(folder, make_model, data_of(NAMES[1:])).summary.finished
     changed = data_of() | {"b": data_of()["c"]}
-    with pytest.raises(RunError, match="clients' data must be those"):
+    with pytest.raises(RunError, match="clients' data must be what"):
         resume(folder, make_model, changed)
     with pytest.raises(RunError, match="'b' is missing on one side"):
         resume(folder, make_model, data_of(NAMES[2:]))

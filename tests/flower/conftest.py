@@ -26,7 +26,7 @@ from covey.flower.messages import Hello, Reply, encode, question_of
 from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
 from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_events
+from covey.runtime.ledger_record import LedgerReader
 from covey.settings.load import replace_setting
 from flower.inprocess import InProcessGrid
 
@@ -60,7 +60,7 @@ def settings_with(**sections: Mapping[str, object] | int) -> dict[str, object]:
 def told(result: Run) -> list[Event]:
     """All that the ledger of a run holds."""
     with Ledger.read(RunFolder(result.folder).ledger) as ledger:
-        return [event for _, events in read_events(ledger) for event in events]
+        return [event for _, event in LedgerReader().read(ledger).events]
 
 
 def same_risks(there: Run, here: Run) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from covey import ScoringJob
 from covey.base.events import WeightReduced
 from covey.flower.server import NORM_FACTOR, NormRule, reduced_weights
+from covey.runs.parts import playable
 from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import rebuilt_run
+from covey.settings.clients import Overrides
 from flower.conftest import all_of, reasons, settings_with
 from flower.liars import Lie, announcing, lying, sets_all, weighing
 
@@ -54,7 +55,7 @@ def test_who_lies_about_weight_or_length_spoils_no_model(
     federation = build(settings(10, **more), range(10), tmp_path / "eighty")
     federation.wire = lying(NAMES[:liars], lies)
     result = federation.play(nodes=10)
-    engine = rebuilt_run(RunFolder(result.folder)).engine
+    engine = playable(RunFolder(result.folder), Overrides(), "").engine
     unseen = digits.take(torch.arange(len(digits))[-500:])
     (scored,) = engine.score([ScoringJob(result.params(0), unseen)])
     least = 0.5 if "hello" in lies else 0.75  # five times as far, the other way

@@ -2,7 +2,7 @@
 
 from covey.unlearning.facts import AttackFigure, ValueOrReason
 from covey.unlearning.plan import Option
-from covey.unlearning.proof import Served
+from covey.unlearning.requests import Served
 
 SERVED = Served(
     option=Option("roll_back", "", 2, 2, 2),

@@ -66,7 +66,6 @@ def costs(path: Path, rounds: int) -> list[int]:
                 lambda: ledger.head_of(rounds),
                 lambda: ledger.compare(rounds, facts(rounds)),
                 ledger.last_round,
-                ledger.furthest_round,
                 ledger.files.newest_state,
                 lambda: ledger.append_between(rewind(rounds // 2)),
                 ledger.last_round,

@@ -3,15 +3,17 @@
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from covey import LedgerError
+from covey.base.names import Basis
 from covey.ledger.chain import REWIND, Record
-from covey.ledger.requests import NewRequest, Request, ServedRequest
 from covey.ledger.store import Ledger
-from covey.unlearning.proof import Mark
+from covey.unlearning.requests import Mark, Request
 from ledger.conftest import noon
 from ledger.served import SERVED
 
@@ -19,11 +21,15 @@ NAMES = {f"{n:04x}": f"client-{n:05d}-of-{'some' * 12}where" for n in range(120)
 HANDLE = "0007"
 NAME = NAMES[HANDLE]
 ANSWER = [Record(None, "ClientLeft", {"handle": HANDLE}), Record(None, REWIND, {"round_index": 0})]
-NOBODY = Request("nobody", HANDLE, "auto", None, "pending", "long ago")
+NOBODY = Request(HANDLE)
 
 
 def ask(ledger: Ledger, handle: str, wanted: str, after_round: int | None = None) -> Request:
-    return ledger.ask_all([NewRequest(handle, wanted, after_round)])[0]
+    return ledger.ask_all([Request(handle, wanted, after_round=after_round)])[0]
+
+
+def serve(ledger: Ledger, asked: Request, mark: str) -> str:
+    return ledger.serve([replace(asked, served=SERVED)], {asked.handle: mark}, ANSWER)
 
 
 def begun(where: str | Path) -> Ledger:
@@ -38,7 +44,7 @@ def begun(where: str | Path) -> Ledger:
 def leave(ledger: Ledger) -> str:
     """Serve one client up to the proof, and return the request's id."""
     asked = ask(ledger, HANDLE, "auto")
-    ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
+    serve(ledger, asked, "a mark")
     ledger.scrub()
     return asked.id
 
@@ -55,7 +61,7 @@ def test_a_request_that_was_drawn_before_is_the_first_one(where: str):
 def test_only_known_answers_and_bases_are_asked_for_and_all_or_none(where: str):
     with Ledger.create(where, noon) as ledger:
         with pytest.raises(LedgerError, match="erasure, withdrawal, objection, restriction"):
-            ledger.ask_all([NewRequest("7f3a", "auto"), NewRequest("09bc", "auto", basis="law")])
+            ledger.ask_all([Request("7f3a", "auto"), Request("09bc", basis=cast("Basis", "law"))])
         with pytest.raises(LedgerError, match="auto, deny, subtract, roll_back, retrain"):
             ask(ledger, "7f3a", "forget")
         assert ledger.requests() == []
@@ -66,14 +72,14 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
         ledger.enrol({"7f3a": "client-00001", "09bc": "client-00002"})
         for handle in ("7f3a", "09bc"):
             ask(ledger, handle, "deny")
-        served = [ServedRequest(r, r.id, SERVED, r.handle[::-1]) for r in ledger.requests()]
-        ledger.serve(served, [Record(None, "ClientLeft", {"handle": "7f3a"})])
+        asked = ledger.requests()
+        served = [replace(r, served=SERVED, sealed=r.handle[::-1]) for r in asked]
+        left = [Record(None, "ClientLeft", {"handle": "7f3a"})]
+        ledger.serve(served, {r.handle: r.id for r in asked}, left)
         mark = Mark("00", "5b", "5e")
-        (back,) = ledger.ask_all([NewRequest("7f3a", "retrain", mark=mark)])
+        (back,) = ledger.ask_all([Request("7f3a", "retrain", mark=mark)])
         assert (back.mark, back.served) == (mark, None)
-        ledger.serve(
-            [ServedRequest(back, None, SERVED)], [Record(None, "ClientLeft", {"handle": "7f3a"})]
-        )
+        ledger.serve([replace(back, served=SERVED)], {}, left)
         assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]
         assert len(ledger.tombstones()) == 2
 
@@ -81,7 +87,7 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
 def test_serving_answers_seals_and_erases_at_once(where: str):
     with begun(where) as ledger:
         asked = ask(ledger, HANDLE, "retrain")
-        head = ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
+        head = serve(ledger, asked, "a mark")
         assert ledger.head() == head
         assert ledger.replay()[1:] == ANSWER
         assert ledger.last_round() is None
@@ -100,7 +106,7 @@ def test_a_serving_that_fails_leaves_nothing_behind(where: str):
     with begun(where) as ledger:
         asked, head = ask(ledger, "beef", "auto"), ledger.head()
         with pytest.raises(LedgerError, match="no client is behind the handle beef"):
-            ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
+            serve(ledger, asked, "a mark")
         assert ledger.requests() == [asked]
         assert ledger.head() == head
         assert ledger.tombstones() == frozenset()
@@ -110,14 +116,14 @@ def test_a_serving_that_fails_leaves_nothing_behind(where: str):
 def test_every_step_is_taken_once_and_in_order(where: str):
     with begun(where) as ledger:
         with pytest.raises(LedgerError, match="there is none"):
-            ledger.serve([ServedRequest(NOBODY, "a mark", SERVED)], ANSWER)
+            serve(ledger, NOBODY, "a mark")
         request = ask(ledger, HANDLE, "auto")
         asked = request.id
         with pytest.raises(LedgerError, match=r"must be serving .* it is pending"):
             ledger.answered(asked, "deny")
-        ledger.serve([ServedRequest(request, "a mark", SERVED)], ANSWER)
+        serve(ledger, request, "a mark")
         with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
-            ledger.serve([ServedRequest(request, "a mark", SERVED)], ANSWER)
+            serve(ledger, request, "a mark")
         with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
             ledger.refused(asked, "too late")
         ledger.answered(asked, "deny")
@@ -141,7 +147,7 @@ def test_reading_asks_nothing_and_scrubs_nothing(where: str):
     for step in (
         lambda: ask(ledger, HANDLE, "auto"),
         lambda: ledger.append_between(ANSWER),
-        lambda: ledger.serve([ServedRequest(NOBODY, "a mark", SERVED)], ANSWER),
+        lambda: serve(ledger, NOBODY, "a mark"),
         lambda: ledger.answered("id", "deny"),
         lambda: ledger.refused("id", "why"),
         ledger.scrub,
@@ -161,7 +167,7 @@ def test_an_erased_name_is_in_no_byte_of_any_file(path: Path):
         assert NAMES[gone[1]].encode() in bytes_in(path.parent)
         for number, handle in enumerate(gone):
             asked = ask(ledger, handle, "auto")
-            ledger.serve([ServedRequest(asked, f"mark {number}", SERVED)], ANSWER)
+            serve(ledger, asked, f"mark {number}")
             ledger.answered(asked.id, "deny")
         ledger.scrub()
         rest = bytes_in(path.parent)
@@ -218,7 +224,7 @@ def test_an_erased_name_is_in_no_table_of_the_server(postgres):
         postgres.execute("ANALYZE", "CHECKPOINT")
         assert name.encode() in bytes_in(postgres.data / "base")
         asked = ask(ledger, "ffff", "auto")
-        ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
+        serve(ledger, asked, "a mark")
         ledger.scrub()
         postgres.execute("CHECKPOINT")
         assert name.encode() not in bytes_in(postgres.data / "base")

@@ -89,7 +89,6 @@ def test_a_ledger_tells_the_story_and_keeps_everything(
         assert ledger.replay() == facts
         assert [one.record() for one in ledger.look({one.kind for one in facts})] == told
         assert ledger.last_round() == max(numbered(told), default=None)
-        assert ledger.furthest_round() == max(numbered(facts), default=None)
         for index in set(numbered(facts)):
             of_round = [one for one in told if one.round_index == index]
             ledger.compare(index, of_round)

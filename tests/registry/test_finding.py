@@ -52,7 +52,6 @@ def test_a_run_that_was_stopped_or_has_not_begun_waits(put, roots):
     folder = put("one")
     with sqlite3.connect(folder / "ledger.sqlite") as database:
         database.execute("DELETE FROM events WHERE round >= 2")
-        database.execute("DELETE FROM participation WHERE round >= 2")
         database.execute("DELETE FROM clock WHERE position > (SELECT max(position) FROM events)")
     database.close()
     (entry,) = find_runs([roots])

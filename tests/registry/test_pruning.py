@@ -11,9 +11,9 @@ import pytest
 from covey import RunError, load
 from covey.desk.pruning import prune, retention
 from covey.desk.runs import PRUNED, find_runs
-from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import now
+from covey.unlearning.requests import Request
 
 LATER = datetime.now(UTC) + timedelta(days=100)
 OLD = timedelta(days=90)
@@ -58,7 +58,7 @@ def test_a_whole_run_goes_with_the_run_inside_it(put, roots):
 
 def with_a_request(folder):
     with Ledger.open(folder / "ledger.sqlite", now) as ledger:
-        ledger.ask_all([NewRequest(next(iter(ledger.names())), "auto")])
+        ledger.ask_all([Request(next(iter(ledger.names())), "auto")])
 
 
 def with_a_word(folder):

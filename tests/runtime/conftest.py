@@ -127,8 +127,7 @@ def cut() -> Callable[[Path, int], None]:
 
     def taken_back(folder: Path, rounds: int) -> None:
         with sqlite3.connect(folder / "ledger.sqlite") as database:
-            for table in ("events", "participation"):
-                database.execute(f"DELETE FROM {table} WHERE round >= ?", (rounds,))  # noqa: S608
+            database.execute("DELETE FROM events WHERE round >= ?", (rounds,))
             database.execute(
                 "DELETE FROM clock WHERE position > (SELECT max(position) FROM events)"
             )

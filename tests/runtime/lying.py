@@ -17,7 +17,7 @@ from covey.ledger import rows
 from covey.ledger.chain import GENESIS, Record, canonical_body, sealed_text
 from covey.ledger.rows import seal_tables
 from covey.ledger.store import Ledger
-from covey.ledger.tables import clients, clock, events, participation, requests
+from covey.ledger.tables import clients, clock, events, requests
 from covey.ledger.tree import LogProof, TreeHead, consistency_proof, entries_of, head_of, root_of
 from covey.runtime.facts import facts, find_answer
 from covey.runtime.folder import RunFolder, now
@@ -206,7 +206,7 @@ def in_the_ledger(lie: Callable[[Liar], Any]) -> Callable[[Forger], None]:
             liar = Liar(ledger, forger)
             lie(liar)
             with ledger._database.reading() as connection:
-                for table in (events, participation, clock):
+                for table in (events, clock):
                     connection.execute(delete(table))
                 for when, records in liar.entries:
                     rows.add(connection, records[0].round_index, records, when)

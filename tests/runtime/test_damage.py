@@ -162,15 +162,13 @@ def test_no_flip_in_a_secret_is_silent(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("flips", SOME)
 def test_no_flip_in_a_ledger_is_silent(flips, answered):
-    path, handles = answered / "ledger.sqlite", load(answered).names.values()
+    path = answered / "ledger.sqlite"
 
     def told() -> object:
         with Ledger.read(path) as ledger:
             ledger.check()
-            ledger.check_participation()
             return (
                 ledger.replay(),
-                [ledger.look_at(handle)[0] for handle in handles],
                 ledger.names(),
                 ledger.requests(),
                 ledger.tombstones(),
@@ -180,24 +178,6 @@ def test_no_flip_in_a_ledger_is_silent(flips, answered):
 
     before = told()
     assert not flipped(path, flips, lambda: refused(told) or told() == before)
-
-
-def test_the_table_of_who_took_part_is_made_anew_of_the_events(play):
-    played = play()
-    path = played.folder / "ledger.sqlite"
-    handle = min(played.names.values())
-    with Ledger.read(path) as ledger:
-        before = ledger.look_at(handle)[0]
-    with sqlite3.connect(path) as database:
-        database.execute("DELETE FROM participation WHERE client = ?", (handle,))
-    database.close()
-    (found,) = examine(played.folder).damaged
-    assert (found.what, found.path) == ("the table of who took part", path)
-    mended = repair(played.folder)
-    assert not mended.damaged
-    assert mended.repaired == (found,)
-    with Ledger.read(path) as ledger:
-        assert ledger.look_at(handle)[0] == before
 
 
 def test_a_damaged_ledger_is_nothing_to_repair_by(play):

@@ -9,7 +9,7 @@ from covey import Config, Run, resume, verify
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.ledger.tree import TreeHead, root_of
-from covey.unlearning.proof import subject_mark
+from covey.unlearning.requests import subject_mark
 from covey.unlearning.signature import COSIGNATURE, key_line, signing_key
 from runtime.left_runs import LEAVER, OTHER, SETTINGS
 from runtime.lying import Forger, Liar, in_the_ledger, moment

@@ -84,7 +84,7 @@ def test_a_user_gets_the_whole_model(played, tmp_path):
 
 
 def test_a_run_goes_on_with_its_own_frozen_parameters_alone(mine):
-    error = r"tensors of model\.frozen must be the one that began"
+    error = r"tensors of model\.frozen must be what began"
     with pytest.raises(CoveyError, match=error):
         covey.resume(mine.folder, model=drawn(Adapted, 1), clients=clients())
 

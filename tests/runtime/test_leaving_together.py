@@ -182,6 +182,6 @@ def test_without_its_salt_nobody_comes_back(denied):
 def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
     folder, first = denied
     with load(folder).open() as session:
-        put_down_requests(session, [Returning(ONE, first.answered.salt)], basis="erasure")
+        put_down_requests(session, [Returning(ONE, first.answered.salt)], "auto", "erasure")
     assert hash_of(folder) != without(ONE)
     assert resume(folder).summary.model_hash == without(ONE)

@@ -1,17 +1,13 @@
 """A history that is folded as its ledger grows is the one that is folded at its end."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import covey
-from covey import Config, LedgerError
+from covey import LedgerError
 from covey.base.events import (
     ClientLeft,
     ClientsAssigned,
@@ -30,9 +26,7 @@ from covey.ledger import rows
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
-from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import EventReader, LedgerReader, LedgerRecord
-from covey.runtime.planning import read_client
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3")
 STEPS = st.lists(st.one_of(st.just("round"), st.just("look"), st.integers(0, 5)), max_size=14)
@@ -82,7 +76,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_looking_often_and_in_small_pieces_tells_the_same_story(
     steps: list[str | int], most_bytes: int
 ):
-    reader = LedgerReader(places=True)
+    reader = LedgerReader()
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "MOST_BYTES", most_bytes)
         place, t = Path(folder) / "ledger.sqlite", 0
@@ -141,49 +135,3 @@ def test_an_event_out_of_its_order_is_refused_however_often_it_is_read(
     for _ in range(2):
         with pytest.raises(LedgerError, match=problem):
             reader.read(strange)
-
-
-@pytest.mark.usefixtures("in_small_pieces")
-def test_a_table_that_says_something_else_than_the_events_is_noticed(played: Path):
-    with closing(sqlite3.connect(played)) as connection, connection:
-        connection.execute("DELETE FROM participation WHERE round = 1 AND client = 'h2'")
-    reader = LedgerReader(places=True)
-    for _ in range(2):
-        with pytest.raises(LedgerError, match="in round 1 it holds something else"):
-            looked(reader, played)
-    assert looked(LedgerReader(), played).history.rounds  # whose events are whole
-
-
-SETTINGS: dict[str, Any] = {
-    "rounds": 3,
-    "population": {"clients": 8, "examples_per_client": 10, "audit_examples": 0},
-    "model": {"name": "mlp"},
-    "train": {"participation": 0.7},
-    "risk": {"name": "none"},
-    "method": {"name": "ifca"},
-    "aggregation": {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 2},
-}
-
-
-@pytest.mark.slow
-def test_the_table_of_participation_says_of_a_client_what_the_events_say(tmp_path, monkeypatch):
-    file = tmp_path / "own.csv"
-    whose = (f"client-{n:05d}, org-{n % 5}" for n in range(8))
-    file.write_text("\n".join(["name, organisation", *whose]))
-    population = {**SETTINGS["population"], "organisations": str(file)}
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-    run = covey.run(config=Config.of({**SETTINGS, "population": population}), out=tmp_path / "run")
-    run.forget(min(run.names), "retrain")
-    with Ledger.read(RunFolder(run.folder).ledger) as ledger:
-        whole = LedgerReader().read(ledger).participation
-    for handle in run.names.values():
-        held, plan = read_client(RunFolder(run.folder), handle)
-        assert held.sets_of(handle) == whole.sets_of(handle)
-        assert held.trained.get(handle, {}) == whole.trained.get(handle, {})
-        assert held.first_trace(handle) == whole.first_trace(handle)
-        assert (held.counted, held.left, held.lingering) == (
-            whole.counted,
-            whole.left,
-            whole.lingering,
-        )
-        assert plan.options

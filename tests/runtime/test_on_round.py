@@ -47,7 +47,7 @@ def test_every_round_is_told_once_as_the_frame_has_it(tmp_path):
     told: list[PlayedRound] = []
     run = played(tmp_path / "run", told.append)
     frame = run.rounds_frame()
-    assert [each.round for each in told] == [0, 1, 2, 3] == list(frame["round"])
+    assert [each.round_index for each in told] == [0, 1, 2, 3] == list(frame["round"])
     assert [each.accuracy for each in told] == list(frame["accuracy"])
     assert [each.clients for each in told] == list(
         zip(frame["clients_0"], frame["clients_1"], strict=True)
@@ -68,8 +68,8 @@ def test_a_callback_changes_nothing_and_what_it_raises_leaves_a_run_to_resume(tm
     rounds: list[int] = []
 
     def stop(row):
-        rounds.append(row.round)
-        if row.round == 1:
+        rounds.append(row.round_index)
+        if row.round_index == 1:
             raise BrokenError
 
     alone = played(tmp_path / "alone", None)

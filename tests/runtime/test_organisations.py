@@ -88,7 +88,7 @@ def test_a_run_goes_on_with_the_organisations_that_it_began_with(hidden, tmp_pat
     out = tmp_path / "run"
     run(config=hidden(WHOSE, min_organisations=3), out=out)
     written(tmp_path / "organisations.csv", {**WHOSE, NAMES[0]: "another"})
-    with pytest.raises(RunError, match="Put the file back"):
+    with pytest.raises(RunError, match="must be what began the run"):
         load(out).forget(NAMES[7], "retrain")
     written(tmp_path / "organisations.csv", WHOSE)
     assert resume(out).summary.rounds

@@ -106,7 +106,7 @@ def test_a_part_with_another_source_is_refused(
 ):
     stopped(tmp_path / "run", settings(cell()))
     other = cell(CELL.replace(before, after))
-    said = r"The source of train\.loss must be the one that began"
+    said = r"The source of train\.loss must be what began"
     for between in (lambda: None, new_process):
         between()
         with pytest.raises(covey.RunError, match=said):

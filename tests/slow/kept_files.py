@@ -13,10 +13,10 @@ from covey.data.source import DataProfile
 from covey.flower.deployment import Declaration, Plan
 from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of
-from covey.runtime.folder import FederationMetadata, RunFolder
+from covey.runtime.folder import FederationMetadata, RunFolder, checkpoint_path
 from covey.runtime.reading import read_record
 from covey.runtime.secrets import secrets_of
-from covey.runtime.states import load_checkpoint, load_state, save_checkpoint
+from covey.runtime.states import checkpoint_bytes, load_checkpoint, load_state
 from covey.unlearning.signature import key_records, signing_key
 from slow.mutations import of_json, of_safetensors, of_toml
 from slow.reading import Reader, kept, written
@@ -97,7 +97,9 @@ def beside_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
 def deployed_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     """What stands beside a run: its raw updates, and a deployment's own files."""
     updates = folder / "updates"
-    stored = save_checkpoint(updates, 1, {"h-1/w": torch.ones(2)}, {})
+    updates.mkdir(parents=True, exist_ok=True)
+    stored = checkpoint_path(updates, 1)
+    stored.write_bytes(checkpoint_bytes(1, {"h-1/w": torch.ones(2)}, {}))
     yield "updates", kept(stored, lambda: load_checkpoint(stored), of_safetensors)
     declared = folder / "deploy.toml"
     said = TypeAdapter(Declaration).dump_python(

@@ -22,8 +22,9 @@ from covey.unlearning.facts import (
 from covey.unlearning.guarantee import Guaranteed, NoGuarantee, Term
 from covey.unlearning.participation import refutation_success, representative_probability
 from covey.unlearning.plan import Influence
-from covey.unlearning.proof import check_proof, proof_json, read_proof, signed_proof, subject_mark
+from covey.unlearning.proof import check_proof, proof_json, read_proof, signed_proof
 from covey.unlearning.proof_text import REASONS, proof_page, sentences
+from covey.unlearning.requests import subject_mark
 from covey.unlearning.signature import KeyRecord, SigningKey, sign
 
 KEY = SigningKey.from_private_bytes(bytes(32))

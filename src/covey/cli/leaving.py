@@ -32,7 +32,8 @@ from covey.cli.commands import LEAVING, app
 from covey.cli.progress import shown
 from covey.runtime.verification import OPERATOR, Verification
 from covey.runtime.verification import verify as check_proof
-from covey.unlearning.plan import AFTERWARDS, ANSWERS, ClientPlan, Option, check_basis
+from covey.unlearning.plan import AFTERWARDS, ANSWERS, Option, check_basis
+from covey.unlearning.requests import ClientPlan
 
 if TYPE_CHECKING:
     from covey.report.summary import Deniability

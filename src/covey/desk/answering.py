@@ -35,11 +35,12 @@ from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
 from covey.runtime.anchors import Receipt
 from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import finish_requests
 from covey.runtime.planning import Returning
 from covey.runtime.secrets import Handover
 from covey.runtime.session import Observer
-from covey.unlearning.plan import AFTERWARDS, ClientPlan
-from covey.unlearning.proof import subject_mark
+from covey.unlearning.plan import AFTERWARDS
+from covey.unlearning.requests import ClientPlan, subject_mark
 
 Load = Callable[[Path], Run]
 """How a run is loaded: a program passes the model and the clients that it began with."""
@@ -225,13 +226,12 @@ def answer_requests(
     wanted: str = "",
     load: Load = Run,
     observe: Observer = lambda _: None,
-    *,
-    reports: bool = True,
 ) -> tuple[RunOfRequest, ...]:
     """Answer these requests in every run that has their names; clients that leave together share.
 
     A run that cannot answer now keeps no other one waiting: its outcome says why. Called
-    again, it goes on with what is left.
+    again, it goes on with what is left. The report of each run that answered anew is written,
+    as answers delete it.
 
     Args:
         folder: the register's.
@@ -240,7 +240,6 @@ def answer_requests(
         wanted: the answer of every run from now on; "": "auto", or what was begun.
         load: how a run is loaded.
         observe: called after every round that is played again.
-        reports: write the report of each run that answered anew, as answers delete it.
 
     Raises:
         ConfigError: there is no such answer or request; nothing was done.
@@ -261,7 +260,7 @@ def answer_requests(
     for place in dict.fromkeys(places):
         here = _InRun(folder, place, load, observe)
         some = here.answer(requesters)
-        if reports and any(each.answer for each in some):
+        if any(each.answer for each in some):
             load(Path(place)).report()
         outcomes += some
     if access := [each.number for each in requests if each.number not in changing]:
@@ -301,7 +300,8 @@ class _InRun:
         try:
             run = self.load(path)
             if _owes_answers(path):  # put down before: a kill may have left it half-done
-                run.finish_requests(self.observe)
+                with run.open(self.observe, plays=False) as session:
+                    finish_requests(session)
             for batch in _batches(waiting):
                 self._note_signed(run, batch)
                 refused |= self._forget(run, self._waiting(batch))
@@ -349,14 +349,14 @@ class _InRun:
             known += [e.request for e in run.unacknowledged if _is_about(run, e, each.name)]
             for request in dict.fromkeys(known):
                 path = proof_path(run.folder, request)
-                if path.is_file() and each.is_served_by(_document(path)["answer"]):
+                if path.is_file() and each.is_served_by(proof_of(path)[1]["answer"]):
                     self._note(each, request)
                     break
 
     def _note(self, requester: _Requester, request: str) -> None:
         """Note what a signed proof says, and what it leaves to be done by hand."""
         path = proof_path(Path(self.place), request)
-        proof, left, run = _document(path), text_handle(), run_handle(self.place)
+        (written, proof), left, run = proof_of(path), text_handle(), run_handle(self.place)
         with read_register(self.folder) as held:
             texts, known = held.texts(), held.request(requester.number).runs
         holds = json.loads(texts.get(known[requester.person, run].held, "{}"))
@@ -371,7 +371,7 @@ class _InRun:
             answer=proof["answer"],
             answered=proof["answered"],
             model_changed=proof["model_before"] != proof["model_after"],
-            proof_sha256=hashlib.sha256(read_bounded(path)).hexdigest(),
+            proof_sha256=hashlib.sha256(written).hexdigest(),
             left=left,
         )
         self._record([fact], {left: json.dumps([asdict(each) for each in items])})
@@ -432,9 +432,15 @@ class _InRun:
         return outcome if outcome.answer or outcome.ended else replace(outcome, reason=reason)
 
 
-def _document(path: Path) -> dict[str, Any]:
+def proof_of(path: Path) -> tuple[bytes, dict[str, Any]]:
+    """Return a proof's file, and what it says.
+
+    Raises:
+        RunError: it cannot be read.
+    """
     try:
-        return json.loads(read_bounded(path))
+        written = read_bounded(path)
+        return written, json.loads(written)
     except (OSError, ValueError) as error:
         raise RunError(
             f"{path} must be a proof that covey signed, but it cannot be read: "
@@ -447,7 +453,7 @@ def _is_about(run: Run, kept: Handover, name: ClientName) -> bool:
     path = proof_path(run.folder, kept.request)
     if not path.is_file():
         return False
-    mark = str(_document(path).get("subject"))
+    mark = str(proof_of(path)[1].get("subject"))
     return hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(kept.salt)))
 
 

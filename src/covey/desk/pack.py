@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.base.errors import RunError
 from covey.base.files import delete_whole, make_folder, read_bounded, replace_whole
-from covey.desk.answering import Load, alive
+from covey.desk.answering import Load, alive, proof_of
 from covey.desk.register import (
     PACKS,
     Ending,
@@ -195,13 +195,7 @@ def _verified(place: str, outcome: RunOfRequest, load: Load) -> tuple[dict[str, 
         RunError: it is not the proof that was signed, or a check fails.
     """
     path = proof_path(Path(place), outcome.run_request)
-    try:
-        written = read_bounded(path)
-    except OSError as error:
-        raise RunError(
-            f"{path} must be the proof of what this run answered, but it cannot be read: "
-            f"{error.strerror or error}. Restore it from a copy."
-        ) from error
+    written, proof = proof_of(path)
     if hashlib.sha256(written).hexdigest() != outcome.proof_sha256:
         raise RunError(
             f"{path} must be the proof that was signed when the run answered, whose "
@@ -214,7 +208,7 @@ def _verified(place: str, outcome: RunOfRequest, load: Load) -> tuple[dict[str, 
             f"{'; '.join(failed)}. Look with `covey verify`, and hand over nothing."
         )
     salts = (each.salt for each in run.unacknowledged if each.request == outcome.run_request)
-    return json.loads(written), next(salts, "")
+    return proof, next(salts, "")
 
 
 SAYS: Mapping[str, Said] = {

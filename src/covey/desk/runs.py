@@ -96,54 +96,42 @@ def _folders_below(root: Path, depth: int) -> Iterator[tuple[Path, str]]:
     Beside each stands why it was not looked at; "": it was. Where too much lies below the
     root, the last one says so.
     """
-    looked_at = 0
-    waiting = [(root, depth)]
-    while waiting:
-        folder, left = waiting.pop()
-        looked_at += 1
-        if looked_at > MOST_FOLDERS:
+    failed: list[OSError] = []
+    for looked_at, (path, inner, files) in enumerate(os.walk(root, onerror=failed.append)):
+        folder = Path(path)
+        yield from _not_listed(failed)
+        if looked_at == MOST_FOLDERS:
             yield (
                 root,
                 f"more than {MOST_FOLDERS:,} folders lie below it, and the rest were not "
                 f"looked at: give folders nearer to the runs",
             )
             return
-        try:
-            entries = sorted(os.scandir(folder), key=lambda each: each.name)
-        except OSError as error:
-            yield folder, f"the folder cannot be listed: {error.strerror}"
-            continue
-        marks = [each for each in entries if each.name in MARKS]
-        if linked := [each.name for each in marks if each.is_symlink()]:
+        marks = [each for each in sorted((*inner, *files)) if each in MARKS]
+        if linked := [each for each in marks if (folder / each).is_symlink()]:
             yield folder, f"{linked[0]} is a link, and links are not followed"
-        elif any(each.is_file(follow_symlinks=False) for each in marks):
+        elif any((folder / each).is_file() for each in marks):
             yield folder, ""
-        below = [
-            Path(each.path)
-            for each in entries
-            if each.is_dir(follow_symlinks=False) and not each.name.startswith(PRUNED)
-        ]
-        if left > 0:
-            waiting += [(each, left - 1) for each in reversed(below)]
+        below = len(folder.parts) - len(root.parts) < depth
+        inner[:] = sorted(each for each in inner if below and not each.startswith(PRUNED))
+    yield from _not_listed(failed)
+
+
+def _not_listed(failed: list[OSError]) -> Iterator[tuple[Path, str]]:
+    while failed:
+        error = failed.pop(0)
+        yield Path(str(error.filename)), f"the folder cannot be listed: {error.strerror}"
 
 
 def size_of(folder: Path) -> int:
     """Return the bytes of all files in a run's folder, but for runs inside it."""
-    total, waiting = 0, [folder]
-    while waiting:
-        here = waiting.pop()
-        try:
-            entries = list(os.scandir(here))
-        except OSError:
-            continue
-        if here != folder and any(each.name in MARKS for each in entries):
-            continue
-        for each in entries:
-            if each.is_dir(follow_symlinks=False):
-                waiting.append(Path(each.path))
-            else:
-                with suppress(OSError):  # deleted since, by who plays the run
-                    total += each.stat(follow_symlinks=False).st_size
+    total = 0
+    for path, inner, files in os.walk(folder):
+        here = Path(path)
+        inner[:] = [e for e in inner if not any((here / e / mark).exists() for mark in MARKS)]
+        for each in files:
+            with suppress(OSError):  # deleted since, by who plays the run
+                total += (here / each).lstat().st_size
     return total
 
 

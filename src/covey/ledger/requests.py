@@ -1,123 +1,28 @@
 """Tables beside the chain: clients' names, requests to leave, tombstones."""
 
-import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Column, Connection, bindparam, delete, insert, select, update
 
 from covey.base.errors import LedgerError
-from covey.base.names import BASES, Basis, ClientName, Handle
+from covey.base.names import BASES, ClientName, Handle
 from covey.ledger import rows
 from covey.ledger.backends import Database
 from covey.ledger.chain import Record, canonical_body
 from covey.ledger.tables import clients, requests, tombstones
-from covey.unlearning.proof import Mark, Served
-
-Wanted = Literal["auto", "deny", "subtract", "roll_back", "retrain", "calibrate", "stop"]
-"""The answer that a client asks for; "auto": the cheapest honest one."""
-
-State = Literal["pending", "serving", "done", "refused"]
-"""Where a request is; from "serving" on its client's name is gone."""
+from covey.unlearning.plan import ANSWERS
+from covey.unlearning.requests import Mark, Request, Served, State
 
 AT_ONCE = 10_000
 """How many clients are written at a time."""
 
 NAMELESS: tuple[State, ...] = ("serving", "done")
 
-
-@dataclass(frozen=True, slots=True)
-class _Marked:
-    mark: Mark
-
-
-NOTE: TypeAdapter[_Marked | Served] = TypeAdapter(_Marked | Served)
+_note: TypeAdapter[Mark | Served] = TypeAdapter(Mark | Served)
 """What the column `note` holds, in JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A client's request to leave, and what came of it.
-
-    Attributes:
-        after_round: the round after which a simulation drew it; None: a person made the request.
-        mark: of a client that comes back, until the request is served, then None.
-        served: what is known of a request that is being served; None before and after.
-        sealed: what finds the client again, for who has the requester's name and salt;
-            None: nothing is kept.
-    """
-
-    id: str
-    handle: Handle
-    wanted: Wanted
-    after_round: int | None
-    state: State
-    asked_at: str
-    served_at: str | None = None
-    answered_at: str | None = None
-    answer: str | None = None
-    mark: Mark | None = None
-    served: Served | None = None
-    basis: Basis = "none"
-    sealed: str | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is not answered yet."""
-        return self.state in ("pending", "serving")
-
-    def being_served(self) -> Served:
-        """Return what is known of it while it is served.
-
-        Raises:
-            LedgerError: it is not.
-        """
-        if self.served is None:
-            raise LedgerError(
-                f"The request {self.id} must be served for this step, but it is "
-                f"{self.state}. Look at the requests again and take each step once."
-            )
-        return self.served
-
-
-@dataclass(frozen=True, slots=True)
-class NewRequest:
-    """What is put in the queue.
-
-    Attributes:
-        wanted: the answer to be given, or "auto".
-        after_round: the round after which a simulation drew it; None: a person made the request.
-        mark: of a client that comes back: the ledger has its name no more.
-        id: names it.
-    """
-
-    handle: Handle
-    wanted: str
-    after_round: int | None = None
-    basis: str = "none"
-    mark: Mark | None = None
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-
-
-@dataclass(frozen=True, slots=True)
-class ServedRequest:
-    """What is done about one request when it is served.
-
-    Attributes:
-        request: a pending one.
-        tombstone: the mark by which to know the client again, whose name is erased;
-            None: that was done with an earlier answer.
-        served: what has to outlive a crash until the request is answered.
-        sealed: what finds the client again; earlier ones of the same client are
-            destroyed.
-    """
-
-    request: Request
-    tombstone: str | None
-    served: Served
-    sealed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,11 +118,6 @@ class ClientTables:
         with self._database.reading() as connection:
             return _bound(connection, clients.c.name)
 
-    def name_of(self, handle: Handle) -> ClientName | None:
-        """Return the name of one handle's client, where it is still known."""
-        with self._database.reading() as connection:
-            return connection.scalar(select(clients.c.name).where(clients.c.handle == handle))
-
     def keys(self) -> dict[ClientName, str]:
         """Return the fingerprint of the key that each client's name is bound to."""
         keyed = select(clients.c.name, clients.c.key).where(clients.c.key.is_not(None))
@@ -246,15 +146,13 @@ class ClientTables:
         with self._database.reading() as connection:
             return _read_requests(connection)
 
-    def ask_all(
-        self, new_requests: Sequence[NewRequest], records: Sequence[Record] = ()
-    ) -> list[Request]:
+    def ask_all(self, new: Sequence[Request], records: Sequence[Record] = ()) -> list[Request]:
         """Register several requests to leave, all of them or none.
 
         One that was drawn before is returned as it is.
 
         Args:
-            new_requests: what clients want.
+            new: what clients want.
             records: that it is, between two rounds, so that no change of it stays unseen.
 
         Raises:
@@ -262,19 +160,23 @@ class ClientTables:
         """
         with self._database.writing() as connection:
             asked_at = self._clock()
-            recorded = [_ask(connection, each, asked_at) for each in new_requests]
+            recorded = [_ask(connection, each, asked_at) for each in new]
             rows.seal_tables(connection, [requests])
             if records:
                 rows.add(connection, None, records, asked_at)
             return recorded
 
-    def serve(self, served: Sequence[ServedRequest], records: Sequence[Record]) -> str:
+    def serve(
+        self, served: Sequence[Request], marks: Mapping[Handle, str], records: Sequence[Record]
+    ) -> str:
         """Record answers and erase the requesters' names, in one transaction.
 
         Scrub the ledger next: the names' last traces go with it.
 
         Args:
-            served: pending requests, and what is kept of them.
+            served: pending requests, with what is kept of them until they are answered;
+                what was sealed of the same client before is destroyed.
+            marks: by which to know those again whose names are erased now.
             records: what happened, between two rounds.
 
         Returns:
@@ -288,6 +190,8 @@ class ClientTables:
             written_at = self._clock()
             for each in served:
                 _serve(connection, each, written_at)
+                if each.handle in marks:
+                    _erase(connection, each.handle, marks[each.handle])
             rows.seal_tables(connection)
             return rows.add(connection, None, records, written_at)
 
@@ -330,9 +234,9 @@ def _bind(connection: Connection, column: Column[Any], to: Mapping[Handle, str])
     return bool(changed)
 
 
-def _ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
+def _ask(connection: Connection, new: Request, asked_at: str) -> Request:
     for what, value, known in (
-        ("want", new.wanted, get_args(Wanted)),
+        ("want", new.wanted, ("auto", *ANSWERS)),
         ("rest its request on", new.basis, BASES),
     ):
         if value not in known:
@@ -344,16 +248,16 @@ def _ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
     for request in earlier:
         if new.after_round is not None and request.after_round == new.after_round:
             return request
-    content = {name: getattr(new, name) for name in ("id", "handle", "wanted", "after_round")}
-    note = new.mark and canonical_body(asdict(_Marked(new.mark)))
-    row = insert(requests).values(number=len(earlier), **content, note=note, basis=new.basis)
-    connection.execute(row.values(state="pending", asked_at=asked_at))
-    return _read_requests(connection)[-1]
+    put_down = replace(new, asked_at=asked_at)
+    content = {name: getattr(put_down, name) for name in {*requests.c.keys()} - {"number", "note"}}
+    note = new.mark and canonical_body(asdict(new.mark))
+    connection.execute(insert(requests).values(number=len(earlier), note=note, **content))
+    return put_down
 
 
 def _read_requests(connection: Connection) -> list[Request]:
     rows_read = connection.execute(select(requests).order_by(requests.c.number))
-    return [_request(row) for row in rows_read]
+    return [_request(**row._mapping) for row in rows_read]
 
 
 def _advance(
@@ -371,39 +275,32 @@ def _advance(
     connection.execute(update(requests).where(known).values(**changes))
 
 
-def _serve(connection: Connection, served: ServedRequest, served_at: str) -> None:
-    """Mark a request as being served, and erase the requester's name."""
-    handle = served.request.handle
+def _serve(connection: Connection, request: Request, served_at: str) -> None:
+    handle, note = request.handle, canonical_body(asdict(request.being_served()))
     connection.execute(update(requests).where(requests.c.handle == handle).values(sealed=None))
-    note = canonical_body(asdict(served.served))
-    changes = {"state": "serving", "served_at": served_at, "note": note, "sealed": served.sealed}
-    _advance(connection, served.request.id, "pending", changes)
-    if served.tombstone is None:
-        return
+    changes = {"state": "serving", "served_at": served_at, "note": note, "sealed": request.sealed}
+    _advance(connection, request.id, "pending", changes)
+
+
+def _erase(connection: Connection, handle: Handle, mark: str) -> None:
     gone = connection.execute(delete(clients).where(clients.c.handle == handle))
     if gone.rowcount != 1:
         raise LedgerError(
             f"A client is erased once, but no client is behind the handle {handle}. "
             f"Check the handle; it may be erased already."
         )
-    known = connection.scalars(select(tombstones.c.mark))
-    if served.tombstone not in set(known):
-        connection.execute(insert(tombstones).values(mark=served.tombstone))
+    if mark not in set(connection.scalars(select(tombstones.c.mark))):
+        connection.execute(insert(tombstones).values(mark=mark))
 
 
-def _request(row: Iterable[Any]) -> Request:
-    _, *cells, note, basis, sealed = row
+def _request(note: str | None, **cells: Any) -> Request:  # noqa: ANN401 - as the columns are
     try:
-        kept = None if note is None else NOTE.validate_json(note)
+        kept = None if note is None else _note.validate_json(note)
     except ValidationError as error:
         raise LedgerError(
-            f"A request keeps what its answer needs, but what stands with {cells[0]} is "
+            f"A request keeps what its answer needs, but what stands with {cells['id']} is "
             f"not that: {error.errors()[0]['msg']}. Restore the ledger from a copy."
         ) from error
-    return Request(
-        *cells,
-        mark=kept.mark if isinstance(kept, _Marked) else None,
-        served=kept if isinstance(kept, Served) else None,
-        basis=basis,
-        sealed=sealed,
-    )
+    del cells["number"]
+    mark = kept if isinstance(kept, Mark) else None
+    return Request(**cells, mark=mark, served=kept if isinstance(kept, Served) else None)

@@ -1,9 +1,4 @@
-"""The rows of a ledger: the chain, each event's text compressed, and who took part.
-
-A row of `participation` says that a client took part in a round: in which cluster, and in
-which anonymity set of the event at its position. It is written in the transaction that records
-the events. Only these are sealed: the table is compared with them by `covey ledger doctor` and by
-who follows a run, and can be made of them anew.
+"""The rows of a ledger: the chain, each event's text compressed, and hashes beside it.
 
 Hashes of what a run keeps beside its chain (states, files, and the ledger's own tables) stand
 outside of it, so that it stays what it was. What is damaged by accident is seen; who rewrites
@@ -15,17 +10,17 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, exists, insert, select
+from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
 
 from covey.base.errors import LedgerError
-from covey.base.names import Handle
+from covey.base.files import file_hash, make_folder, replace_whole
 from covey.ledger import tables
 from covey.ledger.backends import Database
 from covey.ledger.chain import REWIND, Link, Record, counts, rewound_to, seal, superseded_up_to
-from covey.ledger.tables import events, files, participation, states
+from covey.ledger.tables import events, files, states
 
 MOST_ROWS = 50
 """How many events a server sends at once; one of many clients is long."""
@@ -65,9 +60,6 @@ def add(
         for one in sealed
     ]
     connection.execute(insert(events), cells)
-    add_participation_rows(
-        connection, ((a.position, b) for a, b in zip(sealed, records, strict=True))
-    )
     stamp = {"position": sealed[-1].position, "written_at": written_at}
     connection.execute(insert(tables.clock), stamp)
     return sealed[-1].hash
@@ -160,113 +152,6 @@ def _link(cells: tuple[Any, ...]) -> Link:
     )
 
 
-class ParticipationRow(NamedTuple):
-    """A client's place in a round.
-
-    Attributes:
-        position: of the event that says so: of sets, where there are any.
-        cluster: whose model it trained; None: a user's own algorithm was handed the client.
-        set_index: which of the event's anonymity sets held it; None: none did.
-    """
-
-    round_index: int
-    client: Handle
-    position: int
-    cluster: int | None
-    set_index: int | None
-
-
-def add_participation_rows(connection: Connection, records: Iterable[tuple[int, Record]]) -> None:
-    """Write the rows of whole rounds that were just recorded, at these positions."""
-    for rows in _rows_by_round(records):
-        values = [dict(zip(ParticipationRow._fields, row, strict=True)) for row in rows]
-        connection.execute(insert(participation), values)
-
-
-def participation_rows(connection: Connection, client: Handle) -> list[ParticipationRow]:
-    """Return a client's rows in order, those in superseded rounds too."""
-    # The rows of a round stand together, so that a round is added at the end of the table
-    # no matter who took part; a client is then looked up once in each round.
-    rounds = select(events.c.round_index).distinct().subquery()
-    query = (
-        select(participation)
-        .join(rounds, participation.c.round_index == rounds.c.round_index)
-        .where(participation.c.client == client)
-        .order_by(participation.c.position)
-    )
-    return [ParticipationRow(*row) for row in connection.execute(query)]
-
-
-def check_participation_rows(connection: Connection, piece: Sequence[Link]) -> None:
-    """Compare the rows of whole, verified rounds with the events that they were made of.
-
-    Raises:
-        LedgerError: they say something else.
-    """
-    rounds = [one.round_index for one in piece if one.round_index is not None]
-    if not rounds:
-        return
-    query = select(participation).where(
-        participation.c.round_index.between(min(rounds), max(rounds)),
-        participation.c.position.between(piece[0].position, piece[-1].position),
-    )
-    records = ((one.position, one.record()) for one in piece)
-    expected = set(chain.from_iterable(_rows_by_round(records)))
-    if wrong := expected.symmetric_difference(map(tuple, connection.execute(query))):
-        raise _not_the_events(f"in round {min(str(row[0]) for row in wrong)}")
-
-
-def check_no_other_places(connection: Connection) -> None:
-    """Look for rows of no event.
-
-    Raises:
-        LedgerError: there is one.
-    """
-    same = (
-        events.c.position == participation.c.position,
-        events.c.round_index == participation.c.round_index,
-    )
-    if connection.scalar(select(participation.c.client).where(~exists().where(*same)).limit(1)):
-        raise _not_the_events("of rounds that were not played")
-
-
-def _not_the_events(where: str) -> LedgerError:
-    return LedgerError(
-        f"The ledger's table of who took part must hold what its events say, but {where} it "
-        f"holds something else. The events are whole: make it anew with "
-        f"`covey ledger doctor --repair`."
-    )
-
-
-def _rows_by_round(records: Iterable[tuple[int, Record]]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of each round, in the table's order; tuples, as they can be millions."""
-    for t, entry in groupby(records, key=lambda each: each[1].round_index):
-        if t is None:
-            continue
-        named: dict[tuple[Handle, int | None], tuple[int, int | None]] = {}
-        for position, record in entry:
-            for client, cluster, set_index in _named(record):
-                named[client, cluster] = position, set_index
-        if named:
-            yield sorted((t, one, at, j, c) for (one, j), (at, c) in named.items())
-
-
-def _named(record: Record) -> Iterable[tuple[Handle, int | None, int | None]]:
-    """Return whom an event names, of which cluster, in which set."""
-    try:
-        match record.kind, record.body:
-            case "ClientsAssigned", {"by": by, "clusters": clusters} if by != "final":
-                return [(str(one), int(j), None) for one, j in clusters.items()]
-            case "AnonymitySetsFormed", {"cluster": j, "sets": sets}:
-                return [(str(one), int(j), c) for c, own in enumerate(sets) for one in own]
-            case "ClientsHandedOut", {"handles": handles}:
-                return [(str(one), None, None) for one in handles]
-            case _:
-                return ()
-    except (TypeError, ValueError, AttributeError):
-        return ()  # the sealer of a chain can put anything there; its readers refuse it
-
-
 @dataclass(frozen=True, slots=True)
 class FileHashes:
     """The hashes that one ledger holds of its run's states and other files."""
@@ -314,6 +199,22 @@ class FileHashes:
         with self._database.writing() as connection:
             others = files.c.name == name, files.c.hash != digest
             connection.execute(delete(files).where(*others))
+
+    def write(self, name: str, path: Path, content: bytes) -> None:
+        """Write a file of this name; whenever this is cut off, its hash is one that is noted."""
+        digest = hashlib.sha256(content).hexdigest()
+        self.note({name: digest})
+        make_folder(path.parent)
+        replace_whole(path, content, mode=0o600)
+        self.keep_only(name, digest)
+
+    def problem(self, name: str, path: Path) -> str:
+        """Say why a file is not what was written under this name; "": it is."""
+        try:
+            digest = file_hash(path)
+        except OSError as error:
+            return f"it cannot be read ({error})"
+        return "" if digest in self.of(name) else "its bytes are not those that were written"
 
     def of(self, name: str) -> frozenset[str]:
         """Return the hashes that a file may have; none: nothing is known of it."""

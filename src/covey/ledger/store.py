@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import chain, pairwise
 from pathlib import Path
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import func, select
 
 from covey.base.errors import LedgerError, LedgerMismatch
 from covey.base.names import ClientName, Handle
@@ -20,11 +20,9 @@ from covey.ledger import rows, tables
 from covey.ledger.backends import Backend, Database, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, verify
 from covey.ledger.requests import ClientTables
-from covey.ledger.rows import FileHashes, ParticipationRow
+from covey.ledger.rows import FileHashes
 
 EVENTS = tables.events.c
-AT_ONCE = 1_000
-"""How many positions one query names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +168,11 @@ class Ledger(ClientTables):
                 rows.seal_tables(connection, [tables.clients])
             return rows.add(connection, None, records, self._clock())
 
-    def pieces(self, after: Link | None = None, *, places: bool = False) -> Iterator[list[Link]]:
+    def pieces(self, after: Link | None = None) -> Iterator[list[Link]]:
         """Yield the chain, or what follows a verified link, verified and a piece at a time.
 
-        Args:
-            after: where reading ended before.
-            places: whether the table of who took part is compared with the events.
-
         Raises:
-            LedgerError: either is broken, or `after` is not in the chain any more.
+            LedgerError: it is broken, or `after` is not in it any more.
         """
         is_last = False
         while not is_last:
@@ -193,9 +187,6 @@ class Ledger(ClientTables):
                     f"what was read before. Restore it from a copy."
                 )
             verify(links, after)
-            if places:
-                with self._database.reading() as connection:
-                    rows.check_participation_rows(connection, links)
             if links:
                 after = links[-1]
                 yield links
@@ -224,28 +215,6 @@ class Ledger(ClientTables):
             links = list(rows.links(connection, EVENTS.kind.in_([*of_kinds])))
         return [one for one in links if counts(rewinds, one.position, one.round_index)]
 
-    def look_at(
-        self, client: Handle, of_kinds: Collection[str] = ()
-    ) -> tuple[list[ParticipationRow], list[Link]]:
-        """Return where a client took part, and its sets' events and those of some kinds.
-
-        As far as they still count, in order, fast and not verified.
-        """
-        with self._database.reading() as connection:
-            rewinds = rows.read_rewinds(connection)
-            places = [
-                each
-                for each in rows.participation_rows(connection, client)
-                if counts(rewinds, each.position, each.round_index)
-            ]
-            sets = sorted({each.position for each in places if each.set_index is not None})
-            some = [sets[i : i + AT_ONCE] for i in range(0, len(sets), AT_ONCE)]
-            wanted = [EVENTS.kind.in_(of_kinds), *(EVENTS.position.in_(each) for each in some)]
-            pieces = [rows.links(connection, where) for where in wanted]
-            links = [*chain.from_iterable(pieces)]
-        links = [one for one in links if counts(rewinds, one.position, one.round_index)]
-        return places, sorted(links, key=lambda one: one.position)
-
     def compare(self, round_index: int, records: Sequence[Record]) -> None:
         """Check that a replayed round is the one that counts; nothing is written.
 
@@ -266,11 +235,6 @@ class Ledger(ClientTables):
         """Return the index of the newest round that counts."""
         with self._database.reading() as connection:
             return rows.last_round(connection)
-
-    def furthest_round(self) -> int | None:
-        """Return the largest index ever recorded, of a superseded round or not."""
-        with self._database.reading() as connection:
-            return connection.scalar(select(func.max(EVENTS.round_index)))
 
     def head(self) -> str:
         """Return the newest hash, which commits to the whole history."""
@@ -323,24 +287,6 @@ class Ledger(ClientTables):
         """
         with self._database.reading() as connection:
             self._database.backend.check(connection)
-
-    def check_participation(self) -> None:
-        """Compare the table of who took part with all events.
-
-        Raises:
-            LedgerError: it says something else.
-        """
-        for _ in self.pieces(places=True):
-            pass
-        with self._database.reading() as connection:
-            rows.check_no_other_places(connection)
-
-    def rebuild_participation(self) -> None:
-        """Make the table of who took part anew, of all events."""
-        with self._database.writing() as connection:
-            connection.execute(delete(tables.participation))
-            records = ((one.position, one.record()) for one in rows.links(connection))
-            rows.add_participation_rows(connection, records)
 
     def scrub(self) -> None:
         """Overwrite what is left of erased names; may be done again at any time.

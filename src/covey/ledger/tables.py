@@ -1,9 +1,9 @@
 """How a ledger's tables are laid out.
 
-Only `events` is in the chain; `participation` is made of them. `clients` stands apart because
-its rows can be erased: events name a client by its handle alone. `clock` stands apart because
-equal runs must have equal chains. `requests` and `tombstones` are about those who leave.
-`states` and `files` hold SHA-256 of what the run wrote and read beside its ledger.
+Only `events` is in the chain. `clients` stands apart because its rows can be erased: events
+name a client by its handle alone. `clock` stands apart because equal runs must have equal
+chains. `requests` and `tombstones` are about those who leave. `states` and `files` hold SHA-256
+of what the run wrote and read beside its ledger.
 """
 
 import sqlalchemy as sql
@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Index, Integer, Table, Text, event
 from covey.base.errors import LedgerError
 from covey.base.names import another_format
 
-VERSION = 10
+VERSION = 11
 """The format of a ledger: of the layout below, and of what its events say."""
 
 metadata = sql.MetaData()
@@ -27,17 +27,6 @@ events = Table(
     Column("hash", Text, nullable=False),
     Index("events_by_round", "round_index", "position"),
     Index("events_by_kind", "kind", "position"),
-)
-
-participation = Table(
-    "participation",
-    metadata,
-    Column("round", Integer, key="round_index", primary_key=True, autoincrement=False),
-    Column("client", Text, primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("cluster", Integer),
-    Column("set", Integer, key="set_index"),
-    sqlite_with_rowid=False,
 )
 
 clients = Table(

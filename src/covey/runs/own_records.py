@@ -36,7 +36,8 @@ from covey.membership.references import loss_drop, top_share
 from covey.report.page import write_exposed_records
 from covey.runs.parts import playable
 from covey.runtime.folder import RunFolder
-from covey.runtime.states import checked_state
+from covey.runtime.reading import unknown_client
+from covey.runtime.states import kept_state
 from covey.settings.clients import Overrides
 from covey.settings.load import load_config
 from covey.settings.node import NodeFile
@@ -154,15 +155,10 @@ def _of_run(path: Path, client: ClientName, overrides: Overrides) -> Mapping[str
     folder = RunFolder.existing(path)
     with Ledger.read(folder.ledger) as ledger:
         handles = {name: handle for handle, name in ledger.names().items()}
-        state = checked_state(folder, ledger)
+        state = kept_state(folder, ledger)
     handle = handles.get(client)
     if handle is None:
-        raise RunError(
-            f"A client of {path} that has not left is expected, found {client!r}. They are "
-            f"named like {min(handles, default='client-00000')!r}."
-        )
-    if state is None:
-        return {}
+        raise unknown_client(folder, client)
     kept = state.kept(ClientMemory)
     if handle in kept.rounds:
         raise RunError(

@@ -1,28 +1,49 @@
-"""What a run is made of, from what is at hand: all of it, or what its folder records."""
+"""What a run is made of, from what is at hand: all of it, or what its folder records.
+
+Explaining, planning, denying and verifying need settings, ledger, states, secrets and the
+names that the ledger has. Playing rounds and measuring need a model and data as well;
+of a run as its folder records it they are refused.
+"""
 
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
+import torch
+
+from covey.algorithms.client_requests import ClientRequest, ClientResponse
+from covey.algorithms.clients import Clients, Setup
+from covey.algorithms.run_algorithm import RunAlgorithm
+from covey.algorithms.simulated import Simulated
+from covey.algorithms.state import Cohort
 from covey.base.component_names import PASSED, is_missing, pass_again
 from covey.base.components import Component, Unread, components_in
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
-from covey.base.names import BASES, Basis, ClientName
+from covey.base.events import RunStarted
+from covey.base.names import BASES, Basis, ClientName, Handle, Params
 from covey.base.own_code import only_from
+from covey.base.rng import Streams
 from covey.data.arrays import read_client
+from covey.data.examples import Examples, Preference
+from covey.data.population import absent_population
+from covey.data.source import DataProfile
+from covey.engine.protocol import Scored, ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
 from covey.runtime.folder import FederationMetadata, RunFolder
-from covey.runtime.inputs import rebuilt_run
-from covey.runtime.planning import RecordedRun, Returning, recorded_run, unplayed_reason
+from covey.runtime.planning import Returning, planning_config, unplayed_reason
 from covey.runtime.session import Session
 from covey.runtime.states import load_state, newest_whole_state
-from covey.settings.clients import Overrides
+from covey.settings.clients import ClientReports, Overrides
 from covey.settings.load import Config
-from covey.settings.run import BuiltRun
-from covey.unlearning.plan import ANSWERS, ClientPlan
+from covey.settings.run import BuiltRun, build_run
+from covey.unlearning.plan import ANSWERS
+from covey.unlearning.requests import ClientPlan
 
 
 def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
@@ -38,11 +59,79 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """
     _pass_parts(folder, overrides)
     if missing := _missing(folder, overrides):
-        raise RunError(_to_pass_again(folder, missing, call))
+        passed = ", ".join(f"{each}=..." for each in missing)
+        raise RunError(
+            f"This needs the run's {' and '.join(missing)}, which came from a program: call "
+            f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started with "
+            f"what can be imported records it as package.module:function, and needs no program."
+        )
     with only_from(folder.origins()):
-        run = rebuilt_run(folder, overrides)
+        run = _rebuilt(folder, overrides)
     _check_same_model(run, folder)
     return run
+
+
+def _rebuilt(folder: RunFolder, overrides: Overrides) -> BuiltRun:
+    """Return a run's parts again; the clients of a federation are out of reach."""
+    roster = FederationMetadata.of(folder)
+    if roster is None or roster.profile is None:
+        return build_run(folder.checked_config(), overrides)
+    _, names = _known(folder)
+    if not names:
+        raise _unknown(folder)
+    unreachable = Unreachable(roster.profile, names.values())
+    passed = Overrides(model=overrides.model, client_backend=unreachable)
+    return build_run(folder.checked_config(), passed)
+
+
+def _known(folder: RunFolder) -> tuple[RunStarted | None, dict[Handle, ClientName]]:
+    """Return how a run began, and the clients that it knows."""
+    if not Ledger.exists(folder.ledger):
+        return None, {}
+    with Ledger.read(folder.ledger) as ledger:
+        return folder.reader.read(ledger).history.started, ledger.names()
+
+
+def _unknown(folder: RunFolder) -> RunError:
+    return RunError(
+        f"{folder.path} must know its clients before anything is known about them, and "
+        f"none has taken part yet. Play the run first: covey resume {folder.path}"
+    )
+
+
+class Unreachable:
+    """A federation of which no node is there: enough to read its run, and to deny.
+
+    Args:
+        profile: what the clients' data look like.
+        names: the clients of the run.
+    """
+
+    def __init__(self, profile: DataProfile, names: Collection[ClientName]) -> None:
+        self.profile = profile
+        self._names = names
+
+    def available_clients(self) -> Collection[ClientName]:
+        """Return the clients of the run; none of them gets a request."""
+        return self._names
+
+    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
+        """Refuse.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(
+            f"To {request.task}, {len(cohort)} clients must be reached through their "
+            f"nodes, and here is no way to them. Carry the run on with `covey resume`."
+        )
+
+    def reports(self) -> ClientReports:
+        """Return nothing."""
+        return ClientReports()
+
+    def keys(self) -> None:
+        """Say that nothing is known of their keys here."""
 
 
 def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
@@ -59,6 +148,107 @@ def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> Built
         if passed and not _missing(folder, overrides):
             raise
         return recorded_run(folder, reason=str(error))
+
+
+NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecordedRun(BuiltRun):
+    """A run that can be read and answered from, and not be played.
+
+    Its clients are known by name, handle and what they accept; their examples are not.
+
+    Attributes:
+        missing_reason: what is said to who asks for more: a whole message.
+        had_data: whether the server had the clients' examples when the run began.
+    """
+
+    missing_reason: str
+    had_data: bool
+
+    @cached_property
+    def algorithm(self) -> RunAlgorithm:
+        """Its algorithm, which has no model to begin with."""
+        clients, rounds = self.population.clients, self.config.rounds
+        return RunAlgorithm(
+            self.config.method, Setup(self.init, clients, rounds, layers=(), chance_loss=0.0)
+        )
+
+    @cached_property
+    def no_clients(self) -> Clients:
+        """Clients that are sent nothing."""
+        federation, refuse = Simulated(self.engine, Recipe()), _MissingModel(self.missing_reason)
+        return Clients((), federation, refuse.refuse, self.algorithm.setup)
+
+    @cached_property
+    def data_hash(self) -> str | None:
+        """Unknown, where there were examples."""
+        return None if self.had_data else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _MissingModel:
+    """Stands for a model that is not here: whatever needs it is refused."""
+
+    reason: str
+
+    def refuse(self, *_: object) -> Never:
+        """Refuse to draw, train or score a model.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(self.reason)
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Refuse to train; no jobs need no training."""
+        return iter(()) if not tuple(jobs) else self.refuse()
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Refuse to score; no jobs need no scoring."""
+        return [] if not jobs else self.refuse()
+
+
+def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
+    """Return a run as its folder records it.
+
+    Args:
+        folder: the run's; nothing is written to it.
+        reason: what is said to who asks for a round: a whole message.
+
+    Raises:
+        RunError: nothing has been played yet, so no client is known.
+    """
+    config, (began, names) = planning_config(folder), _known(folder)
+    if began is None or not names:
+        raise _unknown(folder)
+    streams = Streams(config.seed)
+    absent = _MissingModel(reason)
+    handles = {name: handle for handle, name in names.items()}
+    population = absent_population(names.values(), NOTHING, streams, 0)
+    clients = tuple(
+        replace(
+            client,
+            handle=handles[client.name],
+            preference=Preference(0.0, began.risk_thresholds.get(handles[client.name], 1.0)),
+        )
+        for client in population.clients
+    )
+    roster = FederationMetadata.of(folder)
+    profile = roster.profile if roster else None
+    return RecordedRun(
+        config=config,
+        streams=streams,
+        population=replace(population, clients=clients),
+        engine=absent,
+        init=absent.refuse,
+        num_clusters=began.num_clusters,
+        notes=began.notes,
+        had_data=bool(began.data_hash),
+        client_backend=Unreachable(profile, names.values()) if profile else None,
+        missing_reason=reason,
+    )
 
 
 def check_answerable(session: Session, plan: ClientPlan) -> None:
@@ -79,7 +269,7 @@ def check_answerable(session: Session, plan: ClientPlan) -> None:
         return
     if replays:
         raise RunError(run.missing_reason)
-    if reason := unplayed_reason(folder):
+    if reason := unplayed_reason(session):
         raise RunError(
             f"Before anybody can be answered, rounds of {folder.path} have to be played: "
             f"{reason}. {run.missing_reason}"
@@ -96,13 +286,8 @@ def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
         for what, component in named.items()
         if not isinstance(component, Unread) and component.is_passed and passed[what] is None
     ]
-    return (*missing, *_missing_parts(folder))
-
-
-def _missing_parts(folder: RunFolder) -> tuple[str, ...]:
-    """Return what to pass again where the settings name parts of a program: the settings."""
-    parts = _own(folder.config())
-    return ("config",) if any(is_missing(part.name) for _, part in parts) else ()
+    own = any(is_missing(part.name) for _, part in _own(config))
+    return (*missing, "config") if own else tuple(missing)
 
 
 def _own(config: Config) -> Iterator[tuple[str, Component]]:
@@ -130,15 +315,6 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
                 f"{options}, found {actual}. Pass the settings with which it was started."
             )
         pass_again(part.name, again.name)
-
-
-def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> str:
-    passed = ", ".join(f"{each}=..." for each in missing)
-    return (
-        f"This needs the run's {' and '.join(missing)}, which came from a program: call "
-        f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started with what "
-        f"can be imported records it as package.module:function, and needs no program."
-    )
 
 
 def _check_same_model(run: BuiltRun, folder: RunFolder) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from covey.base import as_json
-from covey.base.errors import CoveyError, LedgerError, RunError
+from covey.base.errors import CoveyError, RunError
 from covey.base.files import delete_whole, read_bounded, replace_whole
 from covey.base.history import History
 from covey.ledger.store import Ledger
@@ -98,11 +98,6 @@ def damages(folder: RunFolder) -> Iterator[Damage]:
 def _of_ledger(
     folder: RunFolder, config: Config, ledger: Ledger, history: History
 ) -> Iterator[Damage]:
-    try:
-        ledger.check_participation()
-    except LedgerError as error:
-        what, how = "the table of who took part", "It is made anew of the ledger's events."
-        yield Damage(folder.ledger_path, what, _line(error), how, lambda: None)
     marker = folder.secret_marker
     try:
         check_settings(config, history, folder)
@@ -205,16 +200,13 @@ def repair(path: Path) -> Examination:
     folder = RunFolder.existing(path)
     before = tuple(damages(folder))
     mendable = [each.repair for each in before if each.repair is not None]
-    of_ledger = [each for each in before if each.path == folder.ledger_path]
-    if mendable and any(each.repair is None for each in of_ledger):
+    if mendable and any(each.path == folder.ledger_path for each in before):
         raise RunError(
             f"{folder.ledger_path} must be whole before anything is repaired by it: "
             f"restore it from a copy first."
         )
     if mendable:
-        with Ledger.open(folder.ledger, now) as ledger:  # so no one else writes the run
-            if of_ledger:
-                ledger.rebuild_participation()
+        with Ledger.open(folder.ledger, now):  # so no one else writes the run
             for mend in mendable:
                 mend()
     with Ledger.read(folder.ledger) as ledger:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from covey.base.errors import ConfigError, CoveyError, RunError
+from covey.base.errors import ConfigError, CoveyError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params
 from covey.base.own_code import no_foreign_code
@@ -41,25 +41,25 @@ from covey.runtime.auditing import (
     finished_session,
     record_attacks,
 )
-from covey.runtime.changing import ChangedRecords, NewRecords, change_records, join_run
+from covey.runtime.changing import ChangedRecords, NewRecords, change_records
 from covey.runtime.copies import Copy
 from covey.runtime.evaluation import BestRound, OnRound
 from covey.runtime.exports import best_kept_round, export_model, latest_model
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import ForgetResult, finish_requests, forget
+from covey.runtime.leaving import ForgetResult, forget
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.loop import OnAnswer, play
 from covey.runtime.participation_game import Game, play_game
 from covey.runtime.places import Explanation, explain_client
 from covey.runtime.planning import Returning, client_plans
-from covey.runtime.reading import read_record
+from covey.runtime.reading import read_record, unknown_client
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import Observer, Session, open_session, quiet
 from covey.runtime.verification import Verification, verify
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
-from covey.unlearning.plan import ClientPlan
+from covey.unlearning.requests import ClientPlan
 
 if TYPE_CHECKING:
     from covey.runtime.dp_audit import CanaryAudit
@@ -192,10 +192,7 @@ class Run:
         """
         j = self.history.assignment.get(self.names.get(client, ""))
         if j is None:
-            raise RunError(
-                f"No choice of a client {client!r} is recorded in {self.folder}. "
-                f"Clients are named like {min(self.names, default='client-00000')!r}."
-            )
+            raise unknown_client(self._folder, client, ", or let it choose first: resume the run")
         return j
 
     def params(self, cluster: int) -> Params:
@@ -293,17 +290,6 @@ class Run:
             callbacks = {"on_answer": on_answer, "on_receipt": on_receipt, "check": check}
             return forget(session, clients, *wanted, **callbacks)
 
-    def finish_requests(
-        self, observe: Observer = quiet, on_answer: OnAnswer = quiet
-    ) -> tuple[AnsweredRequest, ...]:
-        """Answer the requests that wait in the run's ledger, after a kill for example.
-
-        Raises:
-            CoveyError: rounds would have to be played that cannot be played here.
-        """
-        with self.open(observe, "finish_requests()", plays=False) as session:
-            return finish_requests(session, on_answer)
-
     def join(
         self,
         name: ClientName,
@@ -329,7 +315,7 @@ class Run:
         """
         new = NewRecords(name, examples_in(data), risk_threshold=threshold, risk_weight=risk_weight)
         with self.open(observe, "join(...)") as session:
-            return join_run(session, new)
+            return change_records(session, new, joins=True)
 
     def update(
         self,

@@ -28,11 +28,11 @@ from covey.base.errors import LedgerError, RunError
 from covey.base.files import read_bounded, read_text, replace_whole
 from covey.ledger import tree
 from covey.ledger.chain import GENESIS, Link, Record, sealed_text
-from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.ledger.tree import LogProof, TreeHead, begins_with, entries_of, head_of, origin_of
 from covey.runtime.folder import RunFolder, now
 from covey.unlearning.proof import Proof, proof_json
+from covey.unlearning.requests import Request
 from covey.unlearning.signature import (
     LOG,
     Anchor,

@@ -8,18 +8,17 @@ plays the rounds again, once for all, and signs a proof for each.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
 from covey.algorithms.state import ServerState
 from covey.base.as_json import HIDDEN, INLINE
-from covey.base.errors import LedgerError, RunError
+from covey.base.errors import LedgerError
 from covey.base.events import AnswerRefused, ClientLeft, Event, LeaveRequested, RunRolledBack
 from covey.base.files import delete_whole
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.data.examples import Client
-from covey.ledger.requests import NewRequest, Request, ServedRequest
 from covey.runtime.anchors import Receipt, key_of, sign_receipt
 from covey.runtime.copies import (
     RENDERED,
@@ -29,6 +28,7 @@ from covey.runtime.copies import (
     outcome_lines,
 )
 from covey.runtime.exports import exported_hashes
+from covey.runtime.folder import checkpoint_path
 from covey.runtime.inputs import input_hashes
 from covey.runtime.ledger_record import records_of
 from covey.runtime.planning import current_rules
@@ -37,7 +37,6 @@ from covey.runtime.record_changes import is_subtracting, keep_subtracted, tend_c
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
 from covey.runtime.states import (
-    checkpoint_of,
     delete_before,
     delete_from,
     drop_client,
@@ -49,8 +48,8 @@ from covey.runtime.states import (
 from covey.settings.aggregation import anonymity_of, sums_of
 from covey.settings.algorithm import has_independent_clusters
 from covey.settings.load import Config
-from covey.unlearning.plan import Option, WantedAnswer, replay_kind
-from covey.unlearning.proof import Mark, Served
+from covey.unlearning.plan import Option
+from covey.unlearning.requests import Mark, Request, Served, choose_answers, replay_kind
 
 OnReceipt = Callable[[ClientName, Receipt], None]
 """Called with a client's name and its receipt, before it is answered."""
@@ -90,7 +89,7 @@ class AnsweredRequest:
         return "\n".join(lines)
 
 
-def ask(session: Session, wanted: Sequence[WantedAnswer]) -> list[Request]:
+def ask(session: Session, wanted: Sequence[Request]) -> list[Request]:
     """Put requests in the ledger's queue, all of them or none, and sign their receipts.
 
     Their marks are made now: the receipt holds them, and only the requester has
@@ -101,24 +100,18 @@ def ask(session: Session, wanted: Sequence[WantedAnswer]) -> list[Request]:
             nothing was done.
     """
     key = key_of(session.run.config)
-    marks = {each.handle: Mark.fresh(each.handle, each.client) for each in wanted}
-    requests = put_down(
-        session,
-        [
-            NewRequest(each.handle, each.wanted, basis=each.basis, mark=marks[each.handle])
-            for each in wanted
-        ],
-    )
+    marks = {each.id: Mark.fresh(each.handle, each.client) for each in wanted}
+    requests = put_down(session, [replace(each, mark=marks[each.id]) for each in wanted])
     hashes = session.record().hashes
     for request in requests:
-        mark = marks[request.handle]
+        mark = marks[request.id]
         keep_handover(session.folder, key, Handover(request.id, mark.salt))
         if hashes:  # before anything was recorded there is no tree to sign
             sign_receipt(session.folder, key, request, mark.subject, hashes)
     return requests
 
 
-def put_down(session: Session, new: Sequence[NewRequest]) -> list[Request]:
+def put_down(session: Session, new: Sequence[Request]) -> list[Request]:
     """Put requests in the ledger's queue, and in its chain what they ask for.
 
     Before anything is recorded there is no chain: then they enter it with their answers.
@@ -147,21 +140,9 @@ def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveR
             )
 
 
-def _event(request: Request | NewRequest) -> LeaveRequested:
+def _event(request: Request) -> LeaveRequested:
     subject = request.mark.subject if request.mark else ""
     return LeaveRequested(request.id, request.handle, request.wanted, request.basis, subject)
-
-
-def mark_of(request: Request, name: ClientName | None) -> Mark:
-    """Return the requester's marks; new ones, unless it has left already."""
-    if request.mark is not None:
-        return request.mark
-    if name is None:
-        raise RunError(
-            f"Who is served must be known by name, or have left marks with its request, "
-            f"but no client is known behind the handle {request.handle}. Ask again."
-        )
-    return Mark.fresh(request.handle, name)
 
 
 def simulated_request(session: Session, t: int) -> Request | None:
@@ -175,7 +156,7 @@ def simulated_request(session: Session, t: int) -> Request | None:
         return None
     leaver = clients[int(generator.integers(len(clients)))]
     drawn = f"{leaver.handle} after round {t - 1}"  # equal runs have equal chains
-    new = NewRequest(
+    new = Request(
         leaver.handle,
         default_answer(config),
         after_round=t - 1,
@@ -204,11 +185,12 @@ def serve_requests(session: Session, pending: Sequence[Request], state: ServerSt
     first, after a crash as well. If rounds have to be played again, the answers are
     finished once they are.
     """
-    rules = current_rules(session.run.config, session.folder, session.ledger)
+    record = session.record()
+    rules = current_rules(session.run.config, session.folder, record.history)
     compatible = _compatible_requests(session, pending)
-    wanted = [WantedAnswer(each.handle, each.wanted, each.basis) for each in compatible]
     group: list[tuple[Request, Option]] = []
-    for request, choice in zip(compatible, session.record().answers(wanted, rules), strict=True):
+    plans = choose_answers(record.participation, compatible, rules)
+    for request, choice in zip(compatible, plans, strict=True):
         if choice.chosen is None:
             session.ledger.refused(request.id, choice.reason)
         else:
@@ -225,12 +207,12 @@ def _compatible_requests(session: Session, pending: Sequence[Request]) -> list[R
     Somebody has to stay: the last one is refused. So is a client's second request, if
     it was put down before the first one was served.
     """
-    present = {c.handle for c in session.run.population.clients}
+    present, names = {c.handle for c in session.run.population.clients}, session.ledger.names()
     calibrated = pending[0].wanted == "calibrate"
     compatible: list[Request] = []
     served = [each for each in session.ledger.requests() if each.served_at]
     for each in pending:
-        gone = session.ledger.name_of(each.handle) is None and any(
+        gone = each.handle not in names and any(
             other.handle == each.handle and (other.served_at or "") > each.asked_at
             for other in served
         )
@@ -249,9 +231,15 @@ def _serve(
     session: Session, answers: Sequence[tuple[Request, Option]], state: ServerState
 ) -> Session:
     """Record answers in one transaction, with what has to outlive a crash."""
-    rest = session.without_clients({request.handle for request, _ in answers})
+    leaving, present = {each.handle for each, _ in answers}, session.run.population.clients
+    stay = tuple(each for each in present if each.handle not in leaving)
+    changes = len(stay) < len(present)
+    rest = replace(session, run=session.run.with_clients(stay)) if changes else session
     names = session.ledger.names()
-    marked = [(each, option, mark_of(each, names.get(each.handle))) for each, option in answers]
+    marked = [
+        (each, option, each.mark or Mark.fresh(each.handle, names[each.handle]))
+        for each, option in answers
+    ]
     events: list[Event] = [*unrecorded(session, [request for request, _ in answers])]
     events += [
         ClientLeft(
@@ -270,16 +258,17 @@ def _serve(
         events.append(RunRolledBack(first, state.round_index, kind))
         if kind == "subtracted":
             events += keep_subtracted(session, state, [each.handle for each, _ in answers])
-    for request, option in answers:
-        if request.handle in names and option.answer != "stop":
-            erase_from_copies(session.folder, names[request.handle], names.values())
+    erased = {
+        request.handle: names[request.handle]
+        for request, option in answers
+        if request.handle in names and option.answer != "stop"
+    }
+    for name in erased.values():
+        erase_from_copies(session.folder, name, names.values())
     session.ledger.files.note(input_hashes(rest.run))
-    serving = [
-        ServedRequest(
-            request=request,
-            tombstone=session.secrets.tombstone(names[request.handle])
-            if request.handle in names and option.answer != "stop"
-            else None,
+    served = [
+        replace(
+            request,
             served=served_request(
                 session, request, option, mark, state, _independent_cluster(session, state, request)
             ),
@@ -287,7 +276,8 @@ def _serve(
         )
         for request, option, mark in marked
     ]
-    session.ledger.serve(serving, records_of(events))
+    tombstones = {handle: session.secrets.tombstone(name) for handle, name in erased.items()}
+    session.ledger.serve(served, tombstones, records_of(events))
     return rest
 
 
@@ -330,9 +320,9 @@ def unaffected_models(session: Session, t: int) -> Mapping[int, Params]:
     They are what they would be again, so only the other clusters have to be trained.
     Empty where that does not hold of this run, or its state was not kept.
     """
-    path = checkpoint_of(session.folder.superseded, t)
+    path = checkpoint_path(session.folder.superseded, t)
     left = {each.cluster for each in _being_served(session)}
-    if path is None or None in left or state_problem(path, session.ledger):
+    if None in left or state_problem(path, session.ledger):
         return {}
     clusters = load_state(path)[0].clusters
     return {j: model for j, model in enumerate(clusters) if j not in left}

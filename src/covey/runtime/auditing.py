@@ -27,8 +27,8 @@ from covey.membership.weights_attack import MAX_POOL
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.head_attacks import weights_attacks
 from covey.runtime.ledger_record import records_of
-from covey.runtime.session import Session, read_history, reading_session, rounds_of
-from covey.runtime.states import checked_state
+from covey.runtime.session import Session, reading_session, rounds_of
+from covey.runtime.states import kept_state
 from covey.settings.run import BuiltRun
 
 
@@ -38,7 +38,7 @@ def is_finished(path: Path) -> bool:
     if not folder.config_path.is_file() or not Ledger.exists(folder.ledger):
         return False
     with Ledger.read(folder.ledger) as ledger:
-        return read_history(ledger).finished is not None
+        return folder.reader.read(ledger).history.finished is not None
 
 
 @contextmanager
@@ -62,21 +62,6 @@ def finished_session(run: BuiltRun, folder: RunFolder, purpose: str) -> Generato
         f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
         f"`covey resume {folder.path}`."
     )
-
-
-def final_models(session: Session) -> tuple[Params, ...]:
-    """Return the cluster models that a finished run ended with.
-
-    Raises:
-        RunError: its state is gone or damaged.
-    """
-    state = checked_state(session.folder, session.ledger)
-    if state is None:
-        raise RunError(
-            f"The final models of {session.folder.path} are gone from its folder. Restore its "
-            f"newest checkpoint from a copy, or make it anew: covey resume {session.folder.path}"
-        )
-    return state.clusters
 
 
 DEFAULT_ATTACKS = USUAL_ATTACKS
@@ -282,7 +267,10 @@ def _targets(session: Session) -> list[Target]:
         none = known.reason if known else no_better_than_guessing(run.engine, params, clients)
         return Target(j, params, clients, rounds, diverged=none)
 
-    return [of(j, params) for j, params in enumerate(final_models(session))]
+    return [
+        of(j, params)
+        for j, params in enumerate(kept_state(session.folder, session.ledger).clusters)
+    ]
 
 
 def _source(run: BuiltRun, targets: Sequence[Target]) -> Attribution | None:

@@ -6,7 +6,7 @@ process before that transaction, nothing has happened; after it, resuming the ru
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +23,10 @@ from covey.runtime.inputs import input_hashes, keep_records
 from covey.runtime.ledger_record import LedgerRecord, records_of
 from covey.runtime.loop import play
 from covey.runtime.planning import unplayed_reason
+from covey.runtime.reading import unknown_client
 from covey.runtime.record_changes import keep_subtracted, owed_change
 from covey.runtime.session import Session, reopened
-from covey.runtime.states import checked_state, whole_models
+from covey.runtime.states import kept_state, whole_models
 from covey.settings.aggregation import sums_of
 from covey.settings.run import BuiltRun, client_with_data
 from covey.unlearning.participation import latest_models, latest_sums
@@ -141,11 +142,8 @@ def changing_client(session: Session, state: ServerState, new_records: NewRecord
     run, name = session.run, new_records.client
     known = next((c for c in run.population.clients if c.name == name), None)
     if known is None:
-        raise RunError(
-            f"Records are changed of clients of {session.folder.path}, but it "
-            f"has no client {name!r}: it never had, or not any more. Check the "
-            f"spelling; a new client joins: covey clients join {session.folder.path} {name}"
-        )
+        more = f"; a new client joins: covey clients join {session.folder.path} {name}"
+        raise unknown_client(session.folder, name, more)
     new = client_with_data(run, name, new_records.data)
     train, holdout = new.train, new.holdout
     if new_records.add:
@@ -185,32 +183,18 @@ class ChangedRecords:
     exported: tuple[str, ...] = ()
 
 
-def join_run(session: Session, new: NewRecords) -> ChangedRecords:
-    """Let a client join with records of its own, and solve the models with them.
-
-    It chooses among models that never met it; the others stay where they are.
-
-    Raises:
-        CoveyError: no client can join, the name was there before, or the data do not fit.
-    """
-    return _changed(session, new, joining_client)
-
-
-def change_records(session: Session, new: NewRecords) -> ChangedRecords:
+def change_records(session: Session, new: NewRecords, *, joins: bool = False) -> ChangedRecords:
     """Replace a client's records, or add to them, and solve the models with them.
 
+    One that joins chooses among models that never met it; the others stay where they are.
+
     Raises:
-        CoveyError: the run's models are not solved from sums, the client is not known,
-            or the data do not fit.
+        CoveyError: the run's models are not solved from sums, the client is not known, or
+            was there before and joins, or the data do not fit.
     """
-    return _changed(session, new, changing_client)
-
-
-def _changed(
-    session: Session, new: NewRecords, prepare: Callable[[Session, ServerState, NewRecords], Change]
-) -> ChangedRecords:
     state = _state(session)
-    change, before = prepare(session, state, new), session.record()
+    change = (joining_client if joins else changing_client)(session, state, new)
+    before = session.record()
     _record(session, state, change)
     session = reopened(session)
     owed = owed_change(session)
@@ -240,18 +224,12 @@ def _state(session: Session) -> ServerState:
     for refusal in _refusals(session.run, folder):
         raise RunError(refusal)
     reason = "a change is not finished" if owed_change(session) else ""
-    if reason := reason or unplayed_reason(folder):
+    if reason := reason or unplayed_reason(session):
         raise RunError(
             f"Before a client's records change, what has begun in {folder.path} must be "
             f"finished, but {reason}. Finish it: covey resume {folder.path}"
         )
-    state = checked_state(folder, session.ledger)
-    if state is None:
-        raise RunError(
-            f"Clients join, and change their records, between two rounds, but none was "
-            f"played in {folder.path}. Play it first: covey resume {folder.path}"
-        )
-    return state
+    return kept_state(folder, session.ledger)
 
 
 def _refusals(run: BuiltRun, folder: RunFolder) -> Iterator[str]:
@@ -317,8 +295,8 @@ def _sums(record: LedgerRecord, cluster: int) -> str | None:
 
 def _superseded(session: Session) -> tuple[str, ...]:
     """Return the exported models on record that are none of today's."""
-    state = checked_state(session.folder, session.ledger)
-    models = whole_models(session.folder, session.ledger, state.clusters if state else ())
+    state = kept_state(session.folder, session.ledger)
+    models = whole_models(session.folder, session.ledger, state.clusters)
     current = exported_hashes(models)
     return tuple(
         each.path

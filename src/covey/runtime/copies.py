@@ -31,9 +31,9 @@ from covey.base.files import (
     replace_whole,
 )
 from covey.base.names import ClientName, Handle
-from covey.ledger.requests import Request
 from covey.runtime.folder import RunFolder, as_written, now
 from covey.unlearning.facts import CopyFact, Fate
+from covey.unlearning.requests import Request
 
 LETTER = r"[^\W_]"
 SHORT = 6

@@ -40,7 +40,7 @@ from covey.runtime.record_changes import is_subtracting
 from covey.runtime.session import Session
 from covey.settings.clients import ClientReports
 from covey.settings.run import BuiltRun
-from covey.unlearning.plan import WantedAnswer
+from covey.unlearning.requests import Request
 
 
 def gather_present(session: Session) -> tuple[Session, Cohort, tuple[events.Event, ...]]:
@@ -110,7 +110,7 @@ def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
     new = [each for each in own if handles.get(each.client) not in ever]
     for name, wanted, basis in (*new, *session.folder.take_requests()):
         if name in handles and handles[name] not in waiting:
-            ask(session, [WantedAnswer(handles[name], wanted, basis, name)])
+            ask(session, [Request(handles[name], wanted, basis, name)])
             waiting.add(handles[name])
 
 

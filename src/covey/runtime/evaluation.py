@@ -7,7 +7,7 @@ Both follow from what is recorded, so that a run that was stopped ends where it 
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import isfinite
 from statistics import fmean
 from types import MappingProxyType
@@ -21,7 +21,6 @@ from torch import Tensor
 from covey.algorithms.state import Cohort, ServerState, personal_models
 from covey.base.errors import ConfigError
 from covey.base.events import MetricMeasured, RoundMeasured, RunEndedEarly
-from covey.base.figure import Figure
 from covey.base.history import History, RoundRow
 from covey.base.metrics import ByModel, Judged
 from covey.base.names import ClientName, Handle, Params
@@ -394,33 +393,17 @@ class ClientValues:
     loss: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedRound:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedRound(RoundRow):
     """One round that was just recorded; figures that are not known are None.
 
     Attributes:
-        round: its number, from 0.
-        participants: how many clients took part.
         loss: of training, in nats: the mean over the clients of whom it is known.
-        clients: per cluster, how many clients chose it last.
-        risks: per cluster, the risk in force with its standard error.
-        moved: how many of the participants changed their cluster.
-        over: how many clients are in a cluster whose risk is above what they accept.
         again: whether the round was played before, and rolled back as a client left.
         values: what is known of each client that has not left, by name.
     """
 
-    round: int
-    participants: int
-    accuracy: float | None
-    accuracy_by_group: Mapping[str, float]
-    squared_error: float | None
-    squared_error_by_group: Mapping[str, float]
     loss: float | None
-    clients: tuple[int, ...]
-    risks: tuple[Figure, ...]
-    moved: int
-    over: int | None
     again: bool
     values: Mapping[ClientName, ClientValues]
 
@@ -438,17 +421,8 @@ def played_round(
     """Return the newest round of a run, with the losses of those who trained in it."""
     row = history.rounds[-1]
     return PlayedRound(
-        round=row.round_index,
-        participants=row.participants,
-        accuracy=row.accuracy,
-        accuracy_by_group=row.accuracy_by_group,
-        squared_error=row.squared_error,
-        squared_error_by_group=row.squared_error_by_group,
+        **{each.name: getattr(row, each.name) for each in fields(row)},
         loss=fmean(losses.values()) if losses else None,
-        clients=row.clients,
-        risks=row.risks,
-        moved=row.moved,
-        over=row.over,
         again=again,
         values={
             client.name: _values(client.handle, history, losses.get(client.handle))

@@ -14,7 +14,7 @@ from covey.ledger.store import Ledger
 from covey.runtime.copies import Copy, erase_copy, record_copy
 from covey.runtime.evaluation import FIGURES, BestRound, best_round
 from covey.runtime.folder import RunFolder, rounds_in
-from covey.runtime.states import checked_state, kept_state, whole_models
+from covey.runtime.states import kept_state, whole_models
 
 MAX_RECIPIENT_LENGTH = 200
 """Characters of a recipient's name."""
@@ -66,12 +66,8 @@ def latest_model(folder: RunFolder, cluster: int, after: int | None = None) -> t
             damaged.
     """
     with Ledger.read(folder.ledger) as ledger:
-        state = (
-            checked_state(folder, ledger) if after is None else kept_state(folder, ledger, after)
-        )
-        models = whole_models(folder, ledger, state.clusters if state else ())
-    if state is None:
-        raise RunError(f"{folder.path} has no checkpoint yet. Resume the run first.")
+        state = kept_state(folder, ledger, after)
+        models = whole_models(folder, ledger, state.clusters)
     if not 0 <= cluster < len(models):
         raise RunError(f"{folder.path} has clusters 0 to {len(models) - 1}, found {cluster}.")
     return state.round_index, models[cluster]

@@ -1,12 +1,9 @@
-"""What a run reads beside its clients' data, and what it keeps of remote and new clients.
-
-What a run reads beside its clients' data: hashed at the start, and compared since.
+"""What a run reads, hashed at the start and compared since, and records that came later.
 
 The clients' own examples are in `RunStarted.data_hash`, the source of a user's components
-in `ComponentsUsed`. Here is the rest: what clients accept, and the examples of no client.
+in `ComponentsUsed`; what clients accept, and the examples of no client, in the ledger's files.
 
-Records of clients that joined or changed theirs: in the run's folder, one file each.
-
+Records of clients that joined or changed theirs lie in the run's folder, one file each.
 Settings and data do not have them, so that a run is resumed with these files. They stand
 under the client's handle. A newer version is written beside the older one, which is
 deleted once the ledger says that it no longer counts.
@@ -14,72 +11,130 @@ deleted once the ledger says that it no longer counts.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, takewhile
 from pathlib import Path
 
 import safetensors.torch
 
-from covey.algorithms.client_requests import ClientRequest, ClientResponse
-from covey.algorithms.state import Cohort
 from covey.base.errors import RunError
-from covey.base.events import Event, RecordsChanged
-from covey.base.files import (
-    check_regular,
-    delete_whole,
-    file_hash,
-    make_folder,
-    read_bounded,
-    replace_whole,
-)
+from covey.base.events import ComponentsUsed, Event, RecordsChanged
+from covey.base.files import check_regular, delete_whole, read_bounded
 from covey.base.history import History
-from covey.base.names import ClientName, Handle
+from covey.base.names import Handle
+from covey.data.data_hash import data_hash
 from covey.data.examples import Client, Examples, Preference
-from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
-from covey.runtime.folder import FederationMetadata, RunFolder
-from covey.settings.clients import ClientReports, Overrides
-from covey.settings.run import BuiltRun, build_run
+from covey.runtime.folder import RunFolder
+from covey.settings.run import BuiltRun
 
 PREFERENCES = "input:preferences"
 
 
-def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str, str]:
-    """Refuse other inputs than those that the run last knew.
-
-    A client that left while no data were at hand left no hash of what the others accept:
-    their thresholds are then compared with those that began the run.
+def check_inputs(
+    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger
+) -> Mapping[str, str]:
+    """Refuse other data, components or preferences than those that the run last knew.
 
     Args:
-        run: with the clients that have not left, under their handles.
+        whole: the run with the clients that its settings or a program bring.
+        active: the same, with the clients that have not left, under their handles.
         history: the run's.
         ledger: the same.
 
     Returns:
-        Their hashes.
+        The hashes of what is beside the clients' data.
 
     Raises:
         RunError: naming what changed.
     """
-    began, hashes = history.started, input_hashes(run)
-    if began is None:
-        return hashes
-    others = {name for name, digest in hashes.items() if digest not in ledger.files.of(name)}
-    if history.left and history.left[-1].data_hash is None:
-        known = began.risk_thresholds
-        accepted = {c.handle: c.preference.risk_threshold for c in run.population.clients}
-        if all(known.get(handle, tau) == tau for handle, tau in accepted.items()):
-            others -= {PREFERENCES}
-    for name in sorted(others):
-        what = "The data of which no client has any (the non-members)"
-        if name == PREFERENCES:
-            path = run.config.population.preferences
-            what = f"The file {path} of population.preferences" if path else "What clients accept"
+    hashes = input_hashes(active)
+    changed = chain(
+        _other_sources(active, history),
+        _other_data(whole, active, history, ledger),
+        _other_inputs(active, history, ledger, hashes),
+    )
+    for what in changed if history.started else ():
         raise RunError(
             f"{what} must be what began the run in {ledger.location}, but it was changed since. "
             f"Put it back, or start a new run."
         )
     return hashes
+
+
+def _other_sources(run: BuiltRun, history: History) -> Iterator[str]:
+    recorded, now = map(_sources, (history.components, next(iter(run.components_used), None)))
+    yield from (f"The {what}" for what in now if recorded.get(what, now[what]) != now[what])
+
+
+def _sources(used: ComponentsUsed | None) -> dict[str, str]:
+    """Return the hash of each component's source, and of the tensors of fixed ones."""
+    components = {} if used is None else used.components
+    kinds = (("source", "source"), ("tensors", "content of the tensors"))
+    return {
+        f"{what} of {setting}": str(each[kind])
+        for setting, each in components.items()
+        for kind, what in kinds
+        if kind in each
+    }
+
+
+def _other_data(
+    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger
+) -> Iterator[str]:
+    """Yield what is other of the clients' data.
+
+    A client that left while no data were at hand left no hash of the others' data. Those are
+    then compared together with the leavers' own, where somebody still has these, and
+    by the clients' names where no one does.
+    """
+    before = history.started.data_hash if history.started else None
+    if active.data_hash in (None, before):
+        return
+    unknown = takewhile(lambda each: each.data_hash is None, reversed(history.left))
+    left = {each.handle for each in unknown}
+    back = [c for c in whole.population.clients if c.handle in left]
+    present = {client.name: client for client in active.population.clients}
+    if len(back) == len(left):
+        clients = tuple(
+            present.get(client.name, client)
+            for client in whole.population.clients
+            if client.name in present or client.handle in left
+        )
+        if data_hash(replace(whole.population, clients=clients)) != before:
+            yield "The clients' data"
+    elif odd := sorted(present.keys() ^ (set(ledger.names().values()) - ledger.stopped().keys())):
+        yield f"The names of the clients with data ({odd[0]!r} is missing on one side)"
+
+
+def _other_inputs(
+    run: BuiltRun, history: History, ledger: Ledger, hashes: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what is other beside the clients' data.
+
+    A client that left while no data were at hand left no hash of what the others accept:
+    their thresholds are then compared with those that began the run.
+    """
+    others = {name for name, digest in hashes.items() if digest not in ledger.files.of(name)}
+    if history.started and history.left and history.left[-1].data_hash is None:
+        known = history.started.risk_thresholds
+        accepted = {c.handle: c.preference.risk_threshold for c in run.population.clients}
+        if all(known.get(handle, tau) == tau for handle, tau in accepted.items()):
+            others -= {PREFERENCES}
+    for name in sorted(others):
+        path = run.config.population.preferences
+        accepted_by = (
+            f"The file {path} of population.preferences" if path else "What clients accept"
+        )
+        non_members = "The data of which no client has any (the non-members)"
+        yield accepted_by if name == PREFERENCES else non_members
+    if run.client_backend is None:  # on Flower they are the operator's to change
+        now = run.population.organisation_by_handle()
+        present = {client.handle for client in run.population.clients}
+        for handle, before in ledger.organisations().items():
+            if handle in present and now.get(handle) != before:
+                yield f"The organisation of the client {handle} in population.organisations"
 
 
 def input_hashes(run: BuiltRun) -> Mapping[str, str]:
@@ -100,66 +155,6 @@ def input_hashes(run: BuiltRun) -> Mapping[str, str]:
     }
 
 
-class Unreachable:
-    """A federation of which no node is there: enough to read its run, and to deny.
-
-    Args:
-        profile: what the clients' data look like.
-        names: the clients of the run.
-    """
-
-    def __init__(self, profile: DataProfile, names: Collection[ClientName]) -> None:
-        self.profile = profile
-        self._names = names
-
-    def available_clients(self) -> Collection[ClientName]:
-        """Return the clients of the run; none of them gets a request."""
-        return self._names
-
-    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
-        """Refuse.
-
-        Raises:
-            RunError: always.
-        """
-        raise RunError(
-            f"To {request.task}, {len(cohort)} clients must be reached through their "
-            f"nodes, and here is no way to them. Carry the run on with `covey resume`."
-        )
-
-    def reports(self) -> ClientReports:
-        """Return nothing."""
-        return ClientReports()
-
-    def keys(self) -> None:
-        """Say that nothing is known of their keys here."""
-
-
-def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltRun:
-    """Return a run's parts again; the clients of a federation are out of reach.
-
-    `overrides` is what a program passes again that the settings do not name.
-
-    Raises:
-        CoveyError: some part does not fit.
-    """
-    roster = FederationMetadata.of(folder)
-    if roster is None or roster.profile is None:
-        return build_run(folder.checked_config(), overrides)
-    names: Collection[ClientName] = ()
-    if Ledger.exists(folder.ledger):
-        with Ledger.read(folder.ledger) as ledger:
-            names = tuple(ledger.names().values())
-    if not names:
-        raise RunError(
-            f"{folder.path} must know its clients before anything is known about them, and "
-            f"none has taken part yet. Start the nodes, and play the run."
-        )
-    unreachable = Unreachable(roster.profile, names)
-    model = overrides.model if overrides else None
-    return build_run(folder.checked_config(), Overrides(model=model, client_backend=unreachable))
-
-
 RoundEvents = Iterable[tuple[int | None, Event]]
 
 
@@ -172,13 +167,9 @@ def keep_records(folder: RunFolder, ledger: Ledger, events: RoundEvents, client:
         for part, each in parts.items()
         for what in ("inputs", "labels")
     }
-    content = safetensors.torch.save(tensors)
     name = _name(client.handle, version)
-    digest = hashlib.sha256(content).hexdigest()
-    ledger.files.note({_hash_name(name): digest})
-    make_folder(folder.records)
-    replace_whole(folder.records / name, content, mode=0o600)
-    ledger.files.keep_only(_hash_name(name), digest)
+    content = safetensors.torch.save(tensors)
+    ledger.files.write(f"records:{name}", folder.records / name, content)
 
 
 def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> BuiltRun:
@@ -212,7 +203,7 @@ def drop_old_records(folder: RunFolder, ledger: Ledger, events: RoundEvents) -> 
     current = {name for _, name in _current(ledger, events)}
     for path in sorted(folder.records.iterdir()):
         if path.name not in current:
-            ledger.files.keep_only(_hash_name(path.name), "")  # its hashes
+            ledger.files.keep_only(f"records:{path.name}", "")  # its hashes
             delete_whole(path)
 
 
@@ -220,7 +211,7 @@ def record_problems(folder: RunFolder, ledger: Ledger) -> Iterator[tuple[Path, s
     """Yield the files of current records that are not what was written, and why."""
     for _, name in _current(ledger, folder.reader.read(ledger).events):
         path = folder.records / name
-        if problem := _problem(path, ledger):
+        if problem := ledger.files.problem(f"records:{name}", path):
             yield path, problem
 
 
@@ -243,7 +234,7 @@ def _changes(events: RoundEvents) -> Mapping[Handle, Sequence[RecordsChanged]]:
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
-    if problem := _problem(path, ledger):
+    if problem := ledger.files.problem(f"records:{path.name}", path):
         raise RunError(
             f"{path} must hold a client's records as covey wrote them, but {problem}. "
             f"Restore it from a copy."
@@ -256,18 +247,5 @@ def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
     return train, holdout
 
 
-def _problem(path: Path, ledger: Ledger) -> str:
-    try:
-        digest = file_hash(path)
-    except OSError as error:
-        return f"it cannot be read ({error})"
-    known = digest in ledger.files.of(_hash_name(path.name))
-    return "" if known else "its bytes are not those that were written"
-
-
 def _name(handle: Handle, version: int) -> str:
     return f"{handle}-{version}.safetensors"
-
-
-def _hash_name(file: str) -> str:
-    return f"records:{file}"

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from covey.base.as_json import INLINE
 from covey.base.errors import RunError
 from covey.base.names import Basis, ClientName
-from covey.ledger.requests import Request
 from covey.runtime.anchors import Receipt, receipts_of
 from covey.runtime.answers import AnsweredRequest, OnReceipt, ask
 from covey.runtime.copies import erase_from_copies
 from covey.runtime.loop import OnAnswer, play
 from covey.runtime.planning import Returning, plans_for, wanted_answers_of
 from covey.runtime.session import Session, quiet
-from covey.unlearning.plan import ClientPlan, WantedAnswer
+from covey.unlearning.requests import ClientPlan, Request
 
 CheckPlan = Callable[[ClientPlan], None]
 """Called with a client's plan, before anything is done; it may refuse."""
@@ -58,19 +57,17 @@ def forget(
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    wanted_answers = wanted_answers_of(session.ledger, session.folder, clients, wanted, basis)
-    session = session.with_data_of(wanted_answers)
-    requests = _put_down(session, wanted_answers, check)
+    requests = put_down_requests(session, clients, wanted, basis, check)
     receipts = receipts_of(session.folder, requests)
-    for each, request in zip(wanted_answers, requests, strict=True):
-        if request.id in receipts:
-            on_receipt(each.client, receipts[request.id])
-    answered = {each.request: each for each in finish_requests(session, on_answer)}
-    seconds = time.monotonic() - session.began
+    for each in requests:
+        if each.id in receipts:
+            on_receipt(each.client, receipts[each.id])
+    done = finish_requests(session.with_data_of(requests), on_answer)
+    answered, seconds = {each.request: each for each in done}, time.monotonic() - session.began
     return tuple(
-        ForgetResult(each.client, answered[request.id], seconds, receipts.get(request.id))
-        for each, request in zip(wanted_answers, requests, strict=True)
-        if request.id in answered
+        ForgetResult(each.client, answered[each.id], seconds, receipts.get(each.id))
+        for each in requests
+        if each.id in answered
     )
 
 
@@ -90,33 +87,26 @@ def finish_requests(session: Session, on_answer: OnAnswer = quiet) -> tuple[Answ
 def put_down_requests(
     session: Session,
     clients: Sequence[ClientName | Returning],
-    wanted: str = "auto",
+    wanted: str,
     basis: Basis = "none",
-) -> None:
-    """Put these clients' requests down, for the next process that plays the rounds.
+    check: CheckPlan = quiet,
+) -> list[Request]:
+    """Put these clients' requests down, all of them or none, for the process that plays the rounds.
 
     Raises:
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    _put_down(session, wanted_answers_of(session.ledger, session.folder, clients, wanted, basis))
-
-
-def _put_down(
-    session: Session, wanted_answers: Sequence[WantedAnswer], check: CheckPlan = quiet
-) -> list[Request]:
-    """Put requests in the queue, all of them or none."""
-    plans = plans_for(session.run.config, session.folder, session.ledger, wanted_answers)
+    requests = wanted_answers_of(session.ledger, session.folder, clients, wanted, basis)
+    plans = plans_for(session.run.config, session.folder, session.ledger, requests)
     for each in plans:
         check(each)
     for each in plans:
         if each.chosen is None:
-            who = f"{each.client}: " if len(wanted_answers) > 1 else ""
+            who = f"{each.client}: " if len(requests) > 1 else ""
             raise RunError(f"{who}{each.reason}")
-    for each in wanted_answers:
-        if (
-            session.ledger.name_of(each.handle) is None
-        ):  # only the requester can name who comes back
-            present = session.ledger.names().values()
-            erase_from_copies(session.folder, each.client, {*present, each.client})
-    return ask(session, wanted_answers)
+    names = session.ledger.names()
+    for each in requests:
+        if each.handle not in names:  # only the requester can name who comes back
+            erase_from_copies(session.folder, each.client, {*names.values(), each.client})
+    return ask(session, requests)

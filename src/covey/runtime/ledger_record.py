@@ -19,7 +19,6 @@ from covey.base.names import Handle
 from covey.ledger.chain import GENESIS, Link, Record, no_event
 from covey.ledger.store import Ledger
 from covey.unlearning.participation import Participation, participation_of
-from covey.unlearning.plan import AnswerRules, ClientPlan, WantedAnswer, choose_answers
 
 Fact = tuple[int | None, Event]
 """An event with its round; None: it happened between two."""
@@ -169,9 +168,6 @@ class LedgerRecord:
     hashes: Sequence[str] = ()
     facts: Sequence[Fact] = ()
     _folded: tuple[int, History] = field(default=(0, History()), repr=False)
-    _answers: dict[tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[ClientPlan, ...]] = field(
-        default_factory=dict, repr=False
-    )
 
     @property
     def head(self) -> str:
@@ -230,13 +226,6 @@ class LedgerRecord:
         superseded = (event for (_, event), counts in judged if not counts)
         return history_of(by_round(facts), superseded)
 
-    def answers(self, wanted: Sequence[WantedAnswer], rules: AnswerRules) -> tuple[ClientPlan, ...]:
-        """Return what these clients are answered if all leave at once; planned once."""
-        key = tuple(wanted), rules
-        if key not in self._answers:
-            self._answers[key] = choose_answers(self.participation, *key)
-        return self._answers[key]
-
     def latest(self, number: int) -> list["RecentEvents"]:
         """Return the newest events first; several alike that follow each other are one."""
 
@@ -273,13 +262,7 @@ class RecentEvents(NamedTuple):
 class LedgerReader:
     """Reads one ledger, verified, and later what was added to it."""
 
-    def __init__(self, *, places: bool = False) -> None:
-        """Begin with nothing.
-
-        Args:
-            places: whether the table of who took part is compared with the events.
-        """
-        self._places = places
+    def __init__(self) -> None:
         self._events = EventReader()
         self.last: Link | None = None
         """The end of what was read and verified."""
@@ -293,7 +276,7 @@ class LedgerReader:
         Raises:
             LedgerError: the chain is broken, or is not the one that was read before.
         """
-        for links in ledger.pieces(self.last, places=self._places):
+        for links in ledger.pieces(self.last):
             for link in links:
                 self._facts.append((link.round_index, self._events.read(link.record())))
                 self._hashes.append(link.hash)
@@ -302,37 +285,3 @@ class LedgerReader:
         if known < len(self._hashes):
             self._record = self._record.followed_by(self._hashes[known:], self._facts[known:])
         return self._record
-
-
-ANSWERS_REST_ON = (
-    "ClientLeft",
-    "OrganisationsAttested",
-    "PricesSet",
-    "RiskMeasured",
-    "RunEndedEarly",
-    "RunRolledBack",
-)
-"""Kinds that plans rest on, beside where a client took part."""
-
-
-def facts_about(ledger: Ledger, client: Handle) -> list[Fact]:
-    """Return where a client took part, and all else that counts and its answers rest on.
-
-    Nothing is verified: who follows the run has compared the table with the events.
-    """
-    places, links = ledger.look_at(client, ANSWERS_REST_ON)
-    entries: list[tuple[int, int | None, Event]] = []
-    for place in places:
-        own = events.ClientsHandedOut((client,))
-        if place.cluster is not None:
-            own = events.ClientsAssigned({client: place.cluster}, "recorded")
-        entries.append((place.position, place.round_index, own))
-    entries += [(link.position, link.round_index, event_of(link.record())) for link in links]
-    facts: list[Fact] = []
-    formed: tuple[int | None, int] | None = None
-    for _, t, event in sorted(entries, key=itemgetter(0)):
-        if isinstance(event, events.AnonymitySetsFormed):
-            formed = t, event.cluster
-        if not isinstance(event, events.OrganisationsAttested) or formed == (t, event.cluster):
-            facts.append((t, event))
-    return facts

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from itertools import compress
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from covey.algorithms.clients import divergences
 from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.state import Cohort, RoundResult, ServerState
-from covey.base.errors import LedgerError, RunError
+from covey.base.errors import LedgerError
 from covey.base.events import ClientsAssigned, CohortSampled, Event, ModelDiverged, RunStarted
 from covey.base.history import History, with_entries
 from covey.base.names import Handle
@@ -19,7 +18,6 @@ from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.protocol import ScoredOnce
-from covey.ledger.requests import Request
 from covey.runtime.answers import (
     AnsweredRequest,
     cleanup,
@@ -47,28 +45,29 @@ from covey.runtime.evaluation import (
     squared_errors,
     with_fewer_tests,
 )
-from covey.runtime.folder import settings_hash
+from covey.runtime.folder import checkpoint_path, settings_hash
 from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import (
-    Replay,
+    Rewind,
     finish_change,
-    replay_of,
+    newest_rewind,
     solved_again,
     subtracted_state,
 )
 from covey.runtime.session import Session, quiet, rounds_of
 from covey.runtime.states import (
-    checkpoint_of,
     load_state,
     newest_whole_state,
     read_updates,
     save_state,
+    state_problem,
     thin,
     write_updates,
 )
 from covey.settings.aggregation import anonymity_of
 from covey.settings.clients import ClientReports
 from covey.settings.run import BuiltRun
+from covey.unlearning.requests import Request
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +140,7 @@ def _play_until_request(
     queue_requests(session, ())
     state, on_disk = _restored(session)
     roll_back_lost_rounds(session, state.round_index)
-    last, replay = session.ledger.last_round(), replay_of(session)
+    last, replay = session.ledger.last_round(), newest_rewind(session)
     recorded = 0 if last is None else last + 1
     test_sample = with_fewer_tests(session.run.population, TESTS_PER_ROUND)
     record, finished = session.record(), last == session.rounds == state.round_index
@@ -156,23 +155,25 @@ def _play_until_request(
                 if not on_disk:
                     _save(session, state)
                 return session, state
-            goes_on = t < until and (replay is None or t >= replay.until)
+            goes_on = t < until and (replay is None or t >= replay.event.until)
             may_end = goes_on and history.rounds and not history.ended_early
             if may_end and (ended := early_end(history, session.run.config)):
                 session.ledger.append_between(records_of([ended]))
                 history = with_entries(history, [(None, [ended])])
             if t >= min(until, rounds_of(session.run.config, history)):
-                if checkpoint_of(session.folder.checkpoints, t - 1) is None:
+                newest = checkpoint_path(session.folder.checkpoints, t - 1)
+                if state_problem(newest, session.ledger):
                     _save(session, state)  # or it may be a request's that is there
                 break
-        session, replay, played = _next_round(
+        session, played = _next_round(
             session, state, test_sample, replay, wants_losses=on_round is not None
         )
         history = _record(session, t, played.events, recorded, history)
         on_disk = _store_round(session, played, replay, history)
         session.observe(history)
         if on_round is not None and t >= recorded:
-            clients, again = session.run.population.clients, replay is not None and t < replay.until
+            again = replay is not None and t < replay.event.until
+            clients = session.run.population.clients
             on_round(played_round(clients, history, played.losses, again=again))
         state = played.state
     if t == rounds_of(session.run.config, history) and last != t:
@@ -189,19 +190,18 @@ def _next_round(
     session: Session,
     state: ServerState,
     tested: Population,
-    replay: Replay | None,
+    replay: Rewind | None,
     *,
     wants_losses: bool,
-) -> tuple[Session, Replay | None, RoundResult]:
+) -> tuple[Session, RoundResult]:
     """Play a round with the clients that are there, newcomers too."""
     chosen = None if replay is None else replay.solves(state.round_index)
     if chosen is not None:
-        return session, replay, _solved_again(session, state, chosen)
+        return session, _solved_again(session, state, chosen)
     session, present, joined = gather_present(session)
-    replay = replay_of(session) if joined else replay
     played = _round(session, present, state, tested, replay, wants_losses=wants_losses)
     new = joined if state.round_index else ()
-    return session, replay, played.preceded_by(new)
+    return session, played.preceded_by(new)
 
 
 def _due_requests(session: Session, t: int) -> tuple[Request | None, Sequence[Request]]:
@@ -222,7 +222,7 @@ def _round(
     present: Cohort,
     state: ServerState,
     tested: Population,
-    replay: Replay | None,
+    replay: Rewind | None,
     *,
     wants_losses: bool,
 ) -> RoundResult:
@@ -231,7 +231,7 @@ def _round(
     streams = session.secrets.at_round(t).at("round", t)
     cohort = _cohort(run, present, streams)
     again: dict[str, Any] = {}
-    if replay is not None and t < replay.until:
+    if replay is not None and t < replay.event.until:
         again["recorded"] = replay.recorded
         if replay.calibrating:
             again["stored"] = read_updates(session.folder.updates, t, session.ledger.files)
@@ -335,11 +335,6 @@ def _restored(session: Session) -> tuple[ServerState, bool]:
             f"{(ledger.head_of(seen) or 'nothing')[:12]} there. Events were removed or "
             f"exchanged: restore {ledger.location} from a copy."
         )
-    if len(state.clusters) != run.num_clusters:
-        raise RunError(
-            f"{newest} holds {len(state.clusters)} cluster models and the settings ask "
-            f"for {run.num_clusters}. Put back the config.toml that began this run."
-        )
     present = {client.handle for client in run.population.clients}
     left = state.assignment.keys() - present
     return state.without(left), not left
@@ -355,16 +350,16 @@ def _record(
 
 
 def _store_round(
-    session: Session, played: RoundResult, replay: Replay | None, history: History
+    session: Session, played: RoundResult, replay: Rewind | None, history: History
 ) -> bool:
     """Put on the disk what the settings ask to keep of a round; say if the state is."""
     config, done = session.run.config, played.state.round_index
     every = config.leaving.store_updates
-    calibrated = replay is not None and replay.calibrating and done <= replay.until
+    calibrated = replay is not None and replay.calibrating and done <= replay.event.until
     if every and (done - 1) % every == 0 and not calibrated:
         hashes = session.ledger.files
         write_updates(session.folder.updates, done - 1, played.stored, hashes)
-    changed = replay is not None and replay.changed and done == replay.until
+    changed = replay is not None and bool(replay.changed) and done == replay.event.until
     best_row = best_round(history.rounds, config.checkpoints.best)
     best = best_row and best_row.round
     due = changed or done == config.rounds or done % config.checkpoints.every == 0
@@ -380,6 +375,5 @@ def _save(session: Session, state: ServerState) -> None:
     t = state.round_index - 1
     head = session.ledger.head_of(t)
     if head is not None:  # before round 0 there is nothing to save
-        announce = partial(session.ledger.files.note_state, t)
-        save_state(session.folder.checkpoints, state, head, announce)
+        save_state(session.folder.checkpoints, state, head, session.ledger.files)
         session.secrets.forget_before(t + 1)

@@ -22,10 +22,10 @@ from covey.membership.references import (
     reserved_clients,
 )
 from covey.membership.truth import blind_risk, has_finite_examples, mismatch
-from covey.runtime.auditing import final_models
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import play
 from covey.runtime.session import Observer, Session, open_session, quiet, rounds_of
+from covey.runtime.states import kept_state
 from covey.settings.aggregation import anonymity_of
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
@@ -132,7 +132,8 @@ def play_game(session: Session, *, control: bool = False, observe: Observer = qu
     """
     run, record = session.run, session.record()
     _check_alike(run.config)
-    all_clients, models = session.whole.population.clients, final_models(session)
+    all_clients = session.whole.population.clients
+    models = kept_state(session.folder, session.ledger).clusters
     sampled = (event for _, event in record.events if isinstance(event, CohortSampled))
     took_part = {handle for event in sampled for handle in event.handles}
     streams = run.streams.at("participation game")
@@ -224,7 +225,7 @@ def _control(
         folder = RunFolder.create(Path(place), without.config)
         with open_session(without, folder) as control:
             play(replace(control, observe=observe))
-            without_them = final_models(control)
+            without_them = kept_state(folder, control.ledger).clusters
         never_met = comparison.outcome(without_them, clients, "control")
     met = comparison.outcome(models, clients, "asked")
     assert never_met is not None  # noqa: S101 - all of them have reserved clients

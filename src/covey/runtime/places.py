@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from covey.base.components import Unread, create
 from covey.base.errors import CoveyError
-from covey.base.events import RecordsChanged, RunStarted
+from covey.base.events import Event, PricesSet, RecordsChanged, RiskMeasured, RunStarted
 from covey.base.files import read_text
 from covey.base.names import Basis, ClientName, Handle
 from covey.base.own_code import no_foreign_code
@@ -18,6 +18,7 @@ from covey.data.source import DataSource, data_folder
 from covey.ledger.store import Ledger
 from covey.runtime.copies import BASELINE, RENDERED, Mention, copies_of, masked, unrecorded
 from covey.runtime.folder import FederationMetadata, RunFolder, rounds_in
+from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.reading import checked_ledger, unknown_client
 from covey.runtime.secrets import secret_path
 
@@ -445,6 +446,11 @@ class Explanation:
     not_searched: tuple[str, ...]
 
 
+def _rounds_with(kind: type[Event], record: LedgerRecord) -> tuple[int, ...]:
+    rounds = (t for t, event in record.events if isinstance(event, kind) and t is not None)
+    return tuple(dict.fromkeys(rounds))
+
+
 def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
     """Return what is held on a client.
 
@@ -480,8 +486,8 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
             SetOfClient(each.round_index, each.cluster, len(each.members), each.diameter)
             for each in held.sets_of(handle)
         ),
-        risk_figures_that_count_it=tuple(held.counted["risks"]),
-        prices_that_count_it=tuple(held.counted["prices"]),
+        risk_figures_that_count_it=_rounds_with(RiskMeasured, record),
+        prices_that_count_it=_rounds_with(PricesSet, record),
         states_that_depend_on_it=tuple(
             t for t in rounds_in(folder.checkpoints) if first is not None and t >= first
         ),

@@ -1,52 +1,24 @@
-"""What could be answered to clients that ask to leave, read from what is recorded.
+"""What could be answered to clients that ask to leave, read from what is recorded."""
 
-A run as its folder records it, without its model and its clients' data.
-
-Explaining, planning, denying and verifying need settings, ledger, states, secrets and the
-names that the ledger has. Playing rounds and measuring need a model and data as well;
-here they are refused.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from statistics import median
-from typing import Never
 
-import torch
-
-from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.run_algorithm import RunAlgorithm
-from covey.algorithms.simulated import Simulated
-from covey.base import events
 from covey.base.errors import ConfigError, RunError
-from covey.base.names import Basis, ClientName, Handle, Params
+from covey.base.history import History
+from covey.base.names import Basis, ClientName, Handle
 from covey.base.own_code import no_foreign_code, only_from
-from covey.base.rng import Streams
-from covey.data.examples import Examples, Preference
-from covey.data.population import absent_population
-from covey.engine.protocol import Scored, ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
-from covey.runtime.folder import (
-    FederationMetadata,
-    RunFolder,
-    checkpoint_paths,
-    round_of,
-    rounds_in,
-)
-from covey.runtime.inputs import Unreachable
-from covey.runtime.ledger_record import facts_about
+from covey.runtime.folder import RunFolder, checkpoint_paths, round_of, rounds_in
+from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.reading import checked_ledger, unknown_client
-from covey.runtime.session import rounds_of
+from covey.runtime.session import Session
 from covey.runtime.states import load_state, newest_whole_state
 from covey.settings.aggregation import anonymity_of, sums_of
 from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
-from covey.settings.run import BuiltRun
-from covey.unlearning.participation import Participation, participation_of
-from covey.unlearning.plan import AnswerRules, ClientPlan, Option, WantedAnswer, choose_answers
-from covey.unlearning.proof import unsealed
+from covey.unlearning.plan import AnswerRules, Option
+from covey.unlearning.requests import ClientPlan, Request, choose_answers, unsealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +39,14 @@ def wanted_answers_of(
     clients: Sequence[ClientName | Returning],
     wanted: str,
     basis: Basis = "none",
-) -> list[WantedAnswer]:
+) -> list[Request]:
     """Return what clients ask for, each once, under the handles that a ledger has for them.
 
     Raises:
         RunError: a client is not known to the run.
     """
     handles = {name: handle for handle, name in ledger.names().items()}
-    by_client: dict[ClientName, WantedAnswer] = {}  # who is named twice asks once
+    by_client: dict[ClientName, Request] = {}  # who is named twice asks once
     for each in clients:
         back = isinstance(each, Returning)
         name = each.client if back else each
@@ -82,7 +54,7 @@ def wanted_answers_of(
         if handle is None:
             more = "; who left comes back with --salt and the salt of the last answer, unless that "
             raise unknown_client(folder, name, f"{more}was a retraining")
-        by_client[name] = WantedAnswer(handle, wanted, basis, name)
+        by_client[name] = Request(handle, wanted, basis, name)
     return [*by_client.values()]
 
 
@@ -127,58 +99,41 @@ def planning_config(folder: RunFolder) -> Config:
 
 
 def plans_for(
-    config: Config, folder: RunFolder, ledger: Ledger, wanted: Sequence[WantedAnswer]
+    config: Config, folder: RunFolder, ledger: Ledger, wanted: Sequence[Request]
 ) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once; nothing is done.
 
     Raises:
         RunError: no client can leave this run, or not all of them.
     """
-    rules = current_rules(config, folder, ledger)
-    present, leaving = present_clients(ledger), {each.handle for each in wanted}
-    if present.keys() <= leaving:
+    record = folder.reader.read(ledger)
+    rules = current_rules(config, folder, record.history)
+    stopped, leaving = ledger.stopped(), {each.handle for each in wanted}
+    present = {handle for handle, name in ledger.names().items() if name not in stopped}
+    if present <= leaving:
         reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
         raise RunError(
             f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
         )
-    plans = folder.reader.read(ledger).answers(wanted, rules)
+    plans = choose_answers(record.participation, wanted, rules)
     return tuple(_priced(each, folder, ledger) for each in plans)
 
 
-def present_clients(ledger: Ledger) -> dict[Handle, ClientName]:
-    """Return the clients that rounds may use: who was ever enrolled, has not left nor stopped."""
-    stopped = ledger.stopped()
-    return {handle: name for handle, name in ledger.names().items() if name not in stopped}
-
-
 def current_rules(
-    config: Config, folder: RunFolder, ledger: Ledger, x: int | None = None
+    config: Config, folder: RunFolder, history: History, x: int | None = None
 ) -> AnswerRules:
     """Return what a run allows, after the rounds that are recorded.
 
     Args:
         config: the run's settings.
         folder: the same.
-        ledger: the same.
+        history: the same.
         x: another deniability threshold than that of the settings.
-    """
-    rounds = rounds_of(config, folder.reader.read(ledger).history)
-    return answer_rules(config, folder, next_round(ledger.last_round(), rounds), x)
-
-
-def next_round(last_round: int | None, rounds: int) -> int:
-    """Return the first round that is not recorded, of so many; its end is none."""
-    return 0 if last_round is None else min(last_round + 1, rounds)
-
-
-def answer_rules(
-    config: Config, folder: RunFolder, next_round: int, x: int | None = None
-) -> AnswerRules:
-    """Return what a run allows that has recorded the rounds before `next_round`.
 
     Raises:
         RunError: no client can leave this run yet.
     """
+    next_round = history.rounds[-1].round_index + 1 if history.rounds else 0
     alone = config.method.one_client_each
     if alone and next_round == 0:
         raise RunError(
@@ -221,8 +176,8 @@ def _priced(plan: ClientPlan, folder: RunFolder, ledger: Ledger) -> ClientPlan:
     return replace(plan, options=tuple(map(priced, plan.options)))
 
 
-def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, ClientPlan]:
-    """Read where a client took part, and what could be answered to it now.
+def plan_alone(folder: RunFolder, record: LedgerRecord, handle: Handle) -> ClientPlan:
+    """Return what a client could be answered now, if it alone leaves.
 
     The right to write is not taken, so the run goes on meanwhile.
 
@@ -230,138 +185,23 @@ def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, Clien
         CoveyError: the ledger or the settings cannot be read.
     """
     with Ledger.read(folder.ledger) as ledger, no_foreign_code():
-        about = facts_about(ledger, handle)
-        held, name = participation_of(about), ledger.name_of(handle) or ""
+        name = ledger.names().get(handle, "")
         try:
-            config = folder.config()
-            ended = (e.rounds for _, e in about if isinstance(e, events.RunEndedEarly))
-            coming = next_round(ledger.last_round(), next(ended, config.rounds))
-            rules = answer_rules(config, folder, coming)
+            rules = current_rules(folder.config(), folder, record.history)
         except RunError as error:
-            return held, ClientPlan(name, (), None, str(error))
-        (plan,) = choose_answers(held, [WantedAnswer(handle, client=name)], rules)
-        return held, _priced(plan, folder, ledger)
+            return ClientPlan(name, (), None, str(error))
+        (plan,) = choose_answers(record.participation, [Request(handle, client=name)], rules)
+        return _priced(plan, folder, ledger)
 
 
-NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RecordedRun(BuiltRun):
-    """A run that can be read and answered from, and not be played.
-
-    Its clients are known by name, handle and what they accept; their examples are not.
-
-    Attributes:
-        missing_reason: what is said to who asks for more: a whole message.
-        had_data: whether the server had the clients' examples when the run began.
-    """
-
-    missing_reason: str
-    had_data: bool
-
-    @cached_property
-    def algorithm(self) -> RunAlgorithm:
-        """Its algorithm, which has no model to begin with."""
-        clients, rounds = self.population.clients, self.config.rounds
-        return RunAlgorithm(
-            self.config.method, Setup(self.init, clients, rounds, layers=(), chance_loss=0.0)
-        )
-
-    @cached_property
-    def no_clients(self) -> Clients:
-        """Clients that are sent nothing."""
-        federation, refuse = Simulated(self.engine, Recipe()), _MissingModel(self.missing_reason)
-        return Clients((), federation, refuse.refuse, self.algorithm.setup)
-
-    @cached_property
-    def data_hash(self) -> str | None:
-        """Unknown, where there were examples."""
-        return None if self.had_data else ""
-
-
-@dataclass(frozen=True, slots=True)
-class _MissingModel:
-    """Stands for a model that is not here: whatever needs it is refused."""
-
-    reason: str
-
-    def refuse(self, *_: object) -> Never:
-        """Refuse to draw, train or score a model.
-
-        Raises:
-            RunError: always.
-        """
-        raise RunError(self.reason)
-
-    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
-        """Refuse to train; no jobs need no training."""
-        return iter(()) if not tuple(jobs) else self.refuse()
-
-    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
-        """Refuse to score; no jobs need no scoring."""
-        return [] if not jobs else self.refuse()
-
-
-def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
-    """Return a run as its folder records it.
-
-    Args:
-        folder: the run's; nothing is written to it.
-        reason: what is said to who asks for a round: a whole message.
-
-    Raises:
-        RunError: nothing has been played yet, so no client is known.
-    """
-    config = planning_config(folder)
-    began, names = None, dict[Handle, ClientName]()
-    if Ledger.exists(folder.ledger):
-        with Ledger.read(folder.ledger) as ledger:
-            began, names = folder.reader.read(ledger).history.started, ledger.names()
-    streams = Streams(config.seed)
-    if began is None or not names:
-        raise RunError(
-            f"{folder.path} must know its clients before anything is known about them, and "
-            f"none has taken part yet. Play the run first: covey resume {folder.path}"
-        )
-    absent = _MissingModel(reason)
-    handles = {name: handle for handle, name in names.items()}
-    population = absent_population(names.values(), NOTHING, streams, 0)
-    clients = tuple(
-        replace(
-            client,
-            handle=handles[client.name],
-            preference=Preference(0.0, began.risk_thresholds.get(handles[client.name], 1.0)),
-        )
-        for client in population.clients
-    )
-    roster = FederationMetadata.of(folder)
-    profile = roster.profile if roster else None
-    return RecordedRun(
-        config=config,
-        streams=streams,
-        population=replace(population, clients=clients),
-        engine=absent,
-        init=absent.refuse,
-        num_clusters=began.num_clusters,
-        notes=began.notes,
-        had_data=bool(began.data_hash),
-        client_backend=Unreachable(profile, names.values()) if profile else None,
-        missing_reason=reason,
-    )
-
-
-def unplayed_reason(folder: RunFolder) -> str:
+def unplayed_reason(session: Session) -> str:
     """Say what has to be played before this run can answer anybody; "": nothing.
 
     A request is answered between rounds, in the state after the last one that is recorded.
     """
-    config = folder.config()
-    with Ledger.read(folder.ledger) as ledger:
-        last, requests = ledger.last_round(), ledger.requests()
-        newest = newest_whole_state(folder.checkpoints, ledger)
-        rounds = rounds_of(config, folder.reader.read(ledger).history)
-    if any(each.is_open for each in requests) or any(folder.queued_requests()):
+    ledger, rounds, last = session.ledger, session.rounds, session.ledger.last_round()
+    newest = newest_whole_state(session.folder.checkpoints, ledger)
+    if any(each.is_open for each in ledger.requests()) or any(session.folder.queued_requests()):
         return "earlier requests to leave it are not answered yet"
     state = load_state(newest)[0].round_index if newest else 0
     if last is None or state < min(last + 1, rounds):

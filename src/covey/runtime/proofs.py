@@ -10,7 +10,6 @@ from covey.base.errors import LedgerError, RunError
 from covey.base.files import make_folder, replace_whole
 from covey.base.params import model_hash
 from covey.data.examples import Client
-from covey.ledger.requests import Request
 from covey.membership.estimators import ClientEstimator, RiskContext
 from covey.membership.truth import no_better_than_guessing
 from covey.runtime.anchors import anchors_of, key_of
@@ -29,8 +28,9 @@ from covey.unlearning.facts import (
     known,
 )
 from covey.unlearning.plan import Option
-from covey.unlearning.proof import Mark, Served, proof_json, read_proof, signed_proof
+from covey.unlearning.proof import proof_json, read_proof, signed_proof
 from covey.unlearning.proof_text import proof_page
+from covey.unlearning.requests import Mark, Request, Served
 
 
 def served_request(

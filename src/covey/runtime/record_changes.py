@@ -16,25 +16,25 @@ came of does as well, as the sums can be made anew from the records of those who
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base import events
 from covey.base.errors import RunError
-from covey.base.files import delete_whole, file_hash
+from covey.base.files import delete_whole
 from covey.base.names import Handle
 from covey.runtime.copies import RENDERED
-from covey.runtime.folder import checkpoint_paths, round_of
+from covey.runtime.folder import checkpoint_path, checkpoint_paths, round_of
 from covey.runtime.inputs import drop_old_records
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.session import Session
 from covey.runtime.states import (
-    checkpoint_of,
     delete_before,
     delete_from,
     load_state,
-    save_state,
     set_aside_from,
+    state_bytes,
     state_problem,
 )
 from covey.settings.clients import ClientReports
@@ -46,9 +46,9 @@ _NAME = "subtracted"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Rewind:
-    """The newest roll back, for whatever it was.
+    """The newest roll back, for whatever it was, and how its rounds are played again.
 
     Attributes:
         event: the roll back.
@@ -59,6 +59,45 @@ class Rewind:
     event: events.RunRolledBack
     before: LedgerRecord
     changed: tuple[Handle, int] | None
+
+    @property
+    def calibrating(self) -> bool:
+        """Whether clients calibrate stored updates instead of training."""
+        return self.event.how == "calibrated"
+
+    @cached_property
+    def _choices(self) -> dict[int, events.ClientsAssigned]:
+        """Which clusters clients took before, in the rounds that were taken back."""
+        first = self.event.round_index
+        return {
+            t: event
+            for t, event in self.before.events
+            if t is not None and t >= first and isinstance(event, events.ClientsAssigned)
+        }
+
+    @property
+    def recorded(self) -> Mapping[int, Mapping[Handle, int]]:
+        """The choices by round, if they are to be kept."""
+        kept = self._choices if self.event.how == "recorded" else {}
+        return {t: each.clusters for t, each in kept.items()}
+
+    def solves(self, t: int) -> events.ClientsAssigned | None:
+        """Return the choices by which this round is solved again; None: it is played.
+
+        Where sums were subtracted, the last round alone is played again, and no client gets a
+        request.
+        """
+        if self.event.how not in ("subtracted", "changed") or t != self.event.until - 1:
+            return None
+        none = events.ClientsAssigned({}, "clients")  # no client was there
+        chosen = self._choices.get(self.event.round_index, none)
+        if self.changed is None:
+            return chosen
+        return replace(chosen, clusters={**chosen.clusters, self.changed[0]: self.changed[1]})
+
+    def waits(self, t: int) -> bool:
+        """Say whether the models of this round wait for a client's new records."""
+        return self.changed is not None and t < self.event.until
 
 
 def newest_rewind(session: Session) -> Rewind | None:
@@ -147,15 +186,9 @@ def keep_subtracted(
     there = tuple(client for client in known if client is not None)
     unknown = set(leavers) - {client.handle for client in there}
     less = run.algorithm.without(state.without(unknown), run.clients(there))
-    digests: list[str] = []
-
-    def announce(digest: str) -> None:
-        ledger.files.note({_NAME: digest})
-        digests.append(digest)
-
-    head = ledger.head_of(state.round_index - 1) or ""
-    save_state(session.folder.subtracted, _unsolved(run, less), head, announce)
-    ledger.files.keep_only(_NAME, digests[-1])
+    unsolved, head = _unsolved(run, less), ledger.head_of(state.round_index - 1) or ""
+    place = checkpoint_path(session.folder.subtracted, unsolved.round_index - 1)
+    ledger.files.write(_NAME, place, state_bytes(unsolved, head))
     backend = run.client_backend
     return () if backend is None else tuple(_of_others(backend.reports(), frozenset(leavers)))
 
@@ -211,12 +244,12 @@ def solved_again(
 
 def _kept(session: Session, round_index: int) -> ServerState:
     folder, ledger = session.folder, session.ledger
-    for path in checkpoint_paths(folder.subtracted):
-        if round_of(path) == round_index and file_hash(path) in ledger.files.of(_NAME):
-            return load_state(path)[0]
+    path = checkpoint_path(folder.subtracted, round_index)
+    if not ledger.files.problem(_NAME, path):
+        return load_state(path)[0]
     log.warning("sums are made anew: no whole state in %s", folder.subtracted)
-    path = checkpoint_of(folder.superseded, round_index)
-    if path is None or state_problem(path, ledger):
+    path = checkpoint_path(folder.superseded, round_index)
+    if state_problem(path, ledger):
         raise RunError(
             f"Sums are subtracted from a whole state, but neither {folder.subtracted} nor "
             f"{folder.superseded} holds the one after round {round_index}. Restore one of "
@@ -227,63 +260,3 @@ def _kept(session: Session, round_index: int) -> ServerState:
 
 def _unsolved(run: BuiltRun, state: ServerState) -> ServerState:
     return replace(state, clusters=run.algorithm.init(run.streams).clusters)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Replay:
-    """Rounds that were rolled back, and how they are played again.
-
-    Attributes:
-        until: the first round that is played for the first time.
-        recorded: by round, the choices that are made again; empty: clients choose anew.
-        calibrating: whether clients calibrate stored updates instead of training.
-        chosen: where sums were subtracted, the choices of the last round: it alone is
-            played again, and no client gets a request.
-        changed: whether a client's own records changed; its choice is in `chosen`.
-    """
-
-    until: int
-    recorded: Mapping[int, Mapping[Handle, int]] = field(
-        default_factory=dict[int, Mapping[Handle, int]]
-    )
-    calibrating: bool = False
-    chosen: events.ClientsAssigned | None = None
-    changed: bool = False
-
-    def solves(self, t: int) -> events.ClientsAssigned | None:
-        """Return the choices by which this round is solved again; None: it is played."""
-        return self.chosen if t == self.until - 1 else None
-
-    def waits(self, t: int) -> bool:
-        """Say whether the models of this round wait for a client's new records."""
-        return self.changed and t < self.until
-
-
-def replay_of(session: Session) -> Replay | None:
-    """Return what the newest roll back left to be played again; None: nothing was."""
-    rewind = newest_rewind(session)
-    if rewind is None:
-        return None
-    event, changed = rewind.event, rewind.changed
-    if event.how in ("subtracted", "changed"):
-        none = events.ClientsAssigned({}, "clients")  # no client was there
-        chosen = _choices(rewind).get(event.round_index, none)
-        if changed is not None:
-            chosen = replace(chosen, clusters={**chosen.clusters, changed[0]: changed[1]})
-        is_changed = changed is not None
-        return Replay(event.until, chosen=chosen, changed=is_changed)
-    recorded: dict[int, Mapping[Handle, int]] = {}
-    if event.how == "recorded":
-        recorded = {t: each.clusters for t, each in _choices(rewind).items()}
-    return Replay(event.until, recorded, calibrating=event.how == "calibrated")
-
-
-def _choices(rewind: Rewind) -> dict[int, events.ClientsAssigned]:
-    """Return which clusters clients took before a roll back, in the rounds that it took back."""
-    return {
-        t: event
-        for t, event in rewind.before.events
-        if t is not None
-        and t >= rewind.event.round_index
-        and isinstance(event, events.ClientsAssigned)
-    }

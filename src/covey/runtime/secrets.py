@@ -41,7 +41,7 @@ from covey.base.files import (
 from covey.base.names import ClientName, Handle
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, as_written
-from covey.unlearning.proof import seal, unseal
+from covey.unlearning.requests import seal, unseal
 from covey.unlearning.signature import SigningKey
 
 if TYPE_CHECKING:
@@ -171,10 +171,9 @@ def lost_secret(marker: Path, ledger: Ledger) -> str:
     and erased clients would come back.
     """
     recorded = ledger.files.of(MARKER)
-    begun = recorded or ledger.names() or ledger.tombstones()
+    begun = recorded or ledger.names() or ledger.tombstones() or ledger.overview().events
     if not marker.is_file():
-        lost = bool(begun) or ledger.furthest_round() is not None
-        return "it is gone" if lost else ""
+        return "it is gone" if begun else ""
     return "" if not recorded or file_hash(marker) in recorded else "it was changed"
 
 

@@ -6,27 +6,25 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 
 from covey.base.errors import LedgerError, RunError
-from covey.base.events import ComponentsUsed, ThresholdChanged
+from covey.base.events import ThresholdChanged
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.base.own_code import ForeignCodeError
-from covey.data.data_hash import data_hash
 from covey.data.examples import Client
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
 from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, check_settings, now
 from covey.runtime.inputs import check_inputs, with_changed_records
-from covey.runtime.ledger_record import Entry, LedgerReader, LedgerRecord, by_round, records_of
+from covey.runtime.ledger_record import LedgerRecord, records_of
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
 from covey.settings.aggregation import anonymity_of
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
-from covey.unlearning.plan import WantedAnswer
+from covey.unlearning.requests import Request
 
 Observer = Callable[[History], None]
 """Called with the history so far: before the first round, after every one, and at the end.
@@ -75,7 +73,7 @@ class Session:
         present = (c for c in self.run.population.clients if c.handle == handle)
         return next(present, self.returned.get(handle))
 
-    def with_data_of(self, wanted: Iterable[WantedAnswer]) -> "Session":
+    def with_data_of(self, wanted: Iterable[Request]) -> "Session":
         """Return the same run, in which the data are at hand of those who ask, if any are there."""
         handles = {each.client: each.handle for each in wanted}
         returned = {
@@ -95,14 +93,6 @@ class Session:
             run.population.organisation_by_handle(),
         )
         return replace(self, run=run)
-
-    def without_clients(self, handles: Collection[Handle]) -> "Session":
-        """Return the same run without these clients."""
-        clients = self.run.population.clients
-        stay = tuple(c for c in clients if c.handle not in handles)
-        if len(stay) == len(clients):
-            return self
-        return replace(self, run=self.run.with_clients(stay))
 
 
 @contextmanager
@@ -195,19 +185,8 @@ def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session,
     secrets = secrets_of(run.streams, source, folder.secret_marker)
     active = with_recorded_handles(run, ledger, secrets)
     history = folder.reader.read(ledger).history
-    check_same(active, history, folder)
-    check_data(run, active, history, ledger)
-    inputs = check_inputs(active, history, ledger)
-    if run.client_backend is None:  # on Flower they are the operator's to change
-        now = active.population.organisation_by_handle()
-        present = {client.handle for client in active.population.clients}
-        for handle, before in ledger.organisations().items():
-            if handle in present and now.get(handle) != before:
-                raise RunError(
-                    f"Whose client each one is must be what population.organisations said "
-                    f"when this run began, found another organisation of the client {handle}. "
-                    f"Put the file back, or start a new run."
-                )
+    check_settings(active.config, history, folder)
+    inputs = check_inputs(run, active, history, ledger)
     stopped = ledger.stopped()
     returned = {
         stopped[client.name]: replace(client, handle=stopped[client.name])
@@ -229,85 +208,6 @@ def _is_unrecorded(folder: RunFolder) -> bool:
             return ledger.last_round() is None
     except LedgerError:
         return False
-
-
-def read_events(ledger: Ledger) -> list[Entry]:
-    """Return the events that count, entry by entry; None: between two rounds."""
-    return [*by_round(LedgerReader().read(ledger).events)]
-
-
-def read_history(ledger: Ledger) -> History:
-    """Fold what is recorded."""
-    return LedgerReader().read(ledger).history
-
-
-def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
-    """Refuse to continue a run with other settings."""
-    check_settings(run.config, history, folder)
-    recorded = _sources(history.components)
-    for what, source in _sources(next(iter(run.components_used), None)).items():
-        if recorded.get(what, source) != source:
-            raise RunError(
-                f"The {what} must be the one that began the run in {folder.path}, with "
-                f"hash {recorded[what][:12]}, found {source[:12]}. Put it back, or start a "
-                f"new run."
-            )
-
-
-def _sources(used: ComponentsUsed | None) -> dict[str, str]:
-    """Return the hash of each component's source, and of the tensors of fixed ones."""
-    components = {} if used is None else used.components
-    kinds = (("source", "source"), ("tensors", "content of the tensors"))
-    return {
-        f"{what} of {setting}": str(each[kind])
-        for setting, each in components.items()
-        for kind, what in kinds
-        if kind in each
-    }
-
-
-def check_data(whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger) -> None:
-    """Refuse other data than those that the run last knew.
-
-    A client that left while no data were at hand left no hash of the others' data. Those are
-    then compared together with the leavers' own, where somebody still has these, and
-    by the clients' names where no one does.
-
-    Args:
-        whole: the run with the clients that its settings or a program bring.
-        active: the same, with the clients that have not left, under their handles.
-        history: the run's.
-        ledger: the same.
-
-    Raises:
-        RunError: they are others.
-    """
-    began = history.started
-    if began is None or active.data_hash in (None, began.data_hash):
-        return
-    unknown = takewhile(lambda each: each.data_hash is None, reversed(history.left))
-    left = {each.handle for each in unknown}
-    back = [c for c in whole.population.clients if c.handle in left]
-    present = {client.name: client for client in active.population.clients}
-    if len(back) == len(left):
-        clients = tuple(
-            present.get(client.name, client)
-            for client in whole.population.clients
-            if client.name in present or client.handle in left
-        )
-        merged = replace(whole.population, clients=clients)
-        before, now = began.data_hash, data_hash(merged)
-        if before != now:
-            raise RunError(
-                f"The clients' data must be those that began the run in {ledger.location}, with "
-                f"hash {before[:12]}, found {now[:12]}. Put them back, or start a new run."
-            )
-    elif odd := sorted(present.keys() ^ (set(ledger.names().values()) - ledger.stopped().keys())):
-        raise RunError(
-            f"The clients must be those that {ledger.location} has by name, and "
-            f"{odd[0]!r} is missing on one side. Bring the data of every client that has "
-            f"not left."
-        )
 
 
 def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> BuiltRun:

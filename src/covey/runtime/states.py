@@ -9,7 +9,7 @@ is whole or it is not there, whenever the process or the machine dies.
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -61,29 +61,17 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-def save_checkpoint(
-    folder: Path,
-    round_index: int,
-    tensors: Mapping[str, Tensor],
-    state: Mapping[str, Any],
-    announce: Callable[[str], None] = lambda _: None,
-) -> Path:
-    """Write a checkpoint that outlives a power cut from the moment this returns.
+def checkpoint_bytes(
+    round_index: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]
+) -> bytes:
+    """Return a checkpoint's file; equal contents give equal bytes.
 
-    Equal contents give equal bytes. Tensors may share memory and lie anywhere; they
-    come back apart, on the CPU. `announce` is called with the SHA-256 of the file before
-    it is written.
+    Tensors may share memory and lie anywhere; they come back apart, on the CPU.
     """
     header = {"format": FORMAT, "round": round_index, "state": state}
     # one key only: safetensors writes several in an order that changes
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    metadata = {"covey": text}
-    payload = b"".join(safetensors_pieces(tensors, metadata))
-    make_folder(folder)
-    path = checkpoint_path(folder, round_index)
-    announce(hashlib.sha256(payload).hexdigest())
-    replace_whole(path, payload, mode=0o600)
-    return path
+    return b"".join(safetensors_pieces(tensors, {"covey": text}))
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -103,12 +91,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
             f"Resume from an older one, or start the run again."
         ) from error
     return Checkpoint(round_index, tensors, state)
-
-
-def checkpoint_of(folder: Path, round_index: int) -> Path | None:
-    """Return the whole checkpoint of this very round, if it is there."""
-    path = checkpoint_path(folder, round_index)
-    return path if is_whole(path) else None
 
 
 def set_aside_from(folder: Path, first: int, aside: Path) -> None:
@@ -166,31 +148,12 @@ def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
     return round_index, cast("dict[str, Any]", state)
 
 
-def is_whole(path: Path) -> bool:
-    """Return whether the file is a checkpoint with as many bytes as it announces."""
-    try:
-        check_regular(path)
-        with safe_open(path, framework="pt") as file:
-            _header(file.metadata())
-    except TORN:
-        return False
-    return True
-
-
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """What reading a header raises whose JSON is whole, and says something else."""
 
 
-def save_state(
-    folder: Path,
-    state: ServerState,
-    ledger_head: str,
-    announce: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Write the state after the last played round, and the ledger's head at that time.
-
-    `announce` is called with the SHA-256 of the file before it is written.
-    """
+def state_bytes(state: ServerState, ledger_head: str) -> bytes:
+    """Return the file of the state after the last played round, and of the ledger's head then."""
     states, tensors = encoded(state.states)
     rest = {
         "parameters": list(state.clusters[0]),
@@ -199,8 +162,15 @@ def save_state(
         "ledger_head": ledger_head,
     }
     models = named(state.clusters, "cluster")
-    t = state.round_index - 1
-    save_checkpoint(folder, t, models | tensors, rest, announce)
+    return checkpoint_bytes(state.round_index - 1, models | tensors, rest)
+
+
+def save_state(folder: Path, state: ServerState, ledger_head: str, files: FileHashes) -> None:
+    """Write a state that outlives a power cut from the moment this returns."""
+    payload, t = state_bytes(state, ledger_head), state.round_index - 1
+    files.note_state(t, hashlib.sha256(payload).hexdigest())
+    make_folder(folder)
+    replace_whole(checkpoint_path(folder, t), payload, mode=0o600)
 
 
 def load_state(path: Path) -> tuple[ServerState, str]:
@@ -279,45 +249,33 @@ def newest_whole_state(folder: Path, ledger: Ledger) -> Path | None:
     return None
 
 
-def checked_state(folder: RunFolder, ledger: Ledger) -> ServerState | None:
-    """Return the state after the last round that left one; None: no round did.
+def kept_state(folder: RunFolder, ledger: Ledger, after: int | None = None) -> ServerState:
+    """Return the state after a round, by default after the last one that left one.
 
     Raises:
-        RunError: it is damaged, or it is gone and another one is the newest.
+        RunError: it was not kept, it is damaged, or it is gone and another one is the newest.
     """
-    paths = checkpoint_paths(folder.checkpoints)
-    missing = missing_state(folder, ledger)
+    missing = missing_state(folder, ledger) if after is None else None
+    remedy = (
+        f"`covey ledger doctor {folder.path}` says what else is damaged; with --repair it plays "
+        f"the lost rounds again, from the last state that is whole."
+    )
     if missing is not None:
         raise RunError(
-            f"The state after round {missing} must be in {folder.checkpoints}, but it is "
-            f"gone. {_remedy(folder)}"
+            f"The state after round {missing} must be in {folder.checkpoints}, but it is gone. "
+            f"{remedy}"
         )
-    return _whole_state(folder, paths[-1], ledger) if paths else None
-
-
-def kept_state(folder: RunFolder, ledger: Ledger, round_index: int) -> ServerState:
-    """Return the state after one round.
-
-    Raises:
-        RunError: it was not kept, or it is damaged.
-    """
     paths = {round_of(path): path for path in checkpoint_paths(folder.checkpoints)}
-    path = paths.get(round_index)
+    path = paths.get(max(paths, default=0) if after is None else after)
     if path is None:
         raise RunError(
-            f"The state after a round must have been kept, and {folder.checkpoints} has "
-            f"those after rounds {', '.join(map(str, paths)) or '(none)'}, found "
-            f"{round_index}. Take one of these; checkpoints.every and checkpoints.best say "
-            f"which are kept."
+            f"The state after a round must have been kept, and {folder.checkpoints} has those "
+            f"after rounds {', '.join(map(str, paths)) or '(none)'}, found {after}. Take one of "
+            f"these, or play on: covey resume {folder.path}. checkpoints.every and "
+            f"checkpoints.best say which are kept."
         )
-    return _whole_state(folder, path, ledger)
-
-
-def _whole_state(folder: RunFolder, path: Path, ledger: Ledger) -> ServerState:
     if problem := state_problem(path, ledger):
-        raise RunError(
-            f"{path} must be the state that the run wrote, but {problem}. {_remedy(folder)}"
-        )
+        raise RunError(f"{path} must be the state that the run wrote, but {problem}. {remedy}")
     return load_state(path)[0]
 
 
@@ -329,13 +287,6 @@ def missing_state(folder: RunFolder, ledger: Ledger) -> int | None:
     expected = ledger.files.newest_state()
     there = expected is None or expected in rounds_in(folder.checkpoints)
     return None if there or ledger.is_being_written() else expected
-
-
-def _remedy(folder: RunFolder) -> str:
-    return (
-        f"`covey ledger doctor {folder.path}` says what else is damaged; with --repair it plays "
-        f"the lost rounds again, from the last state that is whole."
-    )
 
 
 def keep_frozen(folder: RunFolder, frozen: Params) -> None:
@@ -379,11 +330,8 @@ def write_updates(
     tensors = {
         f"{each.handle}/{name}": value for each in updates for name, value in each.update.items()
     }
-    name = _hash_name(round_index)
-    path = save_checkpoint(
-        folder, round_index, tensors, {}, lambda digest: hashes.note({name: digest})
-    )
-    hashes.keep_only(name, file_hash(path))
+    content = checkpoint_bytes(round_index, tensors, {})
+    hashes.write(f"updates:{round_index}", checkpoint_path(folder, round_index), content)
 
 
 def read_updates(folder: Path, round_index: int, hashes: FileHashes) -> Mapping[Handle, Params]:
@@ -397,7 +345,7 @@ def read_updates(folder: Path, round_index: int, hashes: FileHashes) -> Mapping[
     if problem := updates_problem(folder, round_index, hashes):
         raise RunError(
             f"The updates stored of round {round_index} must be those that clients sent, "
-            f"but {problem}. Restore the file from a copy, or ask for the answer "
+            f"but of the file in {folder} {problem}. Restore it from a copy, or ask for the answer "
             f"'retrain', which needs none; `covey ledger doctor` says what else is damaged."
         )
     updates: dict[Handle, dict[str, Tensor]] = {}
@@ -409,9 +357,7 @@ def read_updates(folder: Path, round_index: int, hashes: FileHashes) -> Mapping[
 
 def updates_problem(folder: Path, round_index: int, hashes: FileHashes) -> str:
     """Say why a file of stored updates is not what was written; "": it is."""
-    path = checkpoint_path(folder, round_index)
-    changed = file_hash(path) not in hashes.of(_hash_name(round_index))
-    return f"{path} was changed after it was written" if changed else ""
+    return hashes.problem(f"updates:{round_index}", checkpoint_path(folder, round_index))
 
 
 def drop_client(folder: Path, handle: Handle, hashes: FileHashes) -> None:
@@ -420,7 +366,3 @@ def drop_client(folder: Path, handle: Handle, hashes: FileHashes) -> None:
         kept = read_updates(folder, t, hashes)
         rest = [ClientUpdate(h, 0, u, 1.0) for h, u in kept.items() if h != handle]
         write_updates(folder, t, rest, hashes)
-
-
-def _hash_name(round_index: int) -> str:
-    return f"updates:{round_index}"

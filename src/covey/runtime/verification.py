@@ -15,7 +15,8 @@ from covey.base.names import ClientName
 from covey.base.own_code import no_foreign_code
 from covey.ledger.tree import entries_of, is_included
 from covey.unlearning.facts import WORD, Facts
-from covey.unlearning.proof import Proof, brief, check_proof, subject_mark, unsealed
+from covey.unlearning.proof import Proof, brief, check_proof
+from covey.unlearning.requests import subject_mark, unsealed
 from covey.unlearning.signature import Anchor, Check, instant, key_records
 
 if TYPE_CHECKING:

@@ -7,28 +7,12 @@ Deniability, 2024: N clients, sets of at least k, of which x must remain, T roun
 """
 
 import math
-from array import array
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
 
-from covey.base.events import (
-    AnonymitySetsFormed,
-    ClientLeft,
-    ClientsAssigned,
-    ClientsHandedOut,
-    Event,
-    HeadsSolved,
-    ModelsMerged,
-    ModelsPooled,
-    OrganisationsAttested,
-    PricesSet,
-    RiskMeasured,
-    RunRolledBack,
-    RunStarted,
-)
+from covey.base import events
+from covey.base.events import Event
 from covey.base.names import Handle
 
 
@@ -67,96 +51,7 @@ class AnonymitySet:
         return len({known[each] for each in counted if each in known} - own)
 
 
-@dataclass(slots=True)
-class _Formed:
-    """The sets of one cluster in a round, and what was attested of their members."""
-
-    round_index: int
-    event: AnonymitySetsFormed
-    organisations: dict[int, Sequence[int | None]] = field(
-        default_factory=dict[int, Sequence[int | None]]
-    )
-
-    def made(self, c: int) -> AnonymitySet:
-        """Return the set `c`."""
-        event, members = self.event, self.event.sets[c]
-        near = None
-        if event.near:
-            near = dict(zip(members, map(frozenset, event.near[c]), strict=True))
-        known = None
-        if c in self.organisations:
-            pairs = zip(sorted(members), self.organisations[c], strict=True)
-            known = {handle: each for handle, each in pairs if each is not None}
-        return AnonymitySet(
-            self.round_index, event.cluster, frozenset(members), event.diameters[c], near, known
-        )
-
-
-class FormedSets(Collection[AnonymitySet]):
-    """All anonymity sets of a run, in order; each is made when it is looked at."""
-
-    def __init__(self) -> None:
-        self._formed: list[_Formed] = []
-        self._ends: list[int] = []
-        self._of: dict[Handle, array[int]] = {}  # millions of small numbers: no objects
-
-    def add(self, round_index: int, event: AnonymitySetsFormed) -> None:
-        """Note the sets of one cluster."""
-        for index, members in enumerate(event.sets, len(self)):
-            for handle in members:
-                self._of.setdefault(handle, array("L")).append(index)
-        self._formed.append(_Formed(round_index, event))
-        self._ends.append(len(self) + len(event.sets))
-
-    def attest(self, organisations: Sequence[Sequence[int | None]]) -> None:
-        """Note the organisations of the sets that were added last, so many."""
-        for i, numbers in enumerate(organisations, len(self) - len(organisations)):
-            formed, c = self._at(i)
-            formed.organisations[c] = numbers
-
-    def of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
-        """Return the sets that held this client, oldest first."""
-        at = (self._at(i) for i in self._of.get(handle, ()))
-        return tuple(formed.made(c) for formed, c in at)
-
-    def _at(self, index: int) -> tuple[_Formed, int]:
-        chunk = bisect_right(self._ends, index)
-        return self._formed[chunk], index - (self._ends[chunk - 1] if chunk else 0)
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def __contains__(self, item: object) -> bool:
-        return any(each == item for each in self)
-
-    def __iter__(self) -> Iterator[AnonymitySet]:
-        for formed in self._formed:
-            yield from map(formed.made, range(len(formed.event.sets)))
-
-
-class TrainedRounds(Mapping[Handle, Mapping[int, int]]):
-    """By client, the rounds it trained in, and the cluster it trained."""
-
-    def __init__(self, chosen: Sequence[tuple[int, Mapping[Handle, int]]] = ()) -> None:
-        """Look into choices: rounds, and which cluster each client took in it."""
-        self._chosen = chosen
-
-    def __getitem__(self, handle: Handle) -> Mapping[int, int]:
-        if clusters_by_round := {
-            t: clusters[handle] for t, clusters in self._chosen if handle in clusters
-        }:
-            return clusters_by_round
-        raise KeyError(handle)
-
-    def __iter__(self) -> Iterator[Handle]:
-        return iter(dict.fromkeys(chain.from_iterable(each for _, each in self._chosen)))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
 FINAL, SHARED = "final", "shared"
-PUBLISHED: Mapping[type[Event], str] = {RiskMeasured: "risks", PricesSet: "prices"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,29 +63,25 @@ class Participation:
         trained: by client, the rounds it trained in, and the cluster it trained.
         handed_out: rounds in which a user's own algorithm was handed clients, and which:
             whatever it made of them, no anonymity set hides it.
-        counted: by kind, the rounds in which something published came of everybody.
         left: who has left, in order, each once.
         stopped: those of them whose name stays, since they were answered with a stop.
         lingering: by client that left, a round that was played again with the choices
             that others had made in its presence, the first one.
     """
 
-    sets: Collection[AnonymitySet] = ()
+    sets: Sequence[AnonymitySet] = ()
     trained: Mapping[Handle, Mapping[int, int]] = field(
         default_factory=dict[Handle, Mapping[int, int]]
     )
     handed_out: Mapping[int, Collection[Handle]] = field(
         default_factory=dict[int, Collection[Handle]]
     )
-    counted: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     left: tuple[Handle, ...] = ()
     stopped: frozenset[Handle] = frozenset()
     lingering: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
 
     def sets_of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
         """Return the sets that held this client, oldest first."""
-        if isinstance(self.sets, FormedSets):
-            return self.sets.of(handle)
         return tuple(each for each in self.sets if handle in each.members)
 
     def first_handed_out(self, handle: Handle) -> int | None:
@@ -211,70 +102,78 @@ def _first(*rounds: int | None) -> int | None:
     return min((t for t in rounds if t is not None), default=None)
 
 
-def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participation:
+def participation_of(current: Iterable[tuple[int | None, Event]]) -> Participation:
     """Fold the current events; rounds that were rolled back are left out."""
-    sets = FormedSets()
-    chosen: list[tuple[int, Mapping[Handle, int]]] = []
+    sets: list[AnonymitySet] = []
+    trained: dict[Handle, dict[int, int]] = {}
     handed_out: dict[int, Collection[Handle]] = {}
-    counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
     left: dict[Handle, None] = {}
     stopped: set[Handle] = set()
     lingering: dict[Handle, int] = {}
-    for round_index, event in events:
+    for round_index, event in current:
         match round_index, event:
-            case None, ClientLeft(handle, answer):
+            case None, events.ClientLeft(handle, answer):
                 left[handle] = None
                 stopped = stopped | {handle} if answer == "stop" else stopped - {handle}
-            case None, RunRolledBack():
+            case None, events.RunRolledBack():
                 # played anew, nothing of them is left; else what others chose beside them is
                 first, anew = event.round_index, event.how == "anew"
                 before = {handle: t for handle, t in lingering.items() if t < first}
                 lingering = before if anew else dict.fromkeys(left, first) | before
-            case int(t), AnonymitySetsFormed():
-                sets.add(t, event)
-            case int(), OrganisationsAttested(_, organisations):
-                sets.attest(organisations)
-            case int(t), ClientsAssigned(clusters, by) if by != FINAL:
-                chosen.append((t, clusters))
-            case int(t), ClientsHandedOut(handles):
+            case int(t), events.AnonymitySetsFormed():
+                sets += _formed(t, event)
+            case int(), events.OrganisationsAttested(_, organisations):
+                for i, numbers in enumerate(organisations, len(sets) - len(organisations)):
+                    pairs = zip(sorted(sets[i].members), numbers, strict=True)
+                    known = {handle: each for handle, each in pairs if each is not None}
+                    sets[i] = replace(sets[i], organisations=known)
+            case int(t), events.ClientsAssigned(clusters, by) if by != FINAL:
+                for handle, j in clusters.items():
+                    trained.setdefault(handle, {})[t] = j
+            case int(t), events.ClientsHandedOut(handles):
                 handed_out[t] = frozenset(handles)
-            case int(t), RiskMeasured() | PricesSet():
-                counted[PUBLISHED[type(event)]][t] = None
             case _:
                 pass
     return Participation(
-        sets=sets,
-        trained=TrainedRounds(chosen),
+        sets=tuple(sets),
+        trained=trained,
         handed_out=handed_out,
-        counted={kind: tuple(rounds) for kind, rounds in counted.items()},
         left=tuple(left),
         stopped=frozenset(stopped),
         lingering=lingering,
     )
 
 
-def latest_models(events: Iterable[tuple[int | None, Event]]) -> str | None:
+def _formed(t: int, event: events.AnonymitySetsFormed) -> Iterator[AnonymitySet]:
+    for c, (members, diameter) in enumerate(zip(event.sets, event.diameters, strict=True)):
+        near = None
+        if event.near:
+            near = dict(zip(members, map(frozenset, event.near[c]), strict=True))
+        yield AnonymitySet(t, event.cluster, frozenset(members), diameter, near)
+
+
+def latest_models(current: Iterable[tuple[int | None, Event]]) -> str | None:
     """Return the hash of the newest cluster models.
 
     None before the first round, and while a warm start trains one model for all clusters.
     """
     latest, shared, alone = None, False, False
-    for _, event in events:
+    for _, event in current:
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 alone = event.num_clusters == 1
-            case ClientsAssigned(_, by) if by != FINAL:
+            case events.ClientsAssigned(_, by) if by != FINAL:
                 shared = by == SHARED
-            case ModelsMerged() | ModelsPooled():
+            case events.ModelsMerged() | events.ModelsPooled():
                 latest = None if shared and not alone else event.model_hash
             case _:
                 pass
     return latest
 
 
-def latest_sums(events: Iterable[tuple[int | None, Event]]) -> HeadsSolved | None:
+def latest_sums(current: Iterable[tuple[int | None, Event]]) -> events.HeadsSolved | None:
     """Return the newest sums that models were solved from; None: none were."""
-    return ([None, *(event for _, event in events if isinstance(event, HeadsSolved))])[-1]
+    return ([None, *(event for _, event in current if isinstance(event, events.HeadsSolved))])[-1]
 
 
 MAX_SET_SIZE = 32

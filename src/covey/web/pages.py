@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,7 +27,7 @@ from covey.report.page import comparison_view, drawn, embedded, pictures_of, run
 from covey.report.summary import age
 from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import RecentEvents
-from covey.runtime.planning import read_client
+from covey.runtime.planning import plan_alone
 from covey.runtime.verification import OPERATOR, Verification, verify
 from covey.unlearning.plan import AFTERWARDS
 from covey.unlearning.proof import Proof, read_proof
@@ -255,16 +256,17 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any]:
         "name": names.get(handle, ""),
         "played": len(history.rounds),
         "moves": history.moves.get(handle, ()),
-        "record": run.made(f"client {handle}", lambda _: _record(run, handle), snapshot),
+        "record": run.made(f"client {handle}", partial(_record, run, handle), snapshot),
         "answer": next((e.answer for e in history.left if e.handle == handle), ""),
         "afterwards": AFTERWARDS,
     }
 
 
-def _record(run: FollowedRun, handle: Handle) -> dict[str, Any]:
-    """Return what the ledger, which is read again, says of this client alone."""
+def _record(run: FollowedRun, handle: Handle, snapshot: Snapshot) -> dict[str, Any]:
+    """Return what the ledger says of this client alone, and what it could be answered now."""
+    held = snapshot.record.participation
     try:
-        held, plan = read_client(run.folder, handle)
+        plan = plan_alone(run.folder, snapshot.record, handle)
     except (CoveyError, OSError) as error:
         return {"problem": str(error)}
     left, trained = frozenset(held.left), held.trained.get(handle, {})

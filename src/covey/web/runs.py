@@ -56,7 +56,7 @@ class FollowedRun:
 
     def __init__(self, key: str, name: str, path: Path) -> None:
         self.key, self.name, self.folder = key, name, RunFolder(path)
-        self._reader, self._lock = LedgerReader(places=True), RLock()
+        self._reader, self._lock = LedgerReader(), RLock()
         self._stamp: tuple[int, int] | None = None
         self._now = self._shown = Snapshot()
         self._shown_at = float("-inf")

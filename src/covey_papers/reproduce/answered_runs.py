@@ -19,16 +19,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import play
 from covey.runtime.planning import current_rules
-from covey.runtime.session import Session, read_history
+from covey.runtime.session import Session
 from covey.settings.aggregation import anonymity_of
 from covey.settings.load import Config
 from covey.unlearning.plan import cheapest, options
+from covey.unlearning.requests import Request
 from covey_papers.reproduce.specification import Experiment, in_layers
 
 Settings = Mapping[str, Any]
@@ -111,8 +111,9 @@ def _played(path: Path, config: Config, others: Mapping[int, Path]) -> Outcome:
 
 
 def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:
-    rules = current_rules(desk.run.config, desk.folder, desk.ledger, x)
-    chosen = cheapest(options(desk.record().participation, request.handle, rules), request.wanted)
+    record = desk.record()
+    rules = current_rules(desk.run.config, desk.folder, record.history, x)
+    chosen = cheapest(options(record.participation, request.handle, rules), request.wanted)
     return chosen.answer, chosen.first_replayed_round
 
 
@@ -135,7 +136,7 @@ def _outcome(folder: RunFolder, config: Config) -> Outcome:
         return (ended - began).total_seconds()
 
     with Ledger.read(folder.ledger) as ledger:
-        history, requests = read_history(ledger), ledger.requests()
+        history, requests = folder.reader.read(ledger).history, ledger.requests()
     hidden = anonymity_of(config)
     done = [each for each in requests if each.state == "done"]
     kept = [folder.checkpoints, folder.updates]

@@ -29,9 +29,8 @@ from covey.engine.protocol import ScoredOnce
 from covey.ledger.store import Ledger
 from covey.membership.truth import blind_risk, true_risk
 from covey.report.queries import group_sizes
-from covey.runtime.auditing import final_models, finished_session
+from covey.runtime.auditing import finished_session
 from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_events
 from covey.runtime.states import kept_state
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
@@ -260,8 +259,7 @@ def played(setting: Setting, config: Config, shelf: Shelf) -> FinishedRun:
     with Ledger.read(place.ledger) as ledger:
         chosen = [
             (t, event)
-            for t, events in read_events(ledger)
-            for event in events
+            for t, event in place.reader.read(ledger).events
             if isinstance(event, ClientsAssigned) and t is not None and t < config.rounds
         ]
         after = [kept_state(place, ledger, t) for t in range(config.rounds)]
@@ -324,7 +322,7 @@ def _measured(path: Path) -> list[Attacked]:
     scored = replace(run, engine=ScoredOnce(run.engine))
     with finished_session(scored, folder, "An audit") as session:
         engine, population = session.run.engine, run.population
-        history, models = session.record().history, final_models(session)
+        history, models = session.record().history, kept_state(folder, session.ledger).clusters
         assignment, names = history.assignment, [each.name for each in population.groups]
         for kind in KINDS:  # other non-members of the same run: its members stay what they are
             audit = type(run.config.audit)(non_members=kind)

@@ -1,0 +1,290 @@
+"""A request to leave, from when it is made until it is answered, and answers to several at once.
+
+Each is judged as if those before it had left already, so that no set loses two members
+and is counted for each of them alone. Clients that need a replay share one, which starts
+where the earliest of them starts; those who are subtracted have one of their own.
+
+The sealed record that finds a client whose name was erased, by name and salt:
+
+    key    = HKDF-SHA256(salt, info = name)
+    sealed = nonce || AES-256-GCM(key, nonce, handle)
+
+The salt is 16 random bytes that only the requester receives, so a holder of the sealed
+record can open it for no name that it guesses.
+"""
+
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from covey.base.errors import LedgerError, RunError
+from covey.base.names import Basis, ClientName, Handle
+from covey.unlearning.facts import STRICT, AttackFigure, Superseded, Unmeasured, ValueOrReason
+from covey.unlearning.participation import Participation
+from covey.unlearning.plan import REPLAY_KINDS, AnswerRules, Option, ReplayKind, answer_for, options
+
+NONCE = 12
+SALT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a requester receives, and what is kept by which to recognise it.
+
+    Attributes:
+        salt: hex.
+        subject: its mark in the proof.
+        sealed: what name and salt together open.
+    """
+
+    __pydantic_config__ = STRICT
+
+    salt: str = field(repr=False)
+    subject: str
+    sealed: str
+
+    @classmethod
+    def fresh(cls, handle: Handle, name: ClientName) -> "Mark":
+        """Draw a salt, and make the marks that go with it."""
+        salt = secrets.token_bytes(SALT_BYTES)
+        return cls(salt.hex(), subject_mark(name, salt), sealed(handle, name, salt))
+
+
+def subject_mark(name: ClientName, salt: bytes) -> str:
+    """Return HMAC-SHA256 of a client's name under its salt, as hex digits.
+
+    Names can be guessed, so the salt must be random and 16 bytes or more.
+    """
+    return hmac.new(salt, name.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
+
+
+def sealed(handle: Handle, name: ClientName, salt: bytes) -> str:
+    """Return the handle in hex digits that only name and salt together open."""
+    return seal(salt, _purpose(name), handle.encode()).hex()
+
+
+def unsealed(record: str, name: ClientName, salt: bytes) -> Handle | None:
+    """Return the handle; None: the record is of another name, or of another salt."""
+    try:
+        return unseal(salt, _purpose(name), bytes.fromhex(record)).decode()
+    except InvalidTag:
+        return None
+
+
+def _purpose(name: ClientName) -> bytes:
+    return b"covey: the handle of " + name.encode("utf-8", "surrogatepass")
+
+
+def seal(secret: bytes, purpose: bytes, content: bytes, beside: bytes | None = None) -> bytes:
+    """Return the content so that only the secret opens it, for this purpose and beside this."""
+    nonce = secrets.token_bytes(NONCE)
+    return nonce + _cipher(secret, purpose).encrypt(nonce, content, beside)
+
+
+def unseal(secret: bytes, purpose: bytes, sealed: bytes, beside: bytes | None = None) -> bytes:
+    """Return what was sealed.
+
+    Raises:
+        InvalidTag: with another secret, for another purpose or beside something else.
+    """
+    return _cipher(secret, purpose).decrypt(sealed[:NONCE], sealed[NONCE:], beside)
+
+
+def _cipher(secret: bytes, purpose: bytes) -> AESGCM:
+    return AESGCM(HKDF(SHA256(), 32, salt=None, info=purpose).derive(secret))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A request that is being served: what its proof needs, and no event holds.
+
+    Attributes:
+        option: the answer, and the rounds that are played again.
+        until: the round before which all of them have been played.
+        salt: hex; what the requester receives with the answer.
+        subject: its mark.
+        model_before: SHA-256 of the cluster models before the answer.
+        measured_before: how well the model gave the requester away.
+        updates_stored: whether there are raw updates to delete.
+        superseded: how many artefacts of each kind the answer makes obsolete.
+        cluster: the one cluster that ever met the client; None: there may be more.
+    """
+
+    __pydantic_config__ = STRICT
+
+    option: Option
+    until: int
+    salt: str = field(repr=False)
+    subject: str
+    model_before: str
+    measured_before: ValueOrReason[AttackFigure, Unmeasured]
+    updates_stored: bool
+    superseded: Mapping[Superseded, int]
+    cluster: int | None = None
+
+    @property
+    def subtracts(self) -> bool:
+        """Whether the last round is solved again from sums without the requester."""
+        return self.option.answer == "subtract" and self.option.first_replayed_round is not None
+
+
+State = Literal["pending", "serving", "done", "refused"]
+"""Where a request is; from "serving" on its client's name is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A client's request to leave, and what came of it.
+
+    Attributes:
+        wanted: the answer that is named; "auto": the cheapest honest one.
+        client: its name, where the requester has just given it; the ledger keeps it elsewhere.
+        after_round: the round after which a simulation drew it; None: a person made the request.
+        mark: the requester's, until the request is served, then None.
+        served: what is known of a request that is being served; None before and after.
+        sealed: what finds the client again, for who has the requester's name and salt;
+            None: nothing is kept.
+        asked_at: when it was put down, ISO 8601; "": it was not.
+    """
+
+    handle: Handle
+    wanted: str = "auto"
+    basis: Basis = "none"
+    client: ClientName = field(default="", compare=False)
+    after_round: int | None = None
+    mark: Mark | None = None
+    served: Served | None = None
+    sealed: str | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    state: State = "pending"
+    asked_at: str = ""
+    served_at: str | None = None
+    answered_at: str | None = None
+    answer: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not answered yet."""
+        return self.state in ("pending", "serving")
+
+    def being_served(self) -> Served:
+        """Return what is known of it while it is served.
+
+        Raises:
+            LedgerError: it is not.
+        """
+        if self.served is None:
+            raise LedgerError(
+                f"The request {self.id} must be served for this step, but it is "
+                f"{self.state}. Look at the requests again and take each step once."
+            )
+        return self.served
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPlan:
+    """What one client could be answered beside the others, and what it is.
+
+    Attributes:
+        options: of this client, once those who ask with it and before it have left.
+        chosen: the answer, with the rounds that are replayed for all; None: see `reason`.
+        reason: why no answer would be true; "": one is.
+        basis: what the request rests on.
+    """
+
+    client: ClientName
+    options: tuple[Option, ...]
+    chosen: Option | None
+    reason: str = ""
+    basis: Basis = "none"
+
+
+def choose_answers(
+    participation: Participation, requests: Sequence[Request], rules: AnswerRules
+) -> tuple[ClientPlan, ...]:
+    """Return what each client is answered if all of them leave at once."""
+    plans: list[ClientPlan] = []
+    for request in requests:
+        choice = _choose_alone(participation, request, rules)
+        plans.append(choice)
+        if choice.chosen is not None:
+            left = dict.fromkeys((*participation.left, request.handle))
+            participation = replace(participation, left=tuple(left))
+    return _in_one_replay(plans, requests, rules)
+
+
+def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
+    """Return how rounds are played again for these answers at once.
+
+    The others' old choices were made in the presence of all who leave: as soon as one
+    of these is owed a run that never met it, they choose anew.
+    """
+    kinds: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
+    return "anew" if len(kinds) > 1 else kinds.pop()
+
+
+def _choose_alone(participation: Participation, request: Request, rules: AnswerRules) -> ClientPlan:
+    handle = request.handle
+    possible = options(participation, handle, rules)
+    if handle in participation.stopped:
+        possible = tuple(
+            Option("stop", "No later round uses this client's data: that was answered before.")
+            if each.answer == "stop"
+            else each
+            for each in possible
+        )
+    elif handle in participation.left:
+        # neither deny or stop it a second time, nor subtract one that a replay left out
+        weak = {"deny": "denial", "stop": "stop"}
+        if handle in participation.lingering:
+            weak["subtract"] = "subtraction"
+        possible = tuple(
+            Option(
+                each.answer,
+                f"Who left a run can get a stronger answer than the one it got, and a "
+                f"{weak[each.answer]} is none. Ask with --answer retrain.",
+            )
+            if each.answer in weak
+            else each
+            for each in possible
+        )
+    chosen, reason, basis = None, "", request.basis
+    try:
+        chosen = answer_for(possible, request.wanted, basis)
+    except RunError as error:
+        reason = str(error)
+    return ClientPlan(request.client, possible, chosen, reason, basis)
+
+
+def _in_one_replay(
+    choices: Sequence[ClientPlan], requests: Sequence[Request], rules: AnswerRules
+) -> tuple[ClientPlan, ...]:
+    starts = [first for each in choices if (first := _trained_from(each.chosen)) is not None]
+    if len(starts) < 2:
+        return tuple(choices)
+    start, shared = min(starts), list(choices)
+    anew = any(each.chosen and each.chosen.answer == "retrain" for each in choices)
+    for i, (choice, wanted) in enumerate(zip(choices, requests, strict=True)):
+        chosen = choice.chosen
+        if chosen is None or _trained_from(chosen) is None:
+            continue
+        retrain = next(each for each in choice.options if each.answer == "retrain")
+        first = retrain.first_affected_round
+        if anew and wanted.wanted == "auto" and first is not None and start <= first:
+            chosen = retrain  # every round of this client is played again anew anyway
+        replayed = rules.next_round - start
+        chosen = replace(chosen, first_replayed_round=start, rounds_replayed=replayed)
+        shared[i] = replace(choice, chosen=chosen)
+    return tuple(shared)
+
+
+def _trained_from(chosen: Option | None) -> int | None:
+    """Return the round from which rounds are trained again; None: none is."""
+    return None if chosen is None or chosen.answer == "subtract" else chosen.first_replayed_round
