@@ -11,7 +11,7 @@ NAMES = """
 audit of a model, blind / ..., bootstrap / ..., canaries, choice / ..., cluster / ..., cohort,
 cohort / ..., dealt / ..., dropout, fairness, features, folds, folds / ..., folds / ... / ...,
 gabor, gradients, groups, half / ... / ..., halves, handle / ..., head / ..., heads,
-initial model, initial model / ..., inputs, join / ..., labels, leaving / ...,
+initial model, initial model / ..., inputs, join / ..., leaving / ...,
 local training / ..., merge, model / ..., negative control, newcomers / ..., noise, non-members,
 one more round, optima, order, own risk / ..., pairs / ..., participation game, partition,
 partition / ..., pink noise, pool, private steps, random-patches, rebalancing, red team / ...,

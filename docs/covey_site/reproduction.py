@@ -1,17 +1,18 @@
 """The papers' tables and figures beside covey's, from the records in docs/results."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from itertools import groupby
 from pathlib import Path
 
-from covey_papers.reproduce.figures import COLUMNS, words
-from covey_papers.reproduce.record import Record
-from covey_papers.reproduce.runner import records
+from covey_papers.reproduce.figures import words
+from covey_papers.reproduce.record import Record, records
 from covey_site.markdown import escaped, hidden_tree
 
 ADDRESS = "results/reproduction"
 SENTENCE = "`docs/results` has each paper's table"
 """How the sentence of docs/results.md begins that leads to this page on the site."""
+HEAD = "| measure | row | column | paper | covey | 95% interval | verdict |"
 WITHIN = "within the interval"
 OPENING = """\
 # The papers' tables and figures
@@ -54,9 +55,9 @@ def _section(record: Record, docs: Path) -> Iterator[str]:
     if (docs / "results" / "figures" / f"{record.stem}.svg").is_file():
         yield from (f"![{record.title}](figures/{record.stem}.svg)", "")
     if played:
-        yield f"| {' | '.join(COLUMNS)} |"
-        yield "|---" * len(COLUMNS) + "|"
-        yield from (f"| {' | '.join(map(escaped, words(cell)))} |" for cell in played)
+        yield from (HEAD, "|---" * (HEAD.count("|") - 1) + "|")
+        cells = (astuple(words(cell)) for cell in played)
+        yield from (f"| {' | '.join(map(escaped, row))} |" for row in cells)
         yield ""
     reasons = dict.fromkeys(cell.reason for cell in record.found.cells if not cell.values)
     yield from (f"- {escaped(each)}" for each in {**reasons, **dict.fromkeys(record.found.notes)})

@@ -77,7 +77,7 @@ def test_settings_that_cannot_be(here, settings, said):
         ("run --out RAN", "covey resume"),
         ("report nowhere elsewhere --sign", "signs the report of one run, found 2"),
         ("export nowhere --round first", "--round takes a round"),
-        ("export RAN --client client-99999", "of a client 'client-99999' is recorded"),
+        ("export RAN --client client-99999", "no client 'client-99999'"),
         ("config init --out default.toml", "Give another"),
         ("config data list --log-file no/log.txt", "--log-file must be a file that can be written"),
         ("sweep missing.toml --over seed", "--over takes"),

@@ -54,5 +54,5 @@ def test_a_run_goes_on_with_the_weights_alone_that_began_it(tmp_path, monkeypatc
     assert set(run.params(0)) == {"head.weight", "head.bias"}
     assert covey.resume(run.folder).summary.rounds == 2
     monkeypatch.setattr(sys.modules[__name__], "weight", [2.0])
-    with pytest.raises(covey.RunError, match=r"tensors of model\.features must be the"):
+    with pytest.raises(covey.RunError, match=r"tensors of model\.features must be what"):
         covey.resume(run.folder)
