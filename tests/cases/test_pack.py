@@ -15,7 +15,7 @@ import pytest
 from cases.tiny import ONE, THREE, load
 from covey import RunError, answer_requests, verify, write_packs
 from covey.desk.pack import RunStatement, _templates
-from covey.desk.register import Entry, ToDo, register_at
+from covey.desk.register import Entry, ToDo, register_at, register_of
 from covey.desk.requests import add_request, correct_request
 
 DAY = date.today() - timedelta(days=3)
@@ -59,7 +59,7 @@ def test_a_pack_says_and_proves_what_was_answered(own):
     path = pack.folder / f"proof-{about['request']}.json"
     found = verify(path, name_and_salt=(ONE, about["salt"]))
     assert {c.name: c.ok for c in found.checks}["subject"]
-    assert about["held"]["rounds_trained"] == [0, 1]
+    assert about["held_before"]["rounds_trained"] == [0, 1]
     assert f"receipt-{about['request']}.json" in annex["files"]
     assert (pack.folder / f"witnessed-{about['request']}.tlog-proof").read_text() == SEEN
     assert annex["files"] == sorted(each.name for each in pack.folder.iterdir())
@@ -88,9 +88,23 @@ def test_access_says_what_is_held_and_changes_nothing(register, runs):
     assert 'lang="de"' in page
     assert 'data-says="holds"' in page
     assert "in den Runden 1 bis 2" in text_of(page)
-    assert annex["runs"][0]["held"]["places"]
+    assert annex["runs"][0]["held_before"]["places"]
     assert "proof" not in annex["runs"][0]
     assert (runs / "solved" / "ledger.sqlite").read_bytes() == before
+
+
+def test_a_name_that_no_run_has_gets_what_was_searched_and_not_that_nothing_is_held(register, runs):
+    answer(register, runs, "client-3")  # as it may be misspelt
+    (pack,) = write_packs(register)
+    page = text_of(page_of(pack))
+    assert "none has this name" in page
+    assert "did not search" in page
+    assert "hold nothing" not in page
+
+
+def test_a_run_has_its_register_beside_itself_and_other_folders_have_it_inside(runs):
+    assert register_of(runs) == runs / "requests"
+    assert register_of(runs / "solved") == runs / "requests"
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

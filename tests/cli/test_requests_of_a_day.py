@@ -89,7 +89,7 @@ def test_the_requests_of_a_day(covey, ask, work):
     assert says["duplicate"].count("Your data are no longer in model") == 2
     assert "still holds what it learnt from your data" in says["withdrawal"]
     assert says["wrong date"].count('data-says="holds"') == 2
-    assert "None of our models has this name on record" in says["unknown"]
+    assert "none has this name" in says["unknown"]
     assert "Unsere Antwort auf Ihren Antrag" in says["in German"]
     assert says["in German"].count("in den Runden 1 bis 2") == 2
     assert sum(1 for _ in work.glob("runs/*/proofs/*.json")) == 4, "nothing is answered twice"

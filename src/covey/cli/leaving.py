@@ -122,7 +122,7 @@ class Forgotten(Answer):
         """Yield each answer, and what is still to be done."""
         from covey.runtime.copies import outcome_lines
 
-        back = "; with it a stronger answer can be requested later, see docs/guides/leaving.md"
+        back = "; with it a stronger answer can be asked for: covey forget RUN CLIENT --salt SALT"
         for each in self.answers:
             done = each.answered
             changed = "changed" if done.model_changed else "unchanged"

@@ -53,7 +53,7 @@ def lines_of_request(view: RequestView) -> Iterator[Line]:
         said = "it is in the statement" if looked_up and not run.ended else run.outcome
         yield f"{run.person} in {run.run}: {said}"
     if not view.runs:
-        yield "no run has the name"
+        yield "no run has the name: check its spelling, and --root"
     yield from (f"by hand: {each.sentence}" for each in view.by_hand)
     yield from (f"to be handed over: {each}.zip" for each in view.packs)
 
@@ -334,6 +334,8 @@ def _where(register: Path | None, roots: list[str] | None) -> tuple[Path, list[s
     Raises:
         ConfigError: it is not named, and no folder is among the roots.
     """
+    from covey.desk.register import register_of
+
     below = roots or [DEFAULT_ROOT]
     folders = [Path(each) for each in below if Path(each).is_dir()]
     if register is None and not folders:
@@ -341,7 +343,7 @@ def _where(register: Path | None, roots: list[str] | None) -> tuple[Path, list[s
             f"The register lies in `requests` of the first folder of runs, found none "
             f"among {', '.join(below)}. Give --root FOLDER, or --register FOLDER."
         )
-    return register or folders[0] / "requests", below
+    return register or register_of(folders[0]), below
 
 
 def _day(text: str, option: str = "received") -> date | None:

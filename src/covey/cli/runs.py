@@ -621,6 +621,7 @@ def prune_runs(
         yes: Delete it. Without this, only say what would.
     """
     from covey.desk.pruning import prune, retention
+    from covey.desk.register import register_of
     from covey.desk.runs import find_runs
     from covey.desk.search import needed_runs
 
@@ -634,7 +635,7 @@ def prune_runs(
     below = roots or [DEFAULT_ROOT]
     entries, age = find_runs(below), timedelta(**{units[match[2]]: int(match[1])})
     needed: dict[str, str] = {}
-    for place in [register] if register else [Path(each) / "requests" for each in below]:
+    for place in [register] if register else [register_of(Path(each)) for each in below]:
         needed |= needed_runs(place, below, entries)
     what = "whole" if whole else "states"
     candidates = retention(entries, age, what, with_proofs=with_proofs, needed=needed)

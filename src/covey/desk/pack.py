@@ -121,7 +121,7 @@ def _written(
             continue
         place = texts[outcome.run]
         holds = json.loads(texts.get(outcome.held, "{}"))
-        about: dict[str, Any] = {"run": Path(place).name, "held": holds or None}
+        about: dict[str, Any] = {"run": Path(place).name, "held_before": holds or None}
         if outcome.answer:
             proof, salt = _verified(place, outcome, load)
             statements.append(_statement(place, outcome, proof, holds))
@@ -262,5 +262,6 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["inside"] = lambda where: "/".join(str(where).split("/")[-2:])
     environment.filters["day"] = lambda day, how: date.fromisoformat(str(day)).strftime(how)
     return environment

@@ -103,8 +103,8 @@ class RunFolder:
         folder = cls(path)
         if folder.config_path.is_file():
             raise RunError(
-                f"{path} already holds a run. Carry it on with `covey resume {path}`, "
-                f"or give another folder: --out, or out= in Python."
+                f"{path} already holds a run. Carry it on with `covey resume {path}`, delete "
+                f"the folder, or give another one: --out, or out= in Python."
             )
         # what a start that was cut off leaves
         begun = {"config.unfinished", "imports.unfinished", "imports.json"}

@@ -18,11 +18,11 @@ from starlette.routing import Route
 from covey.base.errors import CoveyError
 from covey.desk.answering import Plan, answer_requests, plan_answers
 from covey.desk.pack import write_packs
-from covey.desk.register import LANGUAGES, REQUEST_BASES, day_of
+from covey.desk.register import LANGUAGES, REQUEST_BASES, day_of, register_of
 from covey.desk.requests import add_request, close_request, correct_request
 from covey.unlearning.plan import ANSWERS
 from covey.web.guard import has_token
-from covey.web.pages import REGISTER, page
+from covey.web.pages import page
 
 
 class Forms:
@@ -40,7 +40,7 @@ class Forms:
     def __init__(self, roots: Sequence[Path]) -> None:
         """Take the register of the first of these folders, as the commands do."""
         self._roots = [str(each) for each in roots]
-        self._register = Path(self._roots[0]) / REGISTER
+        self._register = register_of(Path(self._roots[0]))
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="covey-answers")
         self._answering: dict[str, str] = {}
 

@@ -19,7 +19,7 @@ from covey.base.errors import CoveyError
 from covey.base.files import read_bounded
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, __version__
-from covey.desk.register import FILE, RequestView, read_register
+from covey.desk.register import FILE, RequestView, read_register, register_of
 from covey.desk.runs import seconds_since
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
@@ -274,10 +274,6 @@ def _record(run: FollowedRun, handle: Handle, snapshot: Snapshot) -> dict[str, A
     return {"problem": "", "trained": trained, "sets": sets, "plan": plan}
 
 
-REGISTER = "requests"
-"""Where a root has its register, unless `covey requests` used another place."""
-
-
 def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
     """Return every request: those that are open by their day, then those that are closed."""
     requests, problems = _requests(roots)
@@ -303,10 +299,10 @@ def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
     requests: list[RequestView] = []
     problems: list[str] = []
     for root in roots:
-        if not (root / REGISTER / FILE).is_file():
+        if not (register_of(root) / FILE).is_file():
             continue
         try:
-            with read_register(root / REGISTER) as register:
+            with read_register(register_of(root)) as register:
                 requests += register.views()
         except (CoveyError, OSError, ValueError) as error:
             problems.append(str(error))
