@@ -132,6 +132,8 @@ def options(parser: ArgumentParser) -> None:
 def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
     """Return a row per figure."""
     rows: list[dict[str, object]] = []
+    if chosen.quick:
+        chosen.repeats = 1
     for name in chosen.only:
         shape = _small(SHAPES[name], chosen.workers) if chosen.quick else SHAPES[name]
         python = chosen.peers / "bin" / "python"

@@ -124,7 +124,8 @@ def reproduce(
     shelf = Shelf(runs or out / "runs", shown)
     measured: list[ExperimentMeasured] = []
     for place, each in enumerate(chosen, start=1):
-        console.print(f"{place} of {len(chosen)}: {each}", style="bold", highlight=False)
+        if len(chosen) > 1:
+            console.print(f"{place} of {len(chosen)}: {each}", style="bold", highlight=False)
         record = reproduced(
             each,
             out,

@@ -126,7 +126,7 @@ def test_who_leaves_takes_its_losses_along(tmp_path):
     run.forget("client-00001", answer="retrain")
     population = {**SMALL["population"], "exclude": ["client-00001"]}
     never = covey.run(config={**told, "population": population}, out=tmp_path / "never")
-    with pytest.raises(RunError, match="has not left"):
+    with pytest.raises(RunError, match="has no client"):
         exposed_records(run.folder, "client-00001")
     assert covey.load(run.folder).summary.model_hash == never.summary.model_hash
     left, other = (exposed_records(each.folder, "client-00002") for each in (run, never))

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from covey import Examples, RunError, api, run
-from covey.membership.truth import Reference
 from covey.runtime.auditing import finished_session
 from covey.runtime.folder import RunFolder
 from covey.runtime.participation_game import play_game
@@ -37,10 +36,13 @@ def learnt(tmp_path_factory, settings):
 
 
 def played(folder, **changed):
-    """Play the game; `changed` are parts of the assembled run."""
+    """Play the game; `changed` are parts of the population."""
     existing = RunFolder.existing(folder)
     with finished_session(build_run(existing.config()), existing, "A test") as session:
-        run, whole = (replace(each, **changed) for each in (session.run, session.whole))
+        run, whole = (
+            replace(each, population=replace(each.population, **changed))
+            for each in (session.run, session.whole)
+        )
         return play_game(replace(session, run=run, whole=whole))
 
 
@@ -78,4 +80,4 @@ def test_non_members_unlike_the_members_are_refused(learnt):
         torch.zeros(1400, 1, 8, 8, dtype=torch.uint8), torch.zeros(1400, dtype=torch.int64)
     )
     with pytest.raises(RunError, match="a classifier that never sees the model"):
-        played(learnt, reference=Reference((black, black)))
+        played(learnt, non_members=(black, black))
