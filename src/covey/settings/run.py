@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from covey.algorithms.clients import Clients
 from covey.algorithms.run_algorithm import RunAlgorithm
@@ -82,7 +82,7 @@ class BuiltRun(Components):
         """Examples that no client holds, for the true audit."""
         return Reference(self.population.non_members)
 
-    def with_clients_named(self, names: Collection[ClientName]) -> Self:
+    def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
         """Return the same run, in which these clients take part as well."""
         known = {client.name for client in self.population.clients}
         if known.issuperset(names):
@@ -92,7 +92,7 @@ class BuiltRun(Components):
         present = {client.name: client for client in self.population.clients}
         return self.with_clients(tuple(present.get(c.name, c) for c in new.clients))
 
-    def with_clients(self, clients: tuple[Client, ...]) -> Self:
+    def with_clients(self, clients: tuple[Client, ...]) -> "BuiltRun":
         """Return the same run with these clients instead of its own."""
         return replace(self, population=replace(self.population, clients=clients))
 
