@@ -17,13 +17,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from scipy.stats import t as student
 
 import covey
 from benchmarks.playing import note
 from covey.base.figure import RiskEstimate
 from covey.base.files import replace_whole
-from covey.report.figures import GROUPS, MISSING, canvas, svg
+from covey.report.figures import CLUSTERS, MARKERS, MISSING, canvas, key, legend, svg
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NETWORKS, HEADS = "cifar-small.toml", "solved.toml"
@@ -49,8 +50,6 @@ QUICK = (
     *("population.audit_examples=200", "train.local_epochs=1"),
 )
 PARTS = ("", " ±")
-NEAR_EDGE = 0.85
-"""From this risk on, a point's name stands to its left."""
 Row = dict[str, Any]
 
 
@@ -133,16 +132,17 @@ def _mean(values: list[float]) -> tuple[float, float]:
 def _drawn(means: dict[str, Row]) -> Figure:
     """Draw accuracy against the risk of the riskiest model in use."""
     figure, (axes,) = canvas(("Up and left is better", "accuracy", "risk, strongest attack"))
-    for name, each in means.items():
+    keys: list[Line2D] = []
+    for place, (name, each) in enumerate(means.items()):
         if isnan(each["risk"][0]):
             continue  # the table says so
         (risk, wide), (accuracy, high) = each["risk"], each["accuracy"]
-        head = METHODS[name][0] == HEADS
-        look = {"marker": "s" if head else "o", "color": GROUPS[1 if head else 0], "capsize": 2}
+        marker, colour = MARKERS[place % len(MARKERS)], CLUSTERS[place % len(CLUSTERS)]
+        look: Any = {"marker": marker, "color": colour, "elinewidth": 0.8, "capsize": 2}
         axes.errorbar(risk, accuracy, yerr=high, xerr=wide, **look)
-        left = risk > NEAR_EDGE
-        side: Any = {"xytext": (-7 if left else 7, 5), "ha": "right" if left else "left"}
-        axes.annotate(name, (risk, accuracy), textcoords="offset points", fontsize=9, **side)
+        keys.append(key(marker, name, colour))
+    axes.set(xlim=(0.45, 1.05), ylim=(0, None))
+    legend(figure, keys, columns=2)
     axes.axvline(0.5, color=MISSING, linestyle=":")
     return figure
 
