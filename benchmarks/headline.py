@@ -12,19 +12,18 @@ from collections.abc import Iterator, Mapping
 from io import StringIO
 from math import isnan, nan
 from pathlib import Path
-from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from scipy.stats import t as student
 
 import covey
 from benchmarks.playing import note
 from covey.base.figure import RiskEstimate
 from covey.base.files import replace_whole
 from covey.report.figures import CLUSTERS, MARKERS, MISSING, canvas, key, legend, svg
+from covey_papers.reproduce.record import Cell
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NETWORKS, HEADS = "cifar-small.toml", "solved.toml"
@@ -83,7 +82,9 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
                     for key in ("accuracy", "minority", "risk")
                 },
                 "attacks": each["attacks"],
-                "violations": f"{each['violations']} of {each['clients']}",
+                "violations": "unknown"
+                if isnan(each["violations"])
+                else f"{each['violations']} of {each['clients']}",
             }
             for name, each in means.items()
         ]
@@ -124,9 +125,10 @@ def _summed(rows: list[Row]) -> Row:
 
 
 def _mean(values: list[float]) -> tuple[float, float]:
-    n = len(values)
-    half = float(student.ppf(0.975, n - 1)) * stdev(values) / n**0.5 if n > 1 else nan
-    return fmean(values), half
+    """Return a mean and half of its interval; NaN where one of the values is unknown."""
+    cell = Cell("", "", "", tuple(None if isnan(value) else value for value in values))
+    low, high = cell.interval or (nan, nan)
+    return nan if cell.mean is None else cell.mean, (high - low) / 2
 
 
 def _drawn(means: dict[str, Row]) -> Figure:

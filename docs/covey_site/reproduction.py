@@ -13,7 +13,6 @@ ADDRESS = "results/reproduction"
 SENTENCE = "`docs/results` has each paper's table"
 """How the sentence of docs/results.md begins that leads to this page on the site."""
 HEAD = "| measure | row | column | paper | covey | 95% interval | verdict |"
-WITHIN = "within the interval"
 OPENING = """\
 # The papers' tables and figures
 
@@ -44,7 +43,7 @@ def _section(record: Record, docs: Path) -> Iterator[str]:
     """Yield one table or figure, closed: its title, then what is in it."""
     played = [cell for cell in record.found.cells if cell.values]
     beside = [cell for cell in played if cell.printed and not cell.says]
-    within = sum(cell.verdict == WITHIN for cell in beside)
+    within = sum(cell.is_within for cell in beside)
     alone = sum(cell.interval is None for cell in beside)
     about = (
         f" Of the paper's {len(beside)} numbers {within} lie within the interval" if beside else ""

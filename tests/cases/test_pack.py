@@ -102,9 +102,11 @@ def test_a_name_that_no_run_has_gets_what_was_searched_and_not_that_nothing_is_h
     assert "hold nothing" not in page
 
 
-def test_a_run_has_its_register_beside_itself_and_other_folders_have_it_inside(runs):
+def test_a_run_has_its_register_beside_itself_and_other_folders_have_it_inside(runs, monkeypatch):
     assert register_of(runs) == runs / "requests"
     assert register_of(runs / "solved") == runs / "requests"
+    monkeypatch.chdir(runs / "solved")
+    assert register_of(Path()) == runs / "requests"
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

@@ -51,13 +51,14 @@ ERASED, REQUESTER = "[erased]", "[requester]"
 """What is shown of a text that is not there any more, and of a name that is not to be shown."""
 
 
-def register_of(root: Path) -> Path:
-    """Return where the runs below a folder have their register; a run has it beside itself."""
-    return (root.parent if RunFolder(root).config_path.is_file() else root) / "requests"
-
-
 LOCKED_SECONDS = 10.0
 """How long a command waits until another one has written the register."""
+
+
+def register_of(root: Path) -> Path:
+    """Return where the runs below a folder have their register; a run has it beside itself."""
+    is_run = RunFolder(root).config_path.is_file()
+    return (root.resolve().parent if is_run else root) / "requests"
 
 
 def months_after(day: date, months: int) -> date:

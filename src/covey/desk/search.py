@@ -21,6 +21,7 @@ from covey.desk.register import (
     RunOfRequest,
     ToDo,
     read_register,
+    register_of,
     run_handle,
     text_handle,
 )
@@ -210,7 +211,7 @@ def delete_run(path: Path) -> None:
     entries = find_runs([path])
     needed: dict[str, str] = {}  # by open requests: of the registers of the folders around it
     for root in path.resolve().parents:
-        needed |= needed_runs(root / "requests", [path], entries)
+        needed |= needed_runs(register_of(root), [path], entries)
     (run,) = (
         each
         for each in retention(entries, timedelta.min, "whole", needed=needed)

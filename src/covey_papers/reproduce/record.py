@@ -133,17 +133,26 @@ class Cell:
         return self.mean - half, self.mean + half
 
     @property
+    def is_within(self) -> bool:
+        """Whether the paper prints a number, and it lies within the interval."""
+        if self.printed is None or self.interval is None:
+            return False
+        low, high = self.interval
+        return low <= self.printed.value <= high
+
+    @property
     def verdict(self) -> str:
         """Say whether the paper's number lies within the interval, or why not."""
         if self.mean is None:
             return self.reason or "unknown: some run has no such figure"
         if self.says or self.printed is None:
             return self.says or "not printed as a number"
-        low, high = self.interval or (math.nan, math.nan)
-        if low <= self.printed.value <= high:
+        if self.is_within:
             return "within the interval"
-        side = "above the interval." if self.printed.value > high else "below the interval."
-        sentence = side if self.interval else "one run has no interval."
+        sentence = "one run has no interval."
+        if self.interval:
+            side = "above" if self.printed.value > self.interval[1] else "below"
+            sentence = f"{side} the interval."
         return " ".join(filter(None, [sentence, self.why]))
 
 
