@@ -2,7 +2,7 @@ import json
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -35,6 +35,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if origin is Mapping:
         key, value = map(values_of, inside)
         return st.dictionaries(key, value, max_size=3)
+    if origin is Literal:
+        return st.sampled_from(inside)
     if isinstance(hint, type) and is_dataclass(hint):
         return fields_of(hint).map(lambda values: hint(**values))
     return PLAIN[hint]

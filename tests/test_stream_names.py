@@ -13,8 +13,9 @@ cohort / ..., dealt / ..., dropout, fairness, features, folds, folds / ..., fold
 gabor, gradients, groups, half / ... / ..., halves, handle / ..., head / ..., heads,
 initial model, initial model / ..., inputs, join / ..., leaving / ...,
 local training / ..., merge, model / ..., negative control, newcomers / ..., noise, non-members,
-one more round, optima, order, own risk / ..., pairs / ..., participation game, partition,
-partition / ..., pink noise, pool, private steps, random-patches, rebalancing, red team / ...,
+one more round, optima, order, own noise / ..., own risk / ..., pairs / ...,
+participation game, partition, partition / ..., pink noise, pool, private steps,
+random-patches, rebalancing, red team / ...,
 reference / ..., representative, request / ..., reserved, round / ..., seed,
 selection batch / ..., shadow, shift / ..., sketch / ..., source, split, split / ..., start / ...,
 sum / ... / noise, sums / ... / ..., test, threshold / ..., tombstones, training, trial, verdict

@@ -12,6 +12,7 @@ from covey import Config, ConfigError, Examples
 from covey.algorithms.sums import OwnSums, SumSource, counted_sums, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
+from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.fixed_features import params_of
 from covey.models.ridge_state import ClusterSums
@@ -51,7 +52,7 @@ class Present:
 
     def asked(self) -> SumSource:
         own = self.state.kept(OwnSums) if self.keeps else None
-        return SumSource(self.run.no_clients.federation, self.clients, own=own)
+        return SumSource(self.run.no_clients.federation, self.clients, Streams(0), own=own)
 
     def leave(self, who: Handle) -> None:
         leaver = self.clients.pop(who)

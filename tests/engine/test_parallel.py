@@ -107,7 +107,8 @@ def test_bundles_are_as_large_as_their_work_allows(limit: float, sizes: list[int
 
 
 @pytest.mark.parametrize("size", [1, 25])
-def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(size: int):
+def test_a_step_follows_the_gradient_of_the_mean(size: int):
+    """But for a last bit: a product may be rounded as its operands lie in memory."""
     module = make_module()
     recipe = Recipe(batch_size=size, learning_rate=0.1)
     (job,) = make_jobs(module, (size,), recipe)
@@ -121,7 +122,8 @@ def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(size: int):
     for name, value in module.named_parameters():
         assert value.grad is not None
         with torch.no_grad():
-            assert torch.equal(found[name], value.add_(value.grad, alpha=-0.1))
+            stepped = value.add_(value.grad, alpha=-0.1)
+            torch.testing.assert_close(found[name], stepped, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -34,6 +34,7 @@ class ClientUpdate:
             the client's side, and is empty here where that is elsewhere; a simulation plays
             both.
         loss: of its training, in nats; None: not known here.
+        streams: from which the client draws noise of its own; None: that is not done here.
     """
 
     handle: Handle
@@ -42,6 +43,7 @@ class ClientUpdate:
     weight: float
     kept: Mapping[str, Params] | None = None
     loss: float | None = None
+    streams: Streams | None = None
 
 
 Updates = Iterable[ClientUpdate]

@@ -11,7 +11,7 @@ References:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -33,10 +33,11 @@ from covey.aggregation.base import (
 )
 from covey.aggregation.server import Models
 from covey.base.errors import ModelError
-from covey.base.events import ClusterWaited, Event, SumPerturbed
-from covey.base.names import Params
+from covey.base.events import ClusterWaited, Event, SharesPerturbed, SumPerturbed, UpdatesPerturbed
+from covey.base.names import Handle, Params
 from covey.base.params import add, norm, scale, trained
 from covey.base.rng import Draws, Streams, with_noise
+from covey.secure_sums.noise import NoiseShares
 from covey.secure_sums.server import secure_sum
 
 
@@ -48,6 +49,51 @@ def clipped(most: float) -> Transform:
     return lambda updates: (
         replace(each, update=projected(each.update, most), weight=1.0) for each in updates
     )
+
+
+def noised(clip: float, noise_multiplier: float) -> Transform:
+    """Return the transform by which every client hides its update before it is sent.
+
+    u_i + N(0, (z C)^2 I), of noise that is the client's own
+    """
+
+    def alone(each: ClientUpdate) -> ClientUpdate:
+        draws = streams_of(each).draws()
+        return replace(each, update=noisy(each.update, noise_multiplier * clip, draws))
+
+    return lambda updates: map(alone, updates)
+
+
+def streams_of(each: ClientUpdate) -> Streams:
+    """Return the streams from which a client draws its own noise.
+
+    Raises:
+        ModelError: the update is none that was trained here.
+    """
+    if each.streams is None:
+        raise ModelError(
+            "A client adds noise of its own to an update that it trained, found one from "
+            "elsewhere. Let `clients.train` make the updates."
+        )
+    return each.streams
+
+
+def recording_own_noise(aggregate: Aggregator, clip: float, noise_multiplier: float) -> Aggregator:
+    """Return the aggregation, which records whose updates came under noise of their own."""
+
+    def recorded(models: Models, updates: Updates, streams: Streams) -> AggregationResult:
+        came: list[Handle] = []
+
+        def noted() -> Iterator[ClientUpdate]:
+            for each in updates:
+                came.append(each.handle)
+                yield each
+
+        result = aggregate(models, noted(), streams)
+        fact = UpdatesPerturbed(clip, noise_multiplier, tuple(came))
+        return replace(result, events=(*result.events, *([fact] if came else [])))
+
+    return recorded
 
 
 def noised_mean(
@@ -117,7 +163,7 @@ LARGEST = 2.0**15
 RING = 2**63
 
 
-def masked_mean(min_cohort: int) -> Aggregator:
+def masked_mean(min_cohort: int, shares: NoiseShares | None = None) -> Aggregator:
     """Return the mean of clients' updates, of which the server sees sums alone.
 
         theta_j <- theta_j + sum_i round(2^24 w_i u_i) / sum_i round(2^24 w_i)
@@ -127,24 +173,34 @@ def masked_mean(min_cohort: int) -> Aggregator:
 
     Args:
         min_cohort: the fewest clients that a sum may be over.
+        shares: the noise that every client adds to its own; None: none does.
     """
 
     def combined(updates: Sequence[ClientUpdate]) -> Params:
-        shapes = {name: value.shape for name, value in updates[0].update.items()}
-        length = 1 + sum(shape.numel() for shape in shapes.values())
-        sending = {each.handle: partial(numbers_of_update, each, len(updates)) for each in updates}
-        return mean_of_numbers(secure_sum(sending, length, min_cohort).values, shapes)
+        model, clients = updates[0].update, len(updates)
+        sending = {
+            each.handle: partial(numbers_of_update, each, clients, shares) for each in updates
+        }
+        added = secure_sum(sending, count_of_numbers(model), min_cohort)
+        return mean_of_numbers(added.values, model, shares)
 
-    return lambda models, updates, _: combined_per_cluster(models, updates, combined, min_cohort)
+    def aggregate(models: Models, updates: Updates, _: Streams) -> AggregationResult:
+        result = combined_per_cluster(models, updates, combined, min_cohort)
+        pairs = enumerate(zip(models, result.clusters, strict=True))
+        facts = shares_added((j for j, (old, new) in pairs if new is not old), models, shares)
+        return replace(result, events=(*result.events, *facts))
+
+    return aggregate
 
 
-def arrived_mean(min_cohort: int) -> Aggregator:
+def arrived_mean(min_cohort: int, shares: NoiseShares | None = None) -> Aggregator:
     """Return how models move by means that remote clients made under masks.
 
     Every update of a cluster is that mean already. Where none came, all wait.
 
     Args:
         min_cohort: the fewest clients that a sum may be over.
+        shares: the noise that every client added to its own; None: none did.
     """
 
     def aggregate(models: Models, updates: Updates, _: Streams) -> AggregationResult:
@@ -152,29 +208,54 @@ def arrived_mean(min_cohort: int) -> Aggregator:
         for each in updates:
             means.setdefault(each.cluster, each.update)
         moved = (add(model, means[j]) if j in means else model for j, model in enumerate(models))
-        facts = () if means else (ClusterWaited(0, 0, min_cohort),)
-        return AggregationResult(tuple(moved), facts)
+        waited = () if means else (ClusterWaited(0, 0, min_cohort),)
+        return AggregationResult(tuple(moved), (*waited, *shares_added(means, models, shares)))
 
     return aggregate
 
 
+def shares_added(
+    clusters: Iterable[int], models: Models, shares: NoiseShares | None
+) -> tuple[SharesPerturbed, ...]:
+    """Return the facts about the noise in the sums of updates of these clusters."""
+    if shares is None:
+        return ()
+    z = shares.effective_multiplier(count_of_numbers(models[0]) - 1)
+    return tuple(SharesPerturbed("updates", j, shares.bound, z, shares.honest) for j in clusters)
+
+
+def count_of_numbers(model: Params) -> int:
+    """Return how many numbers `numbers_of_update` returns."""
+    return 1 + sum(value.numel() for value in trained(model).values())
+
+
 def mean_of_numbers(
-    numbers: Int64[np.ndarray, " numbers"], shapes: Mapping[str, torch.Size]
+    numbers: Int64[np.ndarray, " numbers"], model: Params, shares: NoiseShares | None = None
 ) -> Params:
-    """Return the weighted mean that a sum of `numbers_of_update` stands for."""
-    found = torch.from_numpy(numbers).double()
-    ordered = {name: shapes[name] for name in sorted(shapes)}
-    parts = (found[1:] / found[0]).split([shape.numel() for shape in ordered.values()])
-    pairs = zip(ordered.items(), parts, strict=True)
-    return {name: part.reshape(shape).float() for (name, shape), part in pairs}
+    """Return the weighted mean that a sum of `numbers_of_update` stands for.
+
+    Args:
+        numbers: the sum.
+        model: of which it is an update.
+        shares: the noise that is in it.
+    """
+    sums = numbers[1:] / STEPS if shares is None else shares.values(numbers[1:])
+    moved, found = dict[str, torch.Tensor](), torch.from_numpy(sums / (numbers[0] / STEPS))
+    for name, value in sorted(trained(model).items()):
+        moved[name] = found[: value.numel()].reshape(value.shape).float()
+        found = found[value.numel() :]
+    return {name: moved.get(name, torch.zeros_like(value)) for name, value in model.items()}
 
 
-def numbers_of_update(each: ClientUpdate, clients: int) -> Int64[np.ndarray, " numbers"]:
+def numbers_of_update(
+    each: ClientUpdate, clients: int, shares: NoiseShares | None = None
+) -> Int64[np.ndarray, " numbers"]:
     """Return what a client sends: its weight, and its weighted update, in steps.
 
     Args:
         each: what it trained.
         clients: how many are added up.
+        shares: the noise that it adds to its own; None: none.
 
     Raises:
         ModelError: the sum would be of counters, or too large.
@@ -191,11 +272,14 @@ def numbers_of_update(each: ClientUpdate, clients: int) -> Int64[np.ndarray, " n
             f"by the number of clients, found {each.weight} of {clients} clients. Set "
             f"aggregation.weights = 'equal'."
         )
-    ordered = (each.update[name] for name in sorted(each.update))
-    flat = torch.cat([value.double().reshape(-1) for value in ordered])
-    cut = flat.clamp(-LARGEST, LARGEST) * each.weight
-    whole = torch.cat([torch.tensor([each.weight], dtype=torch.float64), cut])
-    return (whole * STEPS).round_().to(torch.int64).numpy()
+    ordered = (value for _, value in sorted(trained(each.update).items()))
+    flat = torch.cat([value.double().reshape(-1) for value in ordered]).numpy()
+    weight = np.rint(np.array([each.weight * STEPS])).astype(np.int64)
+    if shares is not None:
+        noisy_steps = shares.numbers(flat * each.weight, streams_of(each).draws())
+        return np.concatenate([weight, noisy_steps])
+    cut = np.clip(flat, -LARGEST, LARGEST) * each.weight
+    return np.concatenate([weight, np.rint(cut * STEPS).astype(np.int64)])
 
 
 class Mean(Aggregation):

@@ -18,7 +18,7 @@ from covey.aggregation.server import Models
 from covey.algorithms.selection import UNASSIGNED
 from covey.algorithms.state import Cohort
 from covey.base.figure import RiskEstimate
-from covey.base.names import ClientName, Handle, Params
+from covey.base.names import ClientName, Handle, Params, SummedUp
 from covey.engine.recipe import RecipeNumbers
 from covey.models.ridge_sums import Sums
 from covey.secure_sums.messages import Step
@@ -52,9 +52,6 @@ class ClientContext:
     shares: tuple[float, ...] = ()
     digest: str = ""
     session: str = ""
-
-
-SummedUp = Literal["sums", "counts", "updates"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,11 @@ class Federation(Protocol):
         ...
 
     @property
+    def shared_noise(self) -> SumNoise | None:
+        """The noise of which clients add a share to their own sums; None: they add none."""
+        return self.noise if isinstance(self.noise, SumNoise) and self.noise.honest else None
+
+    @property
     def lacking(self) -> frozenset[Handle]:
         """The clients whose answer to a request for sums is missing or refused."""
         return frozenset()

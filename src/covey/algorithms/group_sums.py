@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Int64
 
-from covey.algorithms.client_requests import ClientContext, ClientRequest, Send, SummedUp, SumStep
+from covey.algorithms.client_requests import ClientContext, ClientRequest, Send, SumStep
 from covey.algorithms.state import Cohort
 from covey.base.events import AnswerRefused, Event, SumGivenUp
-from covey.base.names import Handle
+from covey.base.names import Handle, SummedUp
 from covey.secure_sums.messages import Reason, RoundGivenUpError, Terms
 from covey.secure_sums.server import ServerRound
 

@@ -11,13 +11,14 @@ from typing import Protocol, runtime_checkable
 from covey.algorithms.clients import divergences
 from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
 from covey.base.component_state import keep
-from covey.base.events import Event, ModelDiverged, RiskMeasured
+from covey.base.events import Event, ModelDiverged, RiskMeasured, SharesPerturbed
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle
 from covey.base.rng import Streams
 from covey.data.examples import Client
-from covey.membership.estimators import CountAll
+from covey.membership.estimators import CountAll, count_of_counts
 from covey.membership.truth import Assessment, RedTeam, SelfAssessment, Target, has_finite_examples
+from covey.secure_sums.noise import NoiseShares
 
 
 def estimate_lifetime(every: int) -> int:
@@ -58,6 +59,7 @@ class RedTeamed:
         count: asks the members of all clusters at once for counts, should it need them.
         source: its name.
         divergence: says why a model is none; "" where it is one.
+        shares: the noise that clients add to their counts; None: none, or they count none.
     """
 
     attack: RedTeam
@@ -66,6 +68,7 @@ class RedTeamed:
     count: CountAll | None = None
     source: str = ""
     divergence: Callable[[Target], str] = attrgetter("diverged")
+    shares: NoiseShares | None = None
 
     def measured(
         self, state: ServerState, cohort: Cohort, streams: Streams, *, last: bool = False
@@ -104,6 +107,9 @@ class RedTeamed:
             if estimate.diverged:
                 events.append(ModelDiverged(j, estimate.round_index, estimate.diverged))
                 estimates[j] = None
+            elif shares := self.shares:  # whatever came of their counts, they may have been opened
+                z = shares.effective_multiplier(count_of_counts(shares) - 1)
+                events.append(SharesPerturbed("counts", j, shares.bound, z, shares.honest))
             events.append(RiskMeasured(j, estimate))
             if estimate.counts:  # else the older one, while it is valid
                 estimates[j] = estimate

@@ -10,7 +10,7 @@ from torch import Tensor
 from covey.algorithms.state import ServerState
 from covey.base.component_state import ComponentState
 from covey.base.errors import RunError
-from covey.base.events import Event, HeadPerturbed, SumPerturbed
+from covey.base.events import Event, HeadPerturbed, SharesPerturbed, SumPerturbed
 from covey.base.names import Handle
 from covey.base.rng import Draws, Streams
 from covey.models.ridge_noise import HeadNoise
@@ -77,14 +77,18 @@ def release_of(
     known, clients = state.kept(ReleasedSums), sums.clients_per_cluster()
     exact = tuple(digest_of(sums, j) for j in range(len(sums.gram)))
     released: list[Sums] = []
-    facts: list[SumPerturbed] = []
+    facts: list[SumPerturbed | SharesPerturbed] = []
     for j, own in enumerate(sums.sums):
         there = known.exact[j : j + 1] == exact[j : j + 1]
         if there or not clients[j]:
             released.append(known.sums[j] if there else own)
-            continue
-        released.append(noise.released(own, _hidden(streams, j, exact[j])))
-        facts.append(SumPerturbed(j, noise.clip, noise.multiplier, 1.0))
+        elif noise.honest:  # what came from clients is noisy
+            released.append(own)
+            z = noise.shares.effective_multiplier(len(own.gram) + own.targets.numel())
+            facts.append(SharesPerturbed("sums", j, noise.clip, z, noise.honest))
+        else:
+            released.append(noise.released(own, _hidden(streams, j, exact[j])))
+            facts.append(SumPerturbed(j, noise.clip, noise.multiplier, 1.0))
     noisy = ReleasedSums(
         gram=tuple(each.gram for each in released),
         targets=tuple(each.targets for each in released),
@@ -122,9 +126,10 @@ def _head(sums: ClusterSums, released: tuple[Sums, ...], cluster: int, noise: Su
     )
     own, others = hidden.own_and_others(cluster)
     pooling = sums.pooling[cluster]
-    noisy = [clients > 0 for clients in sums.clients_per_cluster()]
-    elsewhere = sum(noisy) - noisy[cluster]
-    edge = noise.edge(len(own.targets)) * math.sqrt(1 + pooling**2 * elsewhere)
+    clients = sums.clients_per_cluster()
+    elsewhere = sum(n > 0 for n in clients) - (clients[cluster] > 0)
+    edge = noise.of(clients[cluster]).edge(len(own.targets))
+    edge *= math.sqrt(1 + pooling**2 * elsewhere)
     return noisy_head(own, others, pooling, sums.regularisation[cluster], edge)
 
 

@@ -1,18 +1,16 @@
 """Remote clients: each is sent a request, and answers for itself; also under masks."""
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Never
 
-import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from numpy import ndarray
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
-from covey.aggregation.mean import mean_of_numbers
+from covey.aggregation.mean import count_of_numbers, mean_of_numbers
 from covey.aggregation.server import Models
 from covey.algorithms.client_requests import (
     ClientContext,
@@ -34,16 +32,17 @@ from covey.data.examples import Client
 from covey.engine.fixed_features import params_of
 from covey.engine.recipe import Recipe
 from covey.membership.estimators import (
-    EDGES,
     FEWEST_REPORTING,
-    FOLDS,
     Count,
     CountAll,
     combined_counts,
+    count_of_counts,
+    counts_of_numbers,
 )
 from covey.membership.truth import Target, has_non_finite_values
-from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_state import ClusterSums, SumNoise
 from covey.models.ridge_sums import EXACT, WEIGHT_STEPS, Sums, diagonal_of, fault_of_total
+from covey.secure_sums.noise import NoiseShares
 
 TOO_LARGE = "its sums must leave those over all clients below 2^53 steps"
 
@@ -57,6 +56,8 @@ class Remote:
         recipe: how they train.
         min_cohort: the fewest clients that a mean of updates under masks is over; 0: every
             client sends its own update.
+        shares: the noise that every client adds to its update under masks; None: none.
+        noise: the same of its sums. The server itself hides nothing of what they send.
         classes: how many outputs a head has.
         fingerprint: of the features, which clients compare with their own.
         held: the sums that were sent for this round, of records of weight 1.
@@ -73,6 +74,8 @@ class Remote:
     send: Send
     recipe: Recipe
     min_cohort: int = 0
+    shares: NoiseShares | None = None
+    noise: SumNoise | None = None
     classes: int = 0
     fingerprint: str = ""
     held: Mapping[Handle, Sums] = field(default_factory=dict[Handle, Sums])
@@ -89,9 +92,9 @@ class Remote:
         return True
 
     @property
-    def noise(self) -> None:
-        """The server hides nothing of what they send."""
-        return None
+    def shared_noise(self) -> SumNoise | None:
+        """The noise of which clients add a share to their own sums; None: they add none."""
+        return self.noise
 
     def training_longer(self) -> "Remote":
         """Return the same clients, who train until it shows how they differ."""
@@ -212,8 +215,7 @@ class Remote:
         self, request: ClientRequest, cohort: Cohort, assignment: Mapping[Handle, int]
     ) -> Iterator[ClientUpdate]:
         least = self.min_cohort
-        shapes = {name: value.shape for name, value in request.models[0].items()}
-        length = 1 + sum(shape.numel() for shape in shapes.values())
+        model, length = request.models[0], count_of_numbers(request.models[0])
         of_cluster: dict[int, list[Client]] = defaultdict(list)
         for client in cohort:
             of_cluster[assignment[client.handle]].append(client)
@@ -226,7 +228,7 @@ class Remote:
         for each in play_sums(self.send, request, ("updates", length), groups, least, sound):
             if each.values is None or each.values[0] <= 0:
                 continue
-            mean = mean_of_numbers(each.values, shapes)
+            mean = mean_of_numbers(each.values, model, self.shares)
             for client in each.cohort:
                 if client.handle in each.shown:
                     j = assignment[client.handle]
@@ -290,10 +292,13 @@ class Remote:
             if each.values is None:
                 shown += [each.shown] if each.shown else []
                 continue
-            total = sums_of_numbers(each.values, (d, self.classes))
+            shape = d, self.classes
+            noise = self.noise
+            total = noise.sums(each.values, shape) if noise else sums_of_numbers(each.values, shape)
             new = not each.shown <= known.counted.keys()
             grown = largest + _largest([total]) * WEIGHT_STEPS * new
-            if fault := fault_of_total(total) or TOO_LARGE * (grown >= EXACT):
+            wrong = "" if noise else fault_of_total(total)  # noise makes of them what no records do
+            if fault := wrong or TOO_LARGE * (grown >= EXACT):
                 facts.append(SumGivenUp(tuple(sorted(each.shown)), fault))
                 shown.append(each.shown)
             else:
@@ -309,7 +314,7 @@ class Remote:
         for group, total in self.groups.items():
             if group <= weights.keys():
                 (weight,) = {weights.pop(handle) for handle in group}
-                result += total.times(weight)
+                result += total if self.noise else total.times(weight)
         for handle, weight in weights.items():
             result += self.held[handle].times(weight)
         return result
@@ -406,16 +411,13 @@ def _combined(responses: Sequence[ClientResponse]) -> tuple[ndarray, ndarray]:
     return combined_counts([m for m, _ in counts], [h for _, h in counts])
 
 
-SHAPE = 2, FOLDS, len(EDGES) + 1
-"""Of the counts of members and of the others."""
-
-
-def masked_counts(send: Send, min_cohort: int) -> Count:
+def masked_counts(send: Send, min_cohort: int, shares: NoiseShares | None = None) -> Count:
     """Return how remote members count together; fewer than so many count nothing.
 
     Args:
         send: sends clients a request.
         min_cohort: the fewest clients that a sum may be over.
+        shares: the noise that they add to their counts; None: none.
     """
 
     def count(target: Target, streams: Streams) -> tuple[ndarray, ndarray]:
@@ -426,18 +428,11 @@ def masked_counts(send: Send, min_cohort: int) -> Count:
         def sound(there: Collection[Handle]) -> list[frozenset[Handle]]:
             return [frozenset(there)] * (len(there) >= fewest)
 
-        added = play_sums(send, request, ("counts", math.prod(SHAPE)), groups, min_cohort, sound)
+        summed = "counts", count_of_counts(shares)
+        added = play_sums(send, request, summed, groups, min_cohort, sound)
         values = added[0].values if added else None
-        if values is None or (values < 0).any():
-            values = np.zeros(SHAPE, dtype=np.int64)
-        inside, outside = values.reshape(SHAPE)
-        return inside, outside
+        if values is None or (shares is None and (values < 0).any()):
+            return combined_counts([], [])
+        return counts_of_numbers(values, shares)
 
     return count
-
-
-def numbers_of_counts(
-    inside: Int64[ndarray, "folds bins"], outside: Int64[ndarray, "folds bins"]
-) -> Int64[ndarray, " numbers"]:
-    """Return a client's counts as the numbers that are added up."""
-    return np.concatenate([inside.ravel(), outside.ravel()]).astype(np.int64)

@@ -199,8 +199,8 @@ class Simulated(Federation):
         keeps, kept = recipe.keeps_memory, None
         own_memory = getattr(engine, "hands_over", False) and not keeps
         less = subtracted_in_place if own_memory else subtract
-        own = personal_training(engine, recipe, jobs)
-        for client, each, made, personal in zip(cohort, jobs, local, own, strict=True):
+        beside = personal_training(engine, recipe, jobs)
+        for client, each, made, personal in zip(cohort, jobs, local, beside, strict=True):
             weight = 1.0 if self.weights == "equal" else float(len(client.train))
             batches = losses.pop(client.handle, ())
             j = assignment[client.handle]
@@ -217,7 +217,8 @@ class Simulated(Federation):
                 epoch = math.ceil(len(client.train) / recipe.batch_size)
                 steps = [step.mean() for step in batches[-epoch:]]
                 mean = float(torch.stack(steps).double().mean())
-            yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean)
+            own = streams.at("own noise", client.name)
+            yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean, own)
 
     @property
     def features(self) -> LocalRecords:

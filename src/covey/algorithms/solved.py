@@ -34,7 +34,7 @@ from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
 from covey.membership.references import PlayRound
 from covey.models.ridge_noise import HeadNoise
-from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_state import ClusterSums, SumNoise
 from covey.models.ridge_sums import WEIGHT_STEPS, Rows
 
 MEANS = "mean features"
@@ -220,7 +220,7 @@ class Solved(Subtractable):
             merged = ModelsMerged(model_hash(state.clusters), (0,) * len(state.clusters))
             none = clients.all_in(0, "clients")
             return RoundResult(state.with_models(state.clusters), (none, merged))
-        source = self._source(state, clients)
+        source = self._source(state, clients, streams)
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.as_recorded(state, chosen)
         source, chosen = self._ready(state, chosen, source)
@@ -231,20 +231,21 @@ class Solved(Subtractable):
 
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
         """Return the state in which the sums lack what these clients added."""
-        return without_leavers(state, leavers.cohort, self._source(state, leavers))
+        return without_leavers(state, leavers.cohort, self._source(state, leavers, Streams(0)))
 
     def solve(
         self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
     ) -> RoundResult:
         """Solve every cluster's head for these choices; no client chooses again."""
-        source, chosen = self._ready(state, chosen, self._source(state, clients))
+        source, chosen = self._ready(state, chosen, self._source(state, clients, streams))
         return self._solved(state, chosen, source, streams)
 
-    def _source(self, state: ServerState, clients: Clients) -> SumSource:
+    def _source(self, state: ServerState, clients: Clients, streams: Streams) -> SumSource:
         """Return the way to sums; clients whose sums are not kept send them again."""
         everybody = {client.handle: client for client in clients.setup.population}
         own = state.kept(OwnSums) if self.keep_sums else None
-        return SumSource(clients.federation, everybody, clients.setup.min_cohort, own)
+        least = clients.setup.min_cohort
+        return SumSource(clients.federation, everybody, streams, least, own)
 
     def _ready(
         self, state: ServerState, chosen: ClientsAssigned, source: SumSource
@@ -364,7 +365,11 @@ class Solved(Subtractable):
             # of clients at weights of their own, the middle one
             weight = WEIGHT_STEPS // (2 if self.exposure == "accepted" else 1)
             sums = records.sums(((each, weight) for each in sets), width_of(params))
-            noise = records.noise
+            noise = (
+                records.noise.of(len(sets))
+                if isinstance(records.noise, SumNoise)
+                else records.noise
+            )
             if isinstance(noise, HeadNoise):
                 return params_of(theta_alone(sums, noise, streams, sums.digest()))
             head = head_alone(sums, self.regularisation, noise, streams)

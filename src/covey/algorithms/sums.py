@@ -4,8 +4,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-from jaxtyping import Int64
 from torch import Tensor
 
 from covey.algorithms.federation import Federation
@@ -15,10 +13,12 @@ from covey.base.component_state import ComponentState
 from covey.base.errors import ModelError, RunError
 from covey.base.events import MovesWaited
 from covey.base.names import Handle
+from covey.base.rng import Draws, Streams
 from covey.data.examples import Client
 from covey.engine.fixed_features import width_of
-from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_state import ClusterSums, SumNoise
 from covey.models.ridge_sums import Sums
+from covey.secure_sums.noise import Numbers
 from covey.secure_sums.server import secure_sum
 
 
@@ -74,7 +74,11 @@ RING = 2**63
 
 
 def masked_sums(
-    clients: Mapping[Handle, Callable[[], Sums]], shape: tuple[int, int], minimum: int
+    clients: Mapping[Handle, Callable[[], Sums]],
+    shape: tuple[int, int],
+    minimum: int,
+    noise: SumNoise | None = None,
+    draws: Callable[[Handle], Draws] | None = None,
 ) -> Sums:
     """Return the sums over these clients, each of which sends its own under masks.
 
@@ -82,6 +86,8 @@ def masked_sums(
         clients: what makes each one's sums.
         shape: d, and how many classes there are.
         minimum: the fewest clients that a sum may be over.
+        noise: of which every client adds a share; None: none does.
+        draws: each client's own, for its share.
 
     Raises:
         RoundGivenUpError: they are fewer.
@@ -90,8 +96,10 @@ def masked_sums(
     nothing = Sums.nothing(*shape)
     length = len(nothing.gram) + nothing.targets.numel()
 
-    def numbers(own: Callable[[], Sums]) -> Int64[np.ndarray, " numbers"]:
+    def numbers(handle: Handle, own: Callable[[], Sums]) -> Numbers:
         sums = own()
+        if noise is not None and draws is not None:
+            return noise.numbers(sums, draws(handle))
         if int(sums.gram.max()) * len(clients) >= RING:
             raise ModelError(
                 f"Under masks, a client's sums must stay below 2^63 divided by the number "
@@ -100,9 +108,9 @@ def masked_sums(
             )
         return numbers_of(sums)
 
-    sending = {handle: partial(numbers, own) for handle, own in clients.items()}
-    numbers_sum = secure_sum(sending, length, minimum).values
-    return nothing + sums_of_numbers(numbers_sum, shape)
+    sending = {handle: partial(numbers, handle, own) for handle, own in clients.items()}
+    added = secure_sum(sending, length, minimum).values
+    return nothing + (sums_of_numbers(added, shape) if noise is None else noise.sums(added, shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,7 @@ class SumSource:
     Attributes:
         federation: the way to them.
         everybody: by handle, whether it is in this round's cohort or not.
+        streams: of the round, from which clients draw noise of their own.
         min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
             they are.
         own: each client's own, as far as the server has them; None: it keeps none.
@@ -119,6 +128,7 @@ class SumSource:
 
     federation: Federation
     everybody: Mapping[Handle, Client]
+    streams: Streams
     min_cohort: int = 0
     own: OwnSums | None = None
 
@@ -126,12 +136,16 @@ class SumSource:
         """Return the sums over these clients at these weights."""
         if self.min_cohort and not self.federation.is_apart:
             sending = {h: partial(self._own, h, weight, d) for h, weight in clients}
-            return masked_sums(sending, (d, self.federation.classes), self.min_cohort)
+            noise, shape = self.federation.shared_noise, (d, self.federation.classes)
+            return masked_sums(sending, shape, self.min_cohort, noise, self._draws)
         if self.own is not None:
             nothing = Sums.nothing(d, self.federation.classes)
             return self.own.total(clients, lambda h: self._own(h, 1, d), nothing)
         each = ((self.everybody[h], weight) for h, weight in clients)
         return self.federation.sums(each, d)
+
+    def _draws(self, handle: Handle) -> Draws:
+        return self.streams.at("own noise", self.everybody[handle].name).draws()
 
     @property
     def at_hand(self) -> Collection[Handle]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.names import Handle
+from covey.base.names import Handle, SummedUp
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
@@ -272,6 +272,40 @@ class SumPerturbed(Event):
     clip: Amount
     noise_multiplier: Amount
     sampling: Share
+
+
+@dataclass(frozen=True, slots=True)
+class SharesPerturbed(Event):
+    """Clients added noise to what was summed under masks (`secure_sums.noise`).
+
+    Attributes:
+        of: what was added up: updates, sums over records, or counts of losses.
+        clip: C, the largest L2 norm of what a client adds.
+        noise_multiplier: z' of the noise that `honest` clients add together: what they
+            round to the grid is taken off.
+        honest: how many clients of the sum are counted on.
+    """
+
+    of: SummedUp
+    cluster: Count
+    clip: Amount
+    noise_multiplier: Amount
+    honest: Count
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatesPerturbed(Event):
+    """Clients clipped their updates, and added Gaussian noise, before they sent them.
+
+    Attributes:
+        clip: C, the largest L2 norm of an update.
+        noise_multiplier: z; the noise per coordinate has standard deviation z C.
+        clients: whose updates came.
+    """
+
+    clip: Amount
+    noise_multiplier: Amount
+    clients: tuple[Handle, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,10 @@ Handle = str
 """A client's random pseudonym: the only identity that events and reports show."""
 
 
+SummedUp = Literal["sums", "counts", "updates"]
+"""What clients add up under masks: sums over records, counts of losses, or updates."""
+
+
 Basis = Literal["erasure", "withdrawal", "objection", "restriction", "none"]
 """What a request to leave rests on: it bounds the possible answers."""
 

@@ -123,12 +123,22 @@ class SecretDraws:
         return np.asarray(mean + std * np.where(words & 1, half, -half))
 
     def _words(self, size: tuple[int, ...]) -> np.ndarray:
-        drawn = self._stream.update(bytes(8 * math.prod(size)))
-        return np.frombuffer(drawn, "<u8").reshape(size)
+        return self.words(math.prod(size)).reshape(size)
+
+    def words(self, count: int) -> np.ndarray:
+        """Return whole numbers of 64 random bits."""
+        return np.frombuffer(self._stream.update(bytes(8 * count)), "<u8")
 
 
 Draws = np.random.Generator | SecretDraws
 """A generator of hidden draws: seeded, or secret."""
+
+
+def words_of(draws: Draws, count: int) -> np.ndarray:
+    """Return so many whole numbers of 64 random bits."""
+    if isinstance(draws, SecretDraws):
+        return draws.words(count)
+    return draws.integers(2**64, size=count, dtype=np.uint64)
 
 
 def with_noise(value: Tensor, noise: np.ndarray, std: float, draws: Draws) -> Tensor:

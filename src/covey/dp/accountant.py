@@ -120,6 +120,15 @@ def representative(noise_multiplier: float, set_size: int) -> Mechanism:
     return SampledWithoutReplacementDpEvent(set_size, 1, noisy)
 
 
+def shares(noise_multiplier: float) -> Mechanism:
+    """Return a sum with discrete Gaussian noise: 1 / (2 z^2) concentrated.
+
+    Args:
+        noise_multiplier: z' of `covey.secure_sums.noise`.
+    """
+    return ZCDpEvent(1 / (2 * noise_multiplier**2))
+
+
 def choice(epsilon: float) -> Mechanism:
     """Return one choice by the exponential mechanism: epsilon^2 / 8 concentrated."""
     return ZCDpEvent(epsilon**2 / 8)

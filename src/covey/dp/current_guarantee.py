@@ -11,8 +11,10 @@ from covey.base.events import (
     ModelsMerged,
     RepresentativesPerturbed,
     RunFinished,
+    SharesPerturbed,
     StepsPerturbed,
     SumPerturbed,
+    UpdatesPerturbed,
 )
 from covey.base.names import Handle
 from covey.unlearning.facts import HeadsHeld
@@ -100,7 +102,10 @@ def weakest_noise(heads: Sequence[HeadPerturbed]) -> "HeadNoise":
     )
 
 
-NOISE = (SumPerturbed, HeadPerturbed, RepresentativesPerturbed, StepsPerturbed)
+OF_CLIENTS = SumPerturbed, SharesPerturbed, UpdatesPerturbed, RepresentativesPerturbed
+"""Noise that hides all that a client has."""
+
+NOISE = (*OF_CLIENTS, HeadPerturbed, StepsPerturbed)
 """What `hides` may be true of."""
 
 
@@ -110,7 +115,7 @@ def hides(fact: Event, unit: Unit) -> bool:
         return True
     if unit == "record":
         return isinstance(fact, StepsPerturbed)
-    return isinstance(fact, SumPerturbed | RepresentativesPerturbed)
+    return isinstance(fact, OF_CLIENTS)
 
 
 def aggregations_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:

@@ -7,7 +7,7 @@ version does not know, leaves no guarantee.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -26,24 +26,44 @@ from covey.dp.accountant import (
     gaussian,
     multiplier_for,
     representative,
+    shares,
 )
-from covey.dp.current_guarantee import UNITS, Guarantee, Unit, aggregations_of, hides, weakest_noise
+from covey.dp.current_guarantee import (
+    NOISE,
+    UNITS,
+    Guarantee,
+    Unit,
+    aggregations_of,
+    hides,
+    weakest_noise,
+)
 from covey.unlearning.guarantee import NoGuarantee, Term
 
-Noisy = events.SumPerturbed | events.HeadPerturbed | events.RepresentativesPerturbed
+Noisy = (
+    events.SumPerturbed
+    | events.SharesPerturbed
+    | events.HeadPerturbed
+    | events.RepresentativesPerturbed
+)
+Own = events.StepsPerturbed | events.UpdatesPerturbed
+"""Noise that is in whatever a client sends."""
 
-ADVERSARY: Mapping[Unit, Term] = {"client": Term.SEES_MODELS, "record": Term.SEES_UPDATES}
+Adversary = Literal[Term.SEES_MODELS, Term.SEES_SUMS, Term.SEES_UPDATES]
 RELATION: Mapping[tuple[Unit, Relation], Term] = {
     ("client", "contributes or not"): Term.CLIENT_COUNTS,
     ("client", "replaced by another"): Term.CLIENT_REPLACED,
     ("record", "contributes or not"): Term.RECORD_COUNTS,
     ("record", "replaced by another"): Term.RECORD_REPLACED,
 }
-RELEASES: Mapping[Unit, Term] = {"client": Term.EVERY_MODEL, "record": Term.EVERY_UPDATE}
-SECRET = (Term.DRAWS_HIDDEN, Term.GOOD_DRAWS)
-HOLDS_IF: Mapping[Unit, tuple[Term, ...]] = {
-    "client": (*SECRET, Term.ONE_NAME),
-    "record": (*SECRET, Term.DRAWS_APART, Term.RECIPE_KEPT),
+RELEASES: Mapping[Adversary, Term] = {
+    Term.SEES_MODELS: Term.EVERY_MODEL,
+    Term.SEES_SUMS: Term.EVERY_SUM,
+    Term.SEES_UPDATES: Term.EVERY_UPDATE,
+}
+HOLDS_IF: Mapping[Adversary, tuple[Term, ...]] = {
+    Term.SEES_MODELS: (Term.GOOD_DRAWS, Term.ONE_NAME),
+    Term.SEES_SUMS: (Term.GOOD_BITS, Term.DRAWS_APART, Term.MASKS_HOLD, Term.ONE_NAME),
+    Term.SEES_UPDATES: (Term.GOOD_DRAWS, Term.DRAWS_APART, Term.RECIPE_KEPT),
 }
 HEADS_HOLD_IF = (Term.RESIDUALS_BOUNDED, Term.WORST_SEARCHED)
 OPEN: Mapping[type[events.Event], Term] = {
@@ -72,10 +92,7 @@ KNOWN = (
     *OPEN,
     events.AnswersMissing,
     events.ClientsJoined,
-    events.SumPerturbed,
-    events.HeadPerturbed,
-    events.RepresentativesPerturbed,
-    events.StepsPerturbed,
+    *NOISE,
     events.ChoicesPerturbed,
     events.AnonymitySetsFormed,
     events.DistancesSketched,
@@ -131,25 +148,30 @@ def guarantees(
         secret: whether no one can recompute what was drawn (secrets.source = "os").
 
     Returns:
-        None, one or two guarantees, that of the client first; of ridge heads two of each,
-        as somebody contributes or not, and is replaced. One with `epsilon` None says in
+        None, one or two guarantees, that of the client first; of ridge heads, and of noise
+        that clients add by themselves, two of each, as somebody contributes or not, and is
+        replaced. One with `epsilon` None says in
         its `reason` why nothing holds.
     """
     reason = None if secret else NoGuarantee.SEEDED
-    heads = any(of_kinds(facts, events.HeadPerturbed))
+    both = any(of_kinds(facts, events.HeadPerturbed, events.UpdatesPerturbed))
     relations: tuple[Relation, ...] = ("contributes or not", "replaced by another")
     return tuple(
         _guarantee(unit, facts, delta, reason, relation)
         for unit in UNITS
         if any(hides(fact, unit) for fact in facts)
-        for relation in (relations if heads else relations[:1])
+        for relation in (relations if both else relations[:1])
     )
 
 
-def _at_server(unit: Unit, facts: Sequence[events.Event]) -> bool:
-    """Say whether the noise hides from those who see models, and not from the server."""
-    sums = of_kinds(facts, events.SumPerturbed, events.HeadPerturbed)
-    return unit == "client" or any(hides(fact, unit) for fact in sums)
+def _adversary(unit: Unit, facts: Sequence[events.Event]) -> Adversary:
+    """Return from whom the noise hides: the weakest of all kinds that there are decides."""
+    noise = [fact for fact in of_kinds(facts, *NOISE) if hides(fact, unit)]
+    if all(isinstance(fact, Own) for fact in noise):
+        return Term.SEES_UPDATES
+    if all(isinstance(fact, events.SharesPerturbed) for fact in noise):
+        return Term.SEES_SUMS
+    return Term.SEES_MODELS
 
 
 def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float:
@@ -172,15 +194,15 @@ def _guarantee(
 ) -> Guarantee:
     merges = list(aggregations_of(facts))
     heads = any(of_kinds(facts, events.HeadPerturbed))
-    view: Unit = "client" if _at_server(unit, facts) else "record"
+    view = _adversary(unit, facts)
     unknown = {type(fact).__name__ for fact in facts if not is_known_fact(fact)}
     where = ""
     if not reason and unknown:
         reason, where = NoGuarantee.UNKNOWN_EVENT, min(unknown)
     cost: EpsilonBound | None = None
     if not reason:
-        in_sums = view == "client"
-        charged = _sums_cost(merges, unit) if in_sums else _record_cost(merges)
+        alone = view == Term.SEES_UPDATES
+        charged = _own_cost(merges, unit, relation) if alone else _sums_cost(merges, unit)
         choices = _choices(merges)
         costs = [epsilon_bound([*each, *choices], delta) for each in charged.mechanisms]
         if charged.heads:
@@ -191,6 +213,8 @@ def _guarantee(
             reason = NoGuarantee.HEAVY if charged.heads else NoGuarantee.NOT_ADDED_UP
         if not reason:
             cost = max(known, key=lambda each: each.epsilon)
+            if relation == "replaced by another":
+                cost = replace(cost, relation=relation)
     hidden = _choices(merges) and not _choices_are_open(merges)
     return Guarantee(
         epsilon=cost.epsilon if cost else None,
@@ -198,15 +222,24 @@ def _guarantee(
         delta=delta,
         unit=unit,
         relation=RELATION[unit, cost.relation if cost else relation],
-        adversary=ADVERSARY[view],
-        covers=(RELEASES[view], *([Term.NOISY_CHOICES] if hidden else [])),
+        adversary=view,
+        covers=(
+            RELEASES[view],
+            *([Term.EVERY_COUNT] if _counts_are_noisy(facts) else []),
+            *([Term.NOISY_CHOICES] if hidden else []),
+        ),
         does_not_cover=_uncovered(unit, facts, merges),
-        holds_if=(*HOLDS_IF[view], *(HEADS_HOLD_IF if heads else ())),
+        holds_if=(
+            Term.DRAWS_HIDDEN,
+            *HOLDS_IF[view],
+            *([Term.ONE_NAME] if unit == "client" and view == Term.SEES_UPDATES else []),
+            *(HEADS_HOLD_IF if heads else ()),
+        ),
         accountant=cost.accountant if cost else None,
         noise_multiplier=min(
             fact.noise_multiplier
             for fact in facts
-            if isinstance(fact, Noisy | events.StepsPerturbed) and hides(fact, unit)
+            if isinstance(fact, Noisy | Own) and hides(fact, unit)
         ),
         reason_code=reason,
     )
@@ -244,7 +277,9 @@ def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit) -> Cost:
         noisy = [f for f in merge if isinstance(f, Noisy) and hides(f, unit)]
         waiting = {fact.cluster for fact in of_kinds(merge, events.ClusterWaited)}
         solved = list(of_kinds(merge, events.HeadsSolved))
-        hidden = {fact.cluster for fact in noisy}
+        shared = list(of_kinds(noisy, events.SharesPerturbed))
+        counts = [fact for fact in shared if fact.of == "counts"]
+        hidden = {fact.cluster for fact in noisy if fact not in counts}
         # clusters whose noisy sums are those of an earlier release
         hidden |= {j for f in solved for j, s in enumerate(f.sums) if s in released}
         took = (enumerate(fact.participants) for fact in of_kinds(merge, events.ModelsMerged))
@@ -259,6 +294,8 @@ def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit) -> Cost:
         if sums:
             least = min(fact.noise_multiplier for fact in sums)
             paid.append(gaussian(least, max(fact.sampling for fact in sums)))
+        for of in sorted({fact.of for fact in shared}):
+            paid.append(shares(min(f.noise_multiplier for f in shared if f.of == of)))
         if sets:  # dearer than that of any: least noise in the model, fewest members
             least = min(aggregate_multiplier(f.noise_multiplier, f.sizes) for f in sets)
             paid.append(representative(least, min(min(fact.sizes) for fact in sets)))
@@ -288,22 +325,32 @@ def _heads_bound(
     return EpsilonBound(epsilon, relation, "closed form") if math.isfinite(epsilon) else None
 
 
-def _record_cost(merges: Sequence[tuple[events.Event, ...]]) -> Cost:
-    """Return every client's noisy steps; clients with the same ones are one case."""
-    steps: dict[Handle, Counter[Mechanism]] = {}
+def _own_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit, relation: Relation) -> Cost:
+    """Return every client's noisy steps, or updates; clients with the same are one case."""
+    spent: dict[Handle, Counter[Mechanism]] = {}
     for number, merge in enumerate(merges):
-        noisy = list(of_kinds(merge, events.StepsPerturbed))
+        noisy = [f for f in merge if isinstance(f, Own) and hides(f, unit)]
         chosen = (f.clusters for f in of_kinds(merge, events.ClientsAssigned) if f.by != "final")
-        bare = {*chain.from_iterable(chosen)} - {h for f in noisy for h in f.steps}
+        releases = [(h, *each) for fact in noisy for h, each in _releases(fact, relation)]
+        bare = {*chain.from_iterable(chosen)} - {handle for handle, _, _ in releases}
         # after the last aggregation no client trains
         if bare and any(of_kinds(merge, events.ModelsMerged)):
             return Cost((), NoGuarantee.BARE_STEPS, f"merge {number}")
-        for fact in noisy:
-            for handle, times in fact.steps.items():
-                step = gaussian(fact.noise_multiplier, fact.sampling[handle])
-                steps.setdefault(handle, Counter())[step] += times
-    cases = {frozenset(counted.items()): counted for counted in steps.values()}
+        for handle, mechanism, times in releases:
+            spent.setdefault(handle, Counter())[mechanism] += times
+    cases = {frozenset(counted.items()): counted for counted in spent.values()}
     return Cost(tuple(tuple(counted.elements()) for counted in cases.values()))
+
+
+def _releases(fact: Own, relation: Relation) -> Iterator[tuple[Handle, tuple[Mechanism, int]]]:
+    """Yield what each client released, and how often."""
+    z = fact.noise_multiplier
+    if isinstance(fact, events.UpdatesPerturbed):  # two updates are up to 2 C apart
+        own = gaussian(z / 2 if relation == "replaced by another" else z)
+        yield from ((handle, (own, 1)) for handle in fact.clients)
+    else:
+        for handle, times in fact.steps.items():
+            yield handle, (gaussian(z, fact.sampling[handle]), times)
 
 
 def _choices(merges: Sequence[tuple[events.Event, ...]]) -> tuple[Mechanism, ...]:
@@ -316,6 +363,11 @@ def _choices(merges: Sequence[tuple[events.Event, ...]]) -> tuple[Mechanism, ...
     for own in counted.values():
         most |= own
     return tuple(choice(epsilon) for epsilon in most.elements())
+
+
+def _counts_are_noisy(facts: Sequence[events.Event]) -> bool:
+    """Say whether clients add noise to counts of losses: then they do it to all of them."""
+    return any(fact.of == "counts" for fact in of_kinds(facts, events.SharesPerturbed))
 
 
 def _choices_are_open(merges: Sequence[tuple[events.Event, ...]]) -> bool:
@@ -339,8 +391,12 @@ def _uncovered(
     stored = any(fact.updates_stored for fact in began)
     used = of_kinds(facts, events.ComponentsUsed)
     own_features = any(FEATURES in _own_code(fact) for fact in used)
+    view = _adversary(unit, facts)
+    if _counts_are_noisy(facts):
+        opened.pop(Term.RISKS, None)
     return (
-        Term.SERVER if _at_server(unit, facts) else Term.COUNTS,
+        *([Term.SERVER] if view == Term.SEES_MODELS else []),
+        *([Term.COUNTS] if unit == "record" and view == Term.SEES_UPDATES else []),
         *([Term.CHOICES] if chosen and _choices_are_open(merges) else []),
         *([Term.DIAMETERS] if wide else []),
         *([Term.OWN_FEATURES] if own_features else []),

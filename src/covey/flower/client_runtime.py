@@ -33,8 +33,8 @@ from covey.engine.protocol import Engine, ScoringJob
 from covey.engine.recipe import Recipe
 from covey.membership.estimators import RiskContext, own_counts
 from covey.models.build import held_params
-from covey.models.ridge_sums import Sums
-from covey.settings.aggregation import summed_up
+from covey.models.ridge_sums import WEIGHT_STEPS, Sums
+from covey.settings.aggregation import sum_noise_of, summed_up, transforms_of
 from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes
 from covey.settings.load import Config
@@ -158,8 +158,13 @@ class ClientRuntime:
         return {"gram": sums.gram, "targets": sums.targets}
 
     def sums(self, request: ClientRequest) -> Sums:
-        """Return the sums over the client's records, each of weight 1."""
-        return self.features(request).sums([(self.client.train, 1)], request.width)
+        """Return the sums over the client's records, each of weight 1; under noise, of all."""
+        weight = WEIGHT_STEPS if sum_noise_of(self.config) else 1
+        return self.features(request).sums([(self.client.train, weight)], request.width)
+
+    def own_noise(self, request: ClientRequest) -> Streams:
+        """Return the streams of the noise that this client adds by itself."""
+        return self._streams(request).at("own noise", self.client.name)
 
     def _losses(
         self, request: ClientRequest, context: ClientContext, streams: Streams
@@ -209,11 +214,19 @@ class ClientRuntime:
             models[cluster] = {**start, **self.held}  # a function of one's own sees the whole
             local = train_model(replace(request, models=tuple(models)), cluster)
             update = subtract({name: local[name] for name in start}, start)
-            return ClientUpdate(handle, cluster, update, weight)
+            own = self.own_noise(request)
+            return self._hidden(ClientUpdate(handle, cluster, update, weight, streams=own))
         inputs = ObjectiveInputs(ClientMemory(kept={handle: memory}), request.broadcast)
         (made,) = self._alone(recipe).train(
             request.models, (self.client,), {handle: cluster}, self._streams(request), inputs
         )
+        return self._hidden(made)
+
+    def _hidden(self, made: ClientUpdate) -> ClientUpdate:
+        """Return the update as it leaves the client: clipped and noised, where that is its own."""
+        if self.config.privacy.clients_add_noise:
+            for transform in transforms_of(self.config):
+                (made,) = transform([made])
         return made
 
     def count(

@@ -15,21 +15,22 @@ from pydantic import ConfigDict, TypeAdapter
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.mean import numbers_of_update
-from covey.algorithms.client_requests import ClientRequest, SummedUp, SumStep
-from covey.algorithms.remote import numbers_of_counts
+from covey.algorithms.client_requests import ClientRequest, SumStep
 from covey.algorithms.sum_moves import numbers_of
 from covey.base.errors import ConfigError, DataError, RunError
 from covey.base.files import make_folder, user_folder
+from covey.base.names import SummedUp
 from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.flower.client_runtime import ClientRuntime
 from covey.flower.identity import identities_in
 from covey.flower.memory import EXACT, read_kept, write_kept
+from covey.membership.estimators import COUNTS_NORM, numbers_of_counts
 from covey.models.ridge_sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
-from covey.settings.aggregation import summed_up
+from covey.settings.aggregation import shares_of, sum_noise_of, summed_up
 from covey.settings.load import Config
 from covey.settings.node import NodeFile
 
@@ -319,7 +320,8 @@ class SumRounds:
         """
         if not self.config.privacy.secure_sums or request.task in CHOICES:
             return
-        if request.task != "sum" or not self.file.leave:
+        hidden = self.config.privacy.clients_add_noise
+        if request.task != "sum" or not self.file.leave or hidden:
             raise ConfigError(
                 f"Under privacy.secure_sums a client's own sums are sent only when it "
                 f"leaves, and nothing else of its own, found a server that asks for "
@@ -359,20 +361,24 @@ def own_numbers(
     def what() -> str:
         return f"{of} {model_hash(request.models)} {'/'.join(map(str, request.path))}"
 
-    if of == "updates" and trained is not None:
-        return OwnNumbers(what, lambda: numbers_of_update(trained(), 1))
-    if of == "counts":
-        return OwnNumbers(what, lambda: numbers_of_counts(*member().count(request, 0)))
-
     @cache
     def sums() -> Sums:
         return member().sums(request)
 
+    def values() -> Numbers:
+        config, draws = member().config, member().own_noise(request).draws
+        if of == "updates" and trained is not None:
+            return numbers_of_update(trained(), 1, shares_of(config, config.privacy.client_clip))
+        if of == "counts":
+            counts, shares = member().count(request, 0), shares_of(config, COUNTS_NORM)
+            return numbers_of_counts(counts, shares, draws)
+        noise = sum_noise_of(config)
+        return numbers_of(sums()) if noise is None else noise.numbers(sums(), draws())
+
+    if of != "sums":
+        return OwnNumbers(what, values)
     return OwnNumbers(
-        lambda: of,
-        lambda: numbers_of(sums()),
-        lambda: sums().digest(),
-        lambda: _records_digest(member().client),
+        lambda: of, values, lambda: sums().digest(), lambda: _records_digest(member().client)
     )
 
 

@@ -7,6 +7,7 @@ only how many losses fell between agreed thresholds, split at random into a few 
 server adds the counts up, without those of clients that differ too much from most.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,13 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from covey.base.components import Component, Positive
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
-from covey.base.rng import Streams
+from covey.base.rng import Draws, Streams
 from covey.data.examples import Client, Examples, ShiftRange
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.attacks import cross_fitted, folds, scores_of
@@ -28,6 +29,7 @@ from covey.membership.controls import copied
 from covey.membership.intervals import MIN_RECORDS, stratified
 from covey.membership.references import PlayRound
 from covey.membership.truth import Assessment, Counts, Profile, Reference, Target, true_risk
+from covey.secure_sums.noise import NoiseShares, Numbers
 from covey.secure_sums.server import secure_sum
 
 Count = Callable[[Target, Streams], tuple[Counts, Counts]]
@@ -49,6 +51,7 @@ class RiskContext:
     Attributes:
         engine: scores examples, and trains.
         count: how members count their own losses; None: their examples are at hand.
+        shares: the noise that they add to their counts; None: none.
         reference: matched non-members, which only a simulation has.
         pool: the server's own examples, not shifted, disjoint from every client's.
         shifts: per group, how its inputs differ from the pool's.
@@ -61,6 +64,7 @@ class RiskContext:
 
     engine: Engine
     count: Count | None = None
+    shares: NoiseShares | None = None
     reference: Reference = field(default_factory=lambda: Reference(()))
     pool: Examples = field(
         default_factory=lambda: Examples(torch.empty(0), torch.empty(0, dtype=torch.int64))
@@ -219,9 +223,7 @@ def loss_counts(
     return counts
 
 
-def risk_of_counts(
-    members: Int[ndarray, "folds bins"], non_members: Int[ndarray, "folds bins"], rests_on: str = ""
-) -> RiskEstimate:
+def risk_of_counts(members: Counts, non_members: Counts, rests_on: str = "") -> RiskEstimate:
     """Return the risk by a loss threshold fitted on the other folds, for each fold.
 
     A record counts as a member if its loss lies in or below the threshold's bin.
@@ -250,9 +252,7 @@ def risk_of_counts(
     )
 
 
-def auc_of_counts(
-    members: Int[ndarray, "folds bins"], non_members: Int[ndarray, "folds bins"]
-) -> float:
+def auc_of_counts(members: Counts, non_members: Counts) -> float:
     """Return the probability that a member's bin is lower; the same bin counts half."""
     p, q = members.sum(0) / members.sum(), non_members.sum(0) / non_members.sum()
     above = 1 - q.cumsum()
@@ -289,9 +289,17 @@ class FederatedEstimator(RiskEstimator):
             )
         members, non_members = int(inside.sum()), int(outside.sum())
         sides = f"{members} members and {non_members} held-out examples of its clients"
+        if context.shares is not None:
+            sides = f"the counts of {members} clients, which count alike, under their noise"
         if min(members, non_members) < MIN_RECORDS:
             return RiskEstimate.unknown(f"{sides}, and at least {MIN_RECORDS} of each are needed")
-        return risk_of_counts(inside, outside, sides)
+        risk = risk_of_counts(inside, outside, sides)
+        if context.shares is None:
+            return risk
+        # each rate is a sum of some of the bins, by the noise of so many clients
+        noise = context.shares.std(members) * math.sqrt(inside.size / 2) / members
+        figure = replace(risk.figure, error=math.hypot(risk.figure.error or 0.0, noise))
+        return replace(risk, figure=figure)
 
 
 def client_counts(
@@ -321,13 +329,49 @@ def own_counts(
 
 
 SHAPE = FOLDS, len(EDGES) + 1
+COUNTS_NORM = math.sqrt(2)
+"""What a client's counts have at most where each side of them adds up to 1."""
 
 
-def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
+def numbers_of_counts(
+    sides: tuple[Counts, Counts], shares: NoiseShares | None, draws: Callable[[], Draws]
+) -> Numbers:
+    """Return a client's counts as the numbers that are added up.
+
+    Under noise every client counts alike: 1, and which part of each side is in which bin.
+    """
+    if shares is None:
+        return np.concatenate([side.ravel() for side in sides]).astype(np.int64)
+    parts = np.concatenate([side.ravel() / max(1, side.sum()) for side in sides])
+    return np.concatenate([[1], shares.numbers(parts, draws())])
+
+
+def count_of_counts(shares: NoiseShares | None) -> int:
+    """Return how many numbers `numbers_of_counts` returns."""
+    return 2 * math.prod(SHAPE) + (shares is not None)
+
+
+def counts_of_numbers(numbers: Numbers, shares: NoiseShares | None) -> tuple[Counts, Counts]:
+    """Return what was counted together, in clients where they count alike.
+
+    Each fold then has its share of the clients: what noise adds to that is in the last bin,
+    where hardly a loss is.
+    """
+    if shares is None:
+        inside, outside = numbers.reshape(2, *SHAPE)
+        return inside, outside
+    sides = shares.values(numbers[1:]).reshape(2, *SHAPE)
+    sides[:, :, -1] += numbers[0] / FOLDS - sides.sum(axis=2)
+    return sides[0], sides[1]
+
+
+def masked_loss_counter(
+    engine: Engine, min_cohort: int, shares: NoiseShares | None = None
+) -> Count:
     """Return how clients count under masks; fewer than so many count nothing.
 
     No client can be left out for counting otherwise than most: whose counts are odd, no server
-    sees.
+    sees. `shares` is the noise that they add to their counts; None: none.
     """
 
     def count(target: Target, streams: Streams) -> tuple[Counts, Counts]:
@@ -335,14 +379,13 @@ def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
         if len(target.members) < min_cohort:
             return nothing, nothing
 
-        def own(client: Client) -> Int64[np.ndarray, " numbers"]:
+        def own(client: Client) -> Numbers:
             sides = own_counts(engine, target.params, client, streams)
-            return np.concatenate([side.ravel() for side in sides])
+            return numbers_of_counts(sides, shares, streams.at("own noise", client.name).draws)
 
         sending = {each.handle: partial(own, each) for each in target.members}
-        counts = secure_sum(sending, 2 * nothing.size, min_cohort).values
-        inside, outside = counts.reshape(2, *SHAPE)
-        return inside, outside
+        added = secure_sum(sending, count_of_counts(shares), min_cohort).values
+        return counts_of_numbers(added, shares)
 
     return count
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Real
 from numpy import ndarray
 from torch import Tensor
 
@@ -34,7 +34,7 @@ Profile = tuple[tuple[int, int], ...]
 """The (group, number of examples) of each client of a cluster, sorted."""
 
 
-Counts = Int[ndarray, "folds bins"]
+Counts = Real[ndarray, "folds bins"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

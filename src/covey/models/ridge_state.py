@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from pydantic import PrivateAttr
 from torch import Tensor
 
@@ -46,6 +46,7 @@ from covey.models.ridge_sums import (
     solved_head,
     target_norm,
 )
+from covey.secure_sums.noise import NoiseShares, Numbers
 
 Scores = Float[Tensor, "rows classes"]
 
@@ -94,10 +95,18 @@ class SumNoise:
     Attributes:
         clip: C: the largest norm of what a client adds.
         multiplier: z.
+        honest: where clients add it, a share each: how many keep theirs to themselves
+            (`covey.secure_sums.noise`); 0: whoever has the sums adds it.
     """
 
     clip: float
     multiplier: float
+    honest: int = 0
+
+    @property
+    def shares(self) -> NoiseShares:
+        """What every client adds to its own sums, where clients do."""
+        return NoiseShares(CLIENT_STEPS, self.multiplier, self.honest)
 
     def bounded(self, rows: Rows, classes: int) -> Rows:
         """Return a client's records as they enter the sums."""
@@ -120,6 +129,28 @@ class SumNoise:
             with_noise(sums.targets, np.rint(on_targets), std, draws),
         )
 
+    def numbers(self, sums: Sums, draws: Draws) -> Numbers:
+        """Return what a client sends under masks: its A and B, centred, under its noise."""
+        classes = sums.targets.shape[1]
+        centre = sums.gram[-len(sums.targets) :, None] / (FEATURE_STEPS * classes)
+        both = torch.cat([sums.gram.double(), (sums.targets - centre).flatten()])
+        return self.shares.numbers(both.numpy(), draws, _scales(*sums.targets.shape))
+
+    def sums(self, numbers: Numbers, shape: tuple[int, int]) -> Sums:
+        """Return the sums that a sum of such numbers stands for: whole numbers again."""
+        d, classes = shape
+        found = torch.from_numpy(self.shares.values(numbers, _scales(d, classes)))
+        gram, targets = found.split([d * (d + 1) // 2, d * classes])
+        gram, centred = gram.round(), targets.reshape(shape)
+        centred = centred - centred.mean(dim=1, keepdim=True)  # of it only noise is left
+        centre = gram[-d:, None] / (FEATURE_STEPS * classes)
+        return Sums(gram.long(), (centred + centre).round().long())
+
+    def of(self, clients: int) -> "SumNoise":
+        """Return the noise in a sum over so many clients, whoever added it."""
+        more = math.sqrt(clients / self.honest) if self.honest else 1.0
+        return SumNoise(self.clip, self.multiplier * more)
+
     def edge(self, d: int) -> float:
         """Return 2 s R^2 sqrt(d), to which the largest eigenvalue of E_A tends (Wigner)."""
         return 2 * self._std() * MAX_NORM**2 * math.sqrt(d) / WEIGHT_STEPS
@@ -127,6 +158,14 @@ class SumNoise:
     def _std(self) -> float:
         """Return s, in steps of weight."""
         return self.multiplier * CLIENT_STEPS
+
+
+def _scales(d: int, classes: int) -> Float64[np.ndarray, " numbers"]:
+    """Return how much of each number of A and of centred B makes 1 in their joint norm."""
+    on_gram = np.full(d * (d + 1) // 2, float((MAX_NORM * FEATURE_STEPS) ** 2))
+    on_gram[diagonal_of(d).numpy()] *= math.sqrt(2)
+    on_target = MAX_NORM * FEATURE_STEPS * math.sqrt(2) * target_norm(classes)
+    return np.concatenate([on_gram, np.full(d * classes, on_target)])
 
 
 def noisy_head(own: Sums, others: Sums, pooling: float, regularisation: float, edge: float) -> Head:

@@ -19,9 +19,18 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from covey.aggregation.base import Aggregator, ClientUpdate
+from covey.aggregation.mean import masked_mean
 from covey.algorithms.releases import theta_alone
+from covey.algorithms.sums import masked_sums
 from covey.base.errors import RunError
-from covey.base.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed, SumPerturbed
+from covey.base.events import (
+    ClientsAssigned,
+    Event,
+    ModelsMerged,
+    SharesPerturbed,
+    StepsPerturbed,
+    SumPerturbed,
+)
 from covey.base.rng import Streams
 from covey.data.examples import Examples
 from covey.dp.accountant import RefutedEpsilon, least_epsilon, least_success
@@ -33,8 +42,10 @@ from covey.models.ridge_noise import HeadNoise
 from covey.models.ridge_state import SumNoise
 from covey.models.ridge_sums import FEATURE_STEPS, MAX_NORM, Rows, Sums, sums_of, target_norm
 from covey.settings.aggregation import (
+    after_transforms,
     anonymity_of,
     head_noise_of,
+    shares_of,
     sum_noise_of,
     transformed_aggregator_of,
 )
@@ -93,9 +104,13 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
     if privacy.client_noise > 0:
         settings = config.model_dump()
         settings["train"] |= {"participation": 1.0, "cohort_size": 0}  # everybody takes part
-        merge = transformed_aggregator_of(Config.of(settings), clients)
+        everybody, least = Config.of(settings), privacy.min_cohort
+        merge = transformed_aggregator_of(everybody, clients)
+        there = 1 if privacy.clients_add_noise else 2  # who hides alone is seen alone
+        if shares := shares_of(everybody, privacy.client_clip):
+            merge, there = after_transforms(everybody, masked_mean(least, shares)), least
         loud = CANARY_SCALE * privacy.client_clip
-        played = aggregation_draws(merge, (loud, 0.0), 2, draws, streams)
+        played = aggregation_draws(merge, (loud, 0.0), there, draws, streams)
         return _audited("client", *played, privacy.delta)
     terms = anonymity_of(config)
     if terms and terms.accounted:
@@ -132,7 +147,10 @@ def aggregation_draws(
 
     def moved(first: float, draw_streams: Streams) -> float:
         nonlocal facts
-        updates = [ClientUpdate(str(i), 0, model, 1.0) for i in range(clients)]
+        updates = [
+            ClientUpdate(str(i), 0, model, 1.0, streams=draw_streams.at("own noise", str(i)))
+            for i in range(clients)
+        ]
         loud = torch.zeros(COORDINATES)
         loud[0] = first
         updates[0] = replace(updates[0], update={"weight": loud})
@@ -157,12 +175,28 @@ def release_draws(
     gram, targets = there.matrices()
     scale = MAX_NORM**2 / target_norm(CLASSES) ** 2
 
+    def released(sums: Sums, draw_streams: Streams) -> Sums:
+        if not noise.honest:
+            return noise.released(sums, draw_streams.draws())
+        others = {str(i): lambda: absent for i in range(1, max(3, noise.honest))}
+        return masked_sums(
+            {"0": lambda: sums, **others},
+            (COORDINATES, CLASSES),
+            minimum=3,
+            noise=noise,
+            draws=lambda handle: draw_streams.at("own noise", handle).draws(),
+        )
+
     def found(present: float, draw_streams: Streams) -> float:
-        draws = draw_streams.draws()
-        own = noise.released(there if present else absent, draws).matrices()
+        own = released(there if present else absent, draw_streams).matrices()
         return float((own[0] * gram).sum() + scale * (own[1] * targets).sum())
 
-    facts = (SumPerturbed(0, noise.clip, noise.multiplier, 1.0), ModelsMerged("", (1,)))
+    z = noise.multiplier
+    fact: Event = SumPerturbed(0, noise.clip, z, 1.0)
+    if noise.honest:
+        z = noise.shares.effective_multiplier(len(there.gram) + there.targets.numel())
+        fact = SharesPerturbed("sums", 0, noise.clip, z, noise.honest)
+    facts = (fact, ModelsMerged("", (1,)))
     return _cases(found, (1.0, 0.0), draws, streams), facts
 
 

@@ -287,7 +287,7 @@ def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
 
     Where privacy rests on a secret of who came, the coins are hidden.
     """
-    coin = Streams.draws if run.config.privacy.client_noise > 0 else Streams.generator
+    coin = Streams.draws if run.config.privacy.server_adds_noise else Streams.generator
     draws = [float(coin(streams.at("cohort", client.name)).random()) for client in present]
     return tuple(compress(present, run.config.train.takes_part(draws)))
 

@@ -17,19 +17,26 @@ from covey.aggregation.base import (
     FederationInfo,
     Transform,
 )
-from covey.aggregation.mean import arrived_mean, clipped, noised_mean
-from covey.algorithms.client_requests import SummedUp
+from covey.aggregation.mean import (
+    arrived_mean,
+    clipped,
+    masked_mean,
+    noised,
+    noised_mean,
+    recording_own_noise,
+)
 from covey.algorithms.own_steps import checked_aggregator
 from covey.base.components import Component, OwnFunction, components_in
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
-from covey.base.names import Handle, Params
+from covey.base.names import Handle, Params, SummedUp
 from covey.base.own_code import source_hash
 from covey.base.rng import Streams
 from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
 from covey.models.ridge_noise import HeadNoise
 from covey.models.ridge_state import SumNoise
+from covey.secure_sums.noise import NoiseShares
 from covey.settings.load import CHANGES_NOTHING, Config
 from covey.settings.schema import Sections
 from covey.unlearning.plan import SumKind
@@ -39,10 +46,26 @@ def transforms_of(config: Config) -> tuple[Transform, ...]:
     """Return what updates pass between training and aggregation, in this order.
 
     Bounds come first: the noise on a sum hides a client only if no other one adds more than a
-    clip.
+    clip. Where clients add noise, all of it is theirs to do before they send anything.
     """
-    clip = config.privacy.client_clip
-    return (clipped(clip),) if config.privacy.client_noise > 0 else ()
+    clip, z = config.privacy.client_clip, config.privacy.client_noise
+    if z == 0:
+        return ()
+    local = config.privacy.noise_model == "local"
+    return (clipped(clip), noised(clip, z)) if local else (clipped(clip),)
+
+
+def shares_of(config: Config, bound: float) -> NoiseShares | None:
+    """Return the noise that clients add to what they send under masks; None: none.
+
+    Args:
+        config: the settings.
+        bound: the largest norm of what a client adds to a sum.
+    """
+    privacy = config.privacy
+    if not (privacy.clients_add_noise and privacy.secure_sums):
+        return None
+    return NoiseShares(bound, privacy.client_noise, privacy.min_cohort - privacy.colluders)
 
 
 def aggregator_of(
@@ -56,11 +79,14 @@ def aggregator_of(
         organisations: as far as they are attested; None: they do not count, in a rehearsal.
     """
     privacy, aggregation = config.privacy, config.aggregation
-    if privacy.client_noise > 0:
-        clip, z, sampling = privacy.client_clip, privacy.client_noise, config.train.participation
-        return noised_mean(clip, z, sampling, clients)
+    clip, z = privacy.client_clip, privacy.client_noise
+    if privacy.server_adds_noise:
+        return noised_mean(clip, z, config.train.participation, clients)
+    if shares := shares_of(config, clip):  # what comes of the shares of so many
+        return noised_mean(clip, shares.std(clients) / clip)
     aggregate = aggregation.prepared(_federation(config, clients, organisations))
-    return checked_aggregator(aggregation, aggregate)
+    checked = checked_aggregator(aggregation, aggregate)
+    return recording_own_noise(checked, clip, z) if privacy.clients_add_noise else checked
 
 
 def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
@@ -68,12 +94,16 @@ def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
 
     For aggregation outside of a run's own rounds: reference models, audits of noise.
     """
-    transforms, aggregate = transforms_of(config), aggregator_of(config, clients)
+    return after_transforms(config, aggregator_of(config, clients))
+
+
+def after_transforms(config: Config, aggregate: Aggregator) -> Aggregator:
+    """Return the aggregation of updates that pass the settings' transforms first."""
 
     def aggregated(
         models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
-        for transform in transforms:
+        for transform in transforms_of(config):
             updates = transform(updates)
         return aggregate(models, updates, streams)
 
@@ -84,17 +114,21 @@ def masked_aggregator_of(config: Config) -> Aggregator:
     """Return the aggregation of updates that are sent under masks.
 
     Raises:
-        ConfigError: there is none, or updates are to be clipped and hidden by noise.
+        ConfigError: there is none, or the server is to add noise to what it cannot clip.
     """
-    masked = config.aggregation.masked(config.privacy.min_cohort)
-    if masked is None or config.privacy.client_noise > 0:
+    privacy, least = config.privacy, config.privacy.min_cohort
+    masked = config.aggregation.masked(least)
+    if masked is None or privacy.server_adds_noise:
         raise ConfigError(
-            f"Under privacy.secure_sums updates are averaged, and no client clips them or "
-            f"adds noise, found aggregation.name = {config.aggregation.name!r} and client_noise = "
-            f"{config.privacy.client_noise}. Take the mean without noise, or set "
-            f"secure_sums = false."
+            f"Under privacy.secure_sums updates are averaged, and no server clips them, found "
+            f"aggregation.name = {config.aggregation.name!r}, client_noise = "
+            f"{privacy.client_noise} and noise_model = {privacy.noise_model!r}. Take the mean, "
+            f"with noise_model = 'distributed' if there is to be noise, or set secure_sums = false."
         )
-    return arrived_mean(config.privacy.min_cohort) if config.engine.is_remote else masked
+    shares = shares_of(config, privacy.client_clip)
+    if config.engine.is_remote:
+        return arrived_mean(least, shares)
+    return masked if shares is None else masked_mean(least, shares)
 
 
 def anonymity_of(config: Config) -> AnonymityTerms | None:
@@ -113,7 +147,8 @@ def sum_noise_of(config: Config) -> SumNoise | None:
     privacy = config.privacy
     if not config.method.subtracts or privacy.client_noise == 0:
         return None
-    return SumNoise(privacy.client_clip, privacy.client_noise)
+    honest = privacy.min_cohort - privacy.colluders if privacy.clients_add_noise else 0
+    return SumNoise(privacy.client_clip, privacy.client_noise, honest)
 
 
 def head_noise_of(config: Config, classes: int) -> HeadNoise | None:

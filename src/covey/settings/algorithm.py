@@ -33,6 +33,7 @@ from covey.settings.aggregation import (
     isolates_clusters,
     masked_aggregator_of,
     noise_on_clients,
+    shares_of,
     sum_noise_of,
     transforms_of,
 )
@@ -83,6 +84,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
     else:
         organisations = population.organisation_by_handle()
         aggregate = aggregator_of(config, len(population.clients), organisations)
+    done_by_them = federation.is_apart and config.privacy.clients_add_noise
     return Clients(
         (),
         federation,
@@ -90,7 +92,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
         setup,
         selection_config(config, population.num_classes),
         own_risks=federation.is_apart and config.risk.on_clients,
-        transforms=transforms_of(config),
+        transforms=() if done_by_them else transforms_of(config),
         stores_updates=config.leaving.store_updates > 0,
         patience=config.risk.every,
         dp_accounted=noise_on_clients(config),
@@ -115,6 +117,8 @@ def federation_of(
             components.send,
             recipe,
             min_cohort=config.privacy.min_cohort if masked else 0,
+            shares=shares_of(config, config.privacy.client_clip),
+            noise=sum_noise_of(config),
             classes=records.classes if records else 0,
             fingerprint=records.fingerprint if records else "",
         )
@@ -161,7 +165,7 @@ def depends_on_population(config: Config) -> bool:
     An estimator of risk may copy the whole population. Where it is secret who came, no
     replay may show when somebody first did.
     """
-    secretly = config.privacy.client_noise > 0 and config.train.participation < 1
+    secretly = config.privacy.server_adds_noise and config.train.participation < 1
     return config.risk.needs_pool or secretly
 
 

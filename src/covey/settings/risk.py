@@ -20,11 +20,11 @@ from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine
-from covey.membership.estimators import Count, RiskContext, masked_loss_counter
+from covey.membership.estimators import COUNTS_NORM, Count, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.truth import Reference, SelfAssessment, divergence
 from covey.models.build import held_hash
-from covey.settings.aggregation import noise_on_clients, transformed_aggregator_of
+from covey.settings.aggregation import noise_on_clients, shares_of, transformed_aggregator_of
 from covey.settings.clients import ClientBackend
 from covey.settings.load import Config
 from covey.settings.schema import recipe_of
@@ -83,6 +83,7 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
         count=loss_counter(remote) if remote and at_once else None,
         source=estimator.name,
         divergence=lambda target: divergence(engine, target, start, config.rounds),
+        shares=shares_of(config, COUNTS_NORM) if estimator.counts else None,
     )
 
 
@@ -97,6 +98,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
     return RiskContext(
         engine=components.engine,
         count=_count(components),
+        shares=shares_of(config, COUNTS_NORM),
         reference=Reference(population.non_members),
         pool=population.pool,
         shifts=tuple(group.shift for group in population.groups),
@@ -111,11 +113,12 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
 def _count(components: Components) -> Count | None:
     """Return how clients count their losses, where it is not in the open, and here."""
     privacy, send = components.config.privacy, components.send
+    shares = shares_of(components.config, COUNTS_NORM)
     if send is None:
-        masked = masked_loss_counter(components.engine, privacy.min_cohort)
+        masked = masked_loss_counter(components.engine, privacy.min_cohort, shares)
         return masked if privacy.secure_sums else None
     if privacy.secure_sums:
-        return masked_counts(send, privacy.min_cohort)
+        return masked_counts(send, privacy.min_cohort, shares)
     count_all = loss_counter(send)
     return lambda target, streams: count_all([target], lambda _: streams)[0]
 

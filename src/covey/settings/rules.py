@@ -263,6 +263,9 @@ def _noise_on_clients(config: Sections) -> Conflicts:
             "privacy.client_noise is in units of privacy.client_clip, the largest norm of an "
             "update, found client_clip = 0. Set it, for example to 1.",
         )
+    if privacy.noise_model != "central":
+        yield from _noise_of_clients(config)
+        return
     remedy = "Remove the noise, or use privacy.record_noise."
     sees = config.aggregation.sees_updates
     yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
@@ -278,6 +281,31 @@ def _noise_on_clients(config: Sections) -> Conflicts:
         "Set train.participation = 1: with privacy.client_noise it is secret who came, which "
         "the sizes of several clusters reveal.",
     )
+
+
+def _noise_of_clients(config: Sections) -> Conflicts:
+    """What clients send carries their noise: a share of a sum's, or all that hides an update."""
+    privacy, method, key = config.privacy, config.method, "privacy.noise_model"
+    local = privacy.noise_model == "local"
+    remedy = "Set privacy.noise_model = 'central', or change the other."
+    masks = "sums under masks" if not local else "every client to send its own update"
+    yield Clash(privacy.secure_sums == local, key, masks, "privacy.secure_sums", remedy)
+    yield Clash(local and not method.trains, key, "clients that train", "method.name", remedy)
+    one = method.num_models == 1
+    yield Clash(
+        not (local or one), key, "one model for everybody, in whose sum all are", "method.name"
+    )
+    warm = method.starts_warm
+    yield Clash(warm, key, "clients to send nothing but what is hidden", "method.initialisation")
+    yield Clash(
+        config.leaving.store_updates > 0, key, "no update to be kept bare", "leaving.store_updates"
+    )
+    if not local and privacy.colluders >= privacy.min_cohort:
+        yield Refusal(
+            ("privacy.colluders", "privacy.min_cohort"),
+            f"privacy.colluders must be below privacy.min_cohort = {privacy.min_cohort}: those "
+            f"who are left hide each other, found {privacy.colluders}. Raise min_cohort.",
+        )
 
 
 def _keeps_sums(config: Sections) -> bool:
@@ -597,6 +625,16 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     yield ("stopping",), config.rounds == 1, "rounds = 1 leaves nothing to end early"
     never = config.stopping.figure == "none"
     yield ("stopping",), never, "stopping.figure = 'none' ends no run early"
+    yield (
+        ("privacy.noise_model", "privacy.colluders"),
+        privacy.client_noise == 0,
+        "privacy.client_noise = 0 leaves no noise for anybody to add",
+    )
+    yield (
+        ("privacy.colluders",),
+        privacy.noise_model != "distributed",
+        f"privacy.noise_model = {privacy.noise_model!r} adds no shares of noise",
+    )
     yield (
         ("privacy.delta",),
         not (privacy.client_noise or privacy.record_noise or privacy.selection_noise),

@@ -186,6 +186,12 @@ class PrivacyConfig(SettingsSection):
             clip. For `aggregation.name = "mean"` with equal weights. With `train.participation`
             below 1 it is secret who came, which takes a method with one cluster. With
             `method.name = "solved"` on the sums of each cluster, once.
+        noise_model: who adds `client_noise`: the server (`central`); each client a share of it,
+            under `secure_sums`, of which the server sees the sum (`distributed`); or each
+            client all of it, before anything leaves it (`local`). `docs/guides/privacy.md`
+            says who has to trust whom.
+        colluders: with `distributed`: how many clients of a sum may help the server, and
+            still no other is less hidden.
         record_clip: C: largest L2 norm of one example's gradient; above 0, clients train by
             DP-SGD (`docs/guides/privacy.md`). By itself no guarantee. With `method.name =
             "solved"`: R, the largest residual of a record (`docs/concepts/ridge-heads.md`).
@@ -202,17 +208,30 @@ class PrivacyConfig(SettingsSection):
             and `ditto` (with `aggregation.name = "mean"`, in steps of 2^-24), and the counts of
             `risk.name = "federated"` (`docs/concepts/threat-model.md`).
         min_cohort: a sum under masks is over at least so many clients; who comes with fewer
-            waits, and who was summed together moves together.
+            waits, and who was summed together moves together. As many clients as come beyond
+            it may drop out: shares of noise are large enough for that.
     """
 
     client_clip: NotNegative = 0.0
     client_noise: NotNegative = 0.0
+    noise_model: Literal["central", "distributed", "local"] = "central"
+    colluders: Count = 0
     record_clip: NotNegative = 0.0
     record_noise: NotNegative = 0.0
     selection_noise: NotNegative = 0.0
     delta: Delta = 1e-5
     secure_sums: bool = False
     min_cohort: Annotated[int, Field(ge=3)] = 5
+
+    @property
+    def server_adds_noise(self) -> bool:
+        """Whether clients' noise is the server's to add."""
+        return self.client_noise > 0 and self.noise_model == "central"
+
+    @property
+    def clients_add_noise(self) -> bool:
+        """Whether every client adds noise, or a share of it, before it sends anything."""
+        return self.client_noise > 0 and self.noise_model != "central"
 
 
 class SecretsConfig(SettingsSection):

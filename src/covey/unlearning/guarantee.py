@@ -15,6 +15,10 @@ class Term(StrEnum):
 
     SEES_MODELS = "sees every cluster model of every round, other clients included"
     SEES_UPDATES = "sees everything that a client sends, the server included"
+    SEES_SUMS = (
+        "sees every sum that masks open, the server included, and the noise of as many clients "
+        "of it as may help the server (privacy.colluders)"
+    )
     CLIENT_COUNTS = "one client's updates count or are zero; that it takes part is known"
     CLIENT_REPLACED = (
         "one client's examples are replaced by any others; that it takes part is known"
@@ -23,6 +27,8 @@ class Term(StrEnum):
     RECORD_REPLACED = "one example of one client is another one"
     EVERY_MODEL = "every cluster model of every round"
     EVERY_UPDATE = "every update that a client sends"
+    EVERY_SUM = "every sum over clients' updates or records"
+    EVERY_COUNT = "every sum of counts of losses, and the risks that follow from them"
     NOISY_CHOICES = "every choice of a cluster, given what is not covered"
     DRAWS_HIDDEN = (
         "no one learns what was drawn: the run's secret, who was sampled, who spoke for a set"
@@ -30,6 +36,11 @@ class Term(StrEnum):
     GOOD_DRAWS = (
         "draws of ChaCha20, rounded to a grid, are as good as real Gaussian noise, and sums of "
         "floats as exact ones"
+    )
+    GOOD_BITS = "bits of ChaCha20 are as good as true ones: what is made of them is exact"
+    MASKS_HOLD = (
+        "no more clients of a sum help the server than privacy.colluders says, and all others "
+        "add their noise and open sums as covey's nodes do"
     )
     ONE_NAME = "a client takes part under one name only"
     DRAWS_APART = "the server learns no client's draws; in a simulation one process plays both"

@@ -1,0 +1,73 @@
+"""Noise that nodes add themselves: the bits of the simulation, and what leaves a node."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from covey import ConfigError
+from covey.algorithms.client_requests import ClientRequest
+from covey.base.events import SharesPerturbed, UpdatesPerturbed
+from covey.flower.client import Node
+from flower.conftest import all_of, settings_with
+from flower.test_masked import tasks_of
+
+
+def hidden(model: str, method: str = "fedavg", risk: str = "none", **privacy: object):
+    """Settings under noise of the clients' own."""
+    masks = {"secure_sums": True, "min_cohort": 4} if model == "distributed" else {}
+    return settings_with(
+        rounds=2,
+        model={"name": "linear-head"} if method == "solved" else {"name": "linear"},
+        method={"name": method, **({"num_clusters": 1} if method == "solved" else {})},
+        aggregation={"name": "mean"},
+        risk={"name": risk, "every": 1} if risk != "none" else {"name": risk},
+        privacy={"client_clip": 0.5, "client_noise": 0.1, "noise_model": model, **masks, **privacy},
+    )
+
+
+CASES = {
+    "shares of updates and counts": hidden("distributed", risk="federated", colluders=1),
+    "shares of sums": hidden("distributed", "solved"),
+    "local": hidden("local"),
+}
+
+
+@pytest.mark.parametrize(
+    "case", ["local", *(pytest.param(each, marks=pytest.mark.slow) for each in list(CASES)[:2])]
+)
+def test_seeded_noise_of_nodes_is_that_of_the_simulation(build, case):
+    federation = build(CASES[case], clients=range(6))
+    tasks = tasks_of(federation)
+    there, here = federation.play(nodes=6), federation.simulated()
+    assert there.summary.model_hash == here.summary.model_hash
+    for kind in (SharesPerturbed, UpdatesPerturbed):
+        assert all_of(kind, there) == all_of(kind, here)
+    assert [f.estimate for f in there.history.measured] == [
+        f.estimate for f in here.history.measured
+    ]
+    if case != "local":
+        assert not tasks & {"sum", "mean", "count", "train", "choose"}
+
+
+def test_what_leaves_a_node_is_clipped_and_noisy_and_never_the_same_twice(build):
+    federation = build({**CASES["local"], "secrets": {"source": "os"}}, clients=[0])
+    member = Node(Path(federation.files[100])).member(10)
+    start = {"fc.weight": torch.zeros(10, 64), "fc.bias": torch.zeros(10)}
+    request = ClientRequest("train", (start,), (True,), ("round", 0))
+
+    def loud(request: ClientRequest, cluster: int):
+        return {name: value + 1e3 for name, value in request.models[cluster].items()}
+
+    one, other = (member.train(request, 0, loud).update for _ in range(2))
+    apart = one["fc.weight"] - other["fc.weight"]  # what is clipped is the same, and cancels
+    assert float(apart.std()) == pytest.approx(2**0.5 * 0.1 * 0.5, rel=0.15)
+    assert float(one["fc.weight"].mean()) == pytest.approx(0.5 / 650**0.5, rel=0.2)
+
+
+def test_a_node_under_noise_gives_its_own_sums_to_nobody_even_where_it_leaves(build):
+    federation = build(CASES["shares of sums"], clients=[0])
+    federation.node("client-00000", leave=True)
+    node = Node(Path(federation.files[100]))
+    with pytest.raises(ConfigError, match="own sums are sent only"):
+        node.sums("run").check_request(ClientRequest("sum", path=("round", 0)), node.member(10))
