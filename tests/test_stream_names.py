@@ -8,9 +8,9 @@ import covey
 
 NAMES = """
 ... / hands, anonymity set / ... / ..., architecture, asked, audit, audit of a finished run,
-audit of a model, blind / ..., bootstrap / ..., canaries, choice / ..., cluster / ..., cohort,
-cohort / ..., dealt / ..., dropout, fairness, features, folds, folds / ..., folds / ... / ...,
-gabor, gradients, groups, half / ... / ..., halves, handle / ..., head / ..., heads,
+audit of a model, blind / ..., bootstrap / ..., budget / ..., canaries, choice / ..., cluster / ...,
+cohort, cohort / ..., dealt / ..., dropout, fairness, features, folds, folds / ...,
+folds / ... / ..., gabor, gradients, groups, half / ... / ..., halves, handle / ..., head / ..., heads,
 initial model, initial model / ..., inputs, join / ..., leaving / ...,
 local training / ..., merge, model / ..., negative control, newcomers / ..., noise, non-members,
 one more round, optima, order, own noise / ..., own risk / ..., pairs / ...,

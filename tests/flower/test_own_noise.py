@@ -1,19 +1,20 @@
 """Noise that nodes add themselves: the bits of the simulation, and what leaves a node."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from covey import ConfigError
 from covey.algorithms.client_requests import ClientRequest
-from covey.base.events import SharesPerturbed, UpdatesPerturbed
+from covey.base.events import AnswersMissing, BudgetSpent, SharesPerturbed, UpdatesPerturbed
 from covey.flower.client import Node
 from flower.conftest import all_of, settings_with
 from flower.test_masked import tasks_of
 
 
-def hidden(model: str, method: str = "fedavg", risk: str = "none", **privacy: object):
+def hidden(model: str, method: str = "fedavg", risk: str = "none", **privacy: Any):
     """Settings under noise of the clients' own."""
     masks = {"secure_sums": True, "min_cohort": 4} if model == "distributed" else {}
     return settings_with(
@@ -71,3 +72,45 @@ def test_a_node_under_noise_gives_its_own_sums_to_nobody_even_where_it_leaves(bu
     node = Node(Path(federation.files[100]))
     with pytest.raises(ConfigError, match="own sums are sent only"):
         node.sums("run").check_request(ClientRequest("sum", path=("round", 0)), node.member(10))
+
+
+def spending(build, limit: float, **privacy: Any):
+    """A federation of which one node has a budget."""
+    federation = build({**hidden("local", client_noise=4.0, **privacy), "rounds": 4})
+    federation.node("client-00001", epsilon_limit=limit)
+    return federation
+
+
+def test_a_node_answers_no_more_once_its_budget_is_spent(build):
+    """By hand: two Gaussian releases of multiplier 2 cost epsilon 3.0, three 3.7."""
+    federation = spending(build, 3.3)
+    result = federation.play()
+    done = result.names["client-00001"]
+    assert [fact.clients for fact in all_of(BudgetSpent, result)] == [(done,)]
+    took = [done in fact.clients for fact in all_of(UpdatesPerturbed, result)]
+    assert took == [True, True, False, False]
+    assert not all_of(AnswersMissing, result)
+    other = federation.play("another run")  # what was spent stays spent
+    assert not any(done in fact.clients for fact in all_of(UpdatesPerturbed, other))
+
+
+def test_a_budget_pays_for_nothing_that_has_no_noise(build):
+    federation = build({**hidden("local", risk="federated"), "rounds": 2})
+    federation.node("client-00001", epsilon_limit=1e6)
+    result = federation.play()
+    assert all_of(BudgetSpent, result)[0].clients == (result.names["client-00001"],)
+
+
+def test_a_run_ends_when_too_few_have_any_budget_left(build):
+    federation = spending(build, 3.3)
+    for name in ("client-00000", "client-00002"):
+        federation.node(name, epsilon_limit=3.3)
+    (federation.path / "covey.toml").write_text(
+        (federation.path / "covey.toml").read_text() + "\n[stopping]\nmin_clients = 2\n"
+    )
+    result = federation.play()
+    ended = result.history.ended_early
+    assert ended is not None
+    assert (ended.rounds, ended.planned, ended.clients) == (3, 4, 1)
+    assert result.guarantee.guarantee is None  # its noise is seeded, and nothing else is wrong
+    assert "seed" in result.guarantee.guarantee_reason

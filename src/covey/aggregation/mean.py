@@ -11,7 +11,7 @@ References:
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -41,25 +41,28 @@ from covey.secure_sums.noise import NoiseShares
 from covey.secure_sums.server import secure_sum
 
 
-def clipped(most: float) -> Transform:
+def clipped(most: float, weight: Callable[[ClientUpdate], float] = lambda _: 1.0) -> Transform:
     """Return the transform that bounds every update, and lets all clients count alike.
 
     clip_C(u) = min(1, C / |u|) u
+
+    A client that counts with a weight w below 1 adds at most w C to a sum.
     """
     return lambda updates: (
-        replace(each, update=projected(each.update, most), weight=1.0) for each in updates
+        replace(each, update=projected(each.update, most), weight=weight(each)) for each in updates
     )
 
 
 def noised(clip: float, noise_multiplier: float) -> Transform:
     """Return the transform by which every client hides its update before it is sent.
 
-    u_i + N(0, (z C)^2 I), of noise that is the client's own
+    u_i + N(0, (z C / w_i)^2 I), of noise that is the client's own
     """
 
     def alone(each: ClientUpdate) -> ClientUpdate:
         draws = streams_of(each).draws()
-        return replace(each, update=noisy(each.update, noise_multiplier * clip, draws))
+        std = noise_multiplier * clip / each.weight
+        return replace(each, update=noisy(each.update, std, draws))
 
     return lambda updates: map(alone, updates)
 

@@ -658,6 +658,13 @@ class RunRolledBack(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetSpent(Event):
+    """From now on these clients take part in no round: their own budgets allow no more."""
+
+    clients: tuple[Handle, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunEndedEarly(Event):
     """Between rounds: no further round is played, also if clients leave afterwards.
 
@@ -669,6 +676,8 @@ class RunEndedEarly(Event):
         best_round: the round that had it first.
         patience: in how many rounds with a known figure it got no better.
         min_change: by how much more than this it would have had to be better.
+        clients: how many have any budget left, where the run ends for that; None: it ends by
+            its figure.
     """
 
     rounds: Annotated[int, Field(ge=1)]
@@ -678,6 +687,7 @@ class RunEndedEarly(Event):
     best_round: Count
     patience: Count
     min_change: float
+    clients: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ Handle = str
 """A client's random pseudonym: the only identity that events and reports show."""
 
 
+NoiseModel = Literal["central", "distributed", "local"]
+"""Who adds the noise that hides clients: the server, all of them a share, or each its own."""
+
 SummedUp = Literal["sums", "counts", "updates"]
 """What clients add up under masks: sums over records, counts of losses, or updates."""
 

@@ -174,10 +174,12 @@ class Preference:
     Attributes:
         risk_weight: beta in [0, 1], the share of the risk in the client's cost.
         risk_threshold: tau, the highest MIA accuracy (TPR + TNR) / 2 it accepts.
+        epsilon_limit: its own budget; None: it has none.
     """
 
     risk_weight: float
     risk_threshold: float
+    epsilon_limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -91,6 +91,7 @@ FEATURES = "model.features"
 KNOWN = (
     *OPEN,
     events.AnswersMissing,
+    events.BudgetSpent,
     events.ClientsJoined,
     *NOISE,
     events.ChoicesPerturbed,
@@ -122,7 +123,8 @@ def is_known_fact(fact: events.Event) -> bool:
     """Say whether a guarantee accounts for a fact, or names it."""
     if isinstance(fact, events.ComponentsUsed):  # of covey's own it records options alone
         return _own_code(fact) <= {FEATURES}
-    return isinstance(fact, KNOWN)
+    by_budgets = isinstance(fact, events.RunEndedEarly) and fact.clients is not None
+    return by_budgets or isinstance(fact, KNOWN)
 
 
 def _own_code(fact: events.ComponentsUsed) -> set[str]:

@@ -98,7 +98,8 @@ class Federated:
             invited=self.invited,
             timeout=self.timeout,
             compares_norms=not noise_on_clients(config),
-            equal_weights=config.aggregation.weights == "equal",
+            equal_weights=config.aggregation.weights == "equal"
+            and not config.privacy.weigh_by_budget,
             hides_sizes=config.privacy.secure_sums,
             keys=keys,
             binds_names=self.binds_names,

@@ -21,19 +21,20 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
 from covey.aggregation.base import ClientUpdate
+from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.client_requests import ClientRequest
 from covey.algorithms.selection import choice_epsilon
 from covey.algorithms.state import LAYERS, OWN_RECORDS, PERSONAL, with_final_losses
 from covey.base.components import reference
 from covey.base.errors import ConfigError
-from covey.base.names import Params
+from covey.base.names import Params, SummedUp
 from covey.data.arrays import examples_of, read_client
 from covey.data.examples import Examples
 from covey.engine.kinds import FlowerNodes
 from covey.flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
 from covey.flower.identity import InvalidMessageError
 from covey.flower.masked import SumRounds, own_numbers
-from covey.flower.memory import MemoryFolder, NodeMemory
+from covey.flower.memory import MemoryFolder, NodeMemory, OwnBudget
 from covey.flower.messages import (
     OF_FEATURES,
     Counts,
@@ -46,7 +47,9 @@ from covey.flower.messages import (
 )
 from covey.membership.controls import copied
 from covey.models.build import PassedModel
-from covey.secure_sums.messages import RefusedError
+from covey.secure_sums.messages import Reason, RefusedError
+from covey.secure_sums.noise import Numbers
+from covey.settings.aggregation import budget_weight, round_cost_of
 from covey.settings.clients import Overrides
 from covey.settings.load import Config, load_config
 from covey.settings.node import NodeFile
@@ -116,6 +119,30 @@ class Node:
         if not run.isalnum():
             raise InvalidMessageError("the server must name its run")
         return MemoryFolder(self.path.parent / "memory", run)
+
+    def release(self, of: SummedUp, numbers: int, *, now: bool = True) -> None:
+        """Take what is to be sent off the client's own budget, if it has one.
+
+        Args:
+            of: what it is.
+            numbers: how many; 0: it has no noise, which no budget allows.
+            now: whether it is sent now; else it is only seen whether it may be.
+
+        Raises:
+            RefusedError: its budget allows no more.
+        """
+        config, limit = self.config, self.file.epsilon_limit
+        if limit is None:
+            return
+        cost, weight = round_cost_of(config, numbers), 1.0
+        if cost is None or not numbers:
+            remedy = "What has no noise costs more than any epsilon_limit in node.toml."
+            raise RefusedError(Reason.SPENT, "server", remedy)
+        if of == "updates" and config.privacy.clients_add_noise:
+            weight = budget_weight(config, numbers, limit) or 1.0
+        file = self.path.parent / "memory" / "budget.json"
+        budget = OwnBudget(file, limit, config.privacy.delta)
+        budget.spend(cost.model, cost.multiplier / weight, now=now)
 
     def sums(self, run: str) -> SumRounds:
         """Return the client in the rounds of secure sums of a run."""
@@ -202,7 +229,16 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
             folder.write(replace(memory, updates=memory.updates + 1))
             return trained(context.assigned or 0)
 
-        own, letter = own_numbers(member, request, counted), request.letters[question.name]
+        of, numbers = request.sums.of, request.sums.length - (request.sums.of != "sums")
+        if request.sums.step == "keys":
+            node.release(of, numbers, now=False)
+        made, letter = own_numbers(member, request, counted), request.letters[question.name]
+
+        def paid() -> Numbers:
+            node.release(of, numbers)
+            return made.values()
+
+        own = replace(made, values=paid)
         return encode(reply, letter=sums.answer(request.sums, context.session, letter, own))
     sums.check_request(request, member())
     if request.task in OF_FEATURES:
@@ -221,6 +257,7 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
         above=chosen.above(threshold) if reports and file.report_violation else None,
     )
     if request.task == "count":
+        node.release("counts", 0)
         inside, outside = member().count(request, chosen.cluster)
         return encode(replace(reply, members=_plain(inside), held_out=_plain(outside)))
     if request.task == "reassign" and OWN_RECORDS in kept:
@@ -228,6 +265,7 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
         folder.write_tensors(request.round_index, with_final_losses(kept, losses))
     if request.task not in ("choose", "train"):
         return encode(reply)
+    node.release("updates", count_of_numbers(model) - 1)
     made = trained(chosen.cluster)
     return encode(replace(reply, weight=made.weight), made.update)
 

@@ -225,7 +225,8 @@ class ClientRuntime:
     def _hidden(self, made: ClientUpdate) -> ClientUpdate:
         """Return the update as it leaves the client: clipped and noised, where that is its own."""
         if self.config.privacy.clients_add_noise:
-            for transform in transforms_of(self.config):
+            limits = {made.handle: self.client.preference.epsilon_limit}
+            for transform in transforms_of(self.config, limits):
                 (made,) = transform([made])
         return made
 
@@ -331,7 +332,9 @@ def client_runtime_of(
             f"{population.clients[0].name!r}."
         )
     module, _ = model_of(config, overrides, population)
-    client = replace(client, preference=own.preference or client.preference)
+    preference = own.preference or client.preference
+    limit = own.epsilon_limit or preference.epsilon_limit
+    client = replace(client, preference=replace(preference, epsilon_limit=limit))
     engine, records = engine_of(config, module, population)
     held = held_params(module, config.model.personal)
     return ClientRuntime(client, config, engine, classes, own.seed, records, held)

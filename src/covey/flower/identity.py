@@ -30,6 +30,10 @@ class InvalidMessageError(Exception):
     """An answer is not in order."""
 
 
+class BudgetSpentError(InvalidMessageError):
+    """A node answers no more, as its own budget is spent."""
+
+
 PEM = b"-----BEGIN"
 """How a public key begins; nodes of a simulation have random bytes instead."""
 

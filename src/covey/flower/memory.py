@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, unquote
 
 import safetensors.torch
+from filelock import FileLock
 from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -16,7 +17,8 @@ from torch import Tensor
 from covey.base.errors import CoveyError, RunError
 from covey.base.figure import RiskEstimate
 from covey.base.files import check_regular, checked, checked_json, read_bounded, replace_whole
-from covey.base.names import Params
+from covey.base.names import NoiseModel, Params
+from covey.secure_sums.messages import Reason, RefusedError
 
 UNREADABLE = (
     *(SafetensorError, OSError, CoveyError),
@@ -71,6 +73,49 @@ class NodeMemory:
     choices_epsilon: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """What a client has released under noise, in all runs: who added it, and z."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = EXACT
+
+    spent: tuple[tuple[NoiseModel, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBudget:
+    """What a node may still answer (`epsilon_limit` in node.toml).
+
+    Attributes:
+        file: what was released so far, over all runs.
+        epsilon, delta: what it may cost.
+    """
+
+    file: Path
+    epsilon: float
+    delta: float
+
+    def spend(self, model: NoiseModel, multiplier: float, *, now: bool) -> None:
+        """Keep that something is released, before it is sent; or only see whether it may be.
+
+        Raises:
+            RefusedError: the budget allows no more.
+        """
+        from covey.dp.budget import fits, release  # loads the accountants: only where needed
+
+        self.file.parent.mkdir(mode=0o700, exist_ok=True)
+        with FileLock(self.file.with_suffix(".lock"), mode=0o600):
+            known = read_kept(self.file, _releases_of, "what this client has spent is not known")
+            new: tuple[NoiseModel, float] = model, multiplier
+            spent = (*known.spent, new)
+            if not fits([release(*each) for each in spent], self.epsilon, self.delta):
+                remedy = "Raise epsilon_limit in node.toml, or let it take part no more."
+                raise RefusedError(Reason.SPENT, "server", remedy)
+            if now:
+                write_kept(self.file, Releases(spent))
+
+
+_releases_of = TypeAdapter(Releases).validate_python
 _memory_of = TypeAdapter(NodeMemory).validate_python
 _SPENT = "what the client has spent on its choices is not known"
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from covey.algorithms.client_requests import ClientContext, ClientRequest, ClientResponse
 from covey.base.errors import CoveyError
 from covey.base.names import ClientName, Handle, Params, __version__
-from covey.flower.identity import InvalidMessageError
+from covey.flower.identity import BudgetSpentError, InvalidMessageError
 from covey.membership.estimators import EDGES, FOLDS
 from covey.models.ridge_sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
 from covey.secure_sums.messages import Reason
@@ -374,6 +374,8 @@ def _check_answer(answer: Hello | Reply, token: str) -> None:
         )
     if answer.token != token:
         raise InvalidMessageError("it is an answer to another question")
+    if failed == Reason.SPENT.name:
+        raise BudgetSpentError(Reason.SPENT.value)
     if failed in Reason.__members__:
         raise InvalidMessageError(f"it refused: {Reason[failed].value}")
     if failed:

@@ -19,11 +19,19 @@ from flwr.serverapp import Grid
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import RunError
-from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported, Event, WeightReduced
+from covey.base.events import (
+    AnswerRefused,
+    AnswersMissing,
+    BudgetSpent,
+    ClientsReported,
+    Event,
+    WeightReduced,
+)
 from covey.base.names import ClientName, Handle, Params, __version__
 from covey.base.params import norm
 from covey.data.source import DataProfile
 from covey.flower.identity import (
+    BudgetSpentError,
     InvalidMessageError,
     NameBindings,
     NodeIdentity,
@@ -381,6 +389,9 @@ class FlowerServer:
                 reply, answer = reply_of(message.content, pending[node])
                 self._check_answer(node, pending[node], answer)
                 received[handle] = reply, answer
+            except BudgetSpentError:
+                self._events.append(BudgetSpent((handle,)))
+                self._refused.add(handle)
             except InvalidMessageError as error:
                 self._refuse(handle, str(error))
         answers = [answer for _, answer in received.values()]

@@ -484,10 +484,10 @@ def describe_early_end(ended: events.RunEndedEarly | None) -> str:
     if ended is None:
         return ""
     figure = FIGURES.get(ended.figure, ended.figure)
-    return (
-        f"ended early after round {ended.rounds} of {ended.planned}: no improvement of "
-        f"{figure} for {ended.patience} rounds"
-    )
+    why = f"no improvement of {figure} for {ended.patience} rounds"
+    if ended.clients is not None:
+        why = f"budgets are spent, and {ended.clients} clients are left"
+    return f"ended early after round {ended.rounds} of {ended.planned}: {why}"
 
 
 @dataclass(frozen=True, slots=True)

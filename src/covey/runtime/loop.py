@@ -11,7 +11,14 @@ from covey.algorithms.clients import divergences
 from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.errors import LedgerError
-from covey.base.events import ClientsAssigned, CohortSampled, Event, ModelDiverged, RunStarted
+from covey.base.events import (
+    BudgetSpent,
+    ClientsAssigned,
+    CohortSampled,
+    Event,
+    ModelDiverged,
+    RunStarted,
+)
 from covey.base.history import History, with_entries
 from covey.base.names import Handle
 from covey.base.rng import Streams
@@ -26,6 +33,7 @@ from covey.runtime.answers import (
     simulated_request,
     unaffected_models,
 )
+from covey.runtime.budgets import ended_by_budgets, recorded_as_spent, spent
 from covey.runtime.ending import (
     finalize,
     gather_present,
@@ -157,7 +165,9 @@ def _play_until_request(
                 return session, state
             goes_on = t < until and (replay is None or t >= replay.event.until)
             may_end = goes_on and history.rounds and not history.ended_early
-            if may_end and (ended := early_end(history, session.run.config)):
+            run = session.run
+            ended = early_end(history, run.config) or ended_by_budgets(run, history, run.config)
+            if may_end and ended:
                 session.ledger.append_between(records_of([ended]))
                 history = with_entries(history, [(None, [ended])])
             if t >= min(until, rounds_of(session.run.config, history)):
@@ -166,7 +176,7 @@ def _play_until_request(
                     _save(session, state)  # or it may be a request's that is there
                 break
         session, played = _next_round(
-            session, state, test_sample, replay, wants_losses=on_round is not None
+            session, state, test_sample, replay, history, wants_losses=on_round is not None
         )
         history = _record(session, t, played.events, recorded, history)
         on_disk = _store_round(session, played, replay, history)
@@ -191,6 +201,7 @@ def _next_round(
     state: ServerState,
     tested: Population,
     replay: Rewind | None,
+    history: History,
     *,
     wants_losses: bool,
 ) -> tuple[Session, RoundResult]:
@@ -199,7 +210,12 @@ def _next_round(
     if chosen is not None:
         return session, _solved_again(session, state, chosen)
     session, present, joined = gather_present(session)
+    before = history.all_events
+    gone = recorded_as_spent(before) | {*spent(session.run, state, before)}
+    present = tuple(client for client in present if client.handle not in gone)
     played = _round(session, present, state, tested, replay, wants_losses=wants_losses)
+    if done := spent(session.run, state, (*before, *played.events)):
+        played = played._replace(events=(*played.events, BudgetSpent(done)))
     new = joined if state.round_index else ()
     return session, played.preceded_by(new)
 

@@ -114,6 +114,7 @@ class Reason(StrEnum):
     TOO_FEW_CLIENTS = "fewer clients than the smallest cohort"
     TOO_FEW_SHARES = "too few shares are left to take the masks off"
     TOO_FEW_AGREE = "too few clients signed the same survivors"
+    SPENT = "its own budget allows no more"
     SINGLED_OUT = "it overlaps an earlier sum, and their difference reveals few clients"
 
 

@@ -5,6 +5,8 @@ believed where its own class says so (`Component.vouches_for`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -20,6 +22,7 @@ from covey.aggregation.base import (
 from covey.aggregation.mean import (
     arrived_mean,
     clipped,
+    count_of_numbers,
     masked_mean,
     noised,
     noised_mean,
@@ -32,6 +35,7 @@ from covey.base.events import FROZEN, ComponentsUsed
 from covey.base.names import Handle, Params, SummedUp
 from covey.base.own_code import source_hash
 from covey.base.rng import Streams
+from covey.membership.estimators import count_of_counts
 from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
 from covey.models.ridge_noise import HeadNoise
@@ -41,18 +45,60 @@ from covey.settings.load import CHANGES_NOTHING, Config
 from covey.settings.schema import Sections
 from covey.unlearning.plan import SumKind
 
+if TYPE_CHECKING:
+    from covey.dp.budget import RoundCost
 
-def transforms_of(config: Config) -> tuple[Transform, ...]:
+
+def transforms_of(
+    config: Config, limits: Mapping[Handle, float | None] = MappingProxyType({})
+) -> tuple[Transform, ...]:
     """Return what updates pass between training and aggregation, in this order.
 
     Bounds come first: the noise on a sum hides a client only if no other one adds more than a
     clip. Where clients add noise, all of it is theirs to do before they send anything.
+
+    Args:
+        config: the settings.
+        limits: budgets of clients, which weigh them if the settings say so.
     """
     clip, z = config.privacy.client_clip, config.privacy.client_noise
     if z == 0:
         return ()
-    local = config.privacy.noise_model == "local"
-    return (clipped(clip), noised(clip, z)) if local else (clipped(clip),)
+
+    def weight(each: ClientUpdate) -> float:
+        size = count_of_numbers(each.update) - 1
+        return budget_weight(config, size, limits.get(each.handle))
+
+    bounded, local = clipped(clip, weight), config.privacy.noise_model == "local"
+    return (bounded, noised(clip, z)) if local else (bounded,)
+
+
+def round_cost_of(config: Config, coordinates: int) -> "RoundCost | None":
+    """Return what clients release in rounds with models of this size; None: bare updates."""
+    from covey.dp.budget import RoundCost  # loads the accountants: only where budgets are
+
+    privacy, shares = config.privacy, shares_of(config, 1.0)
+    if privacy.client_noise == 0:
+        return None
+    if shares is None:
+        return RoundCost(privacy.noise_model, privacy.client_noise)
+    counts = shares.effective_multiplier(count_of_counts(shares) - 1)
+    return RoundCost(
+        privacy.noise_model,
+        shares.effective_multiplier(coordinates),
+        counts if config.risk.counts else None,
+        config.risk.every,
+    )
+
+
+def budget_weight(config: Config, coordinates: int, limit: float | None) -> float:
+    """Return the weight of a client with this budget, in updates with so many coordinates."""
+    if not config.privacy.weigh_by_budget or limit is None:
+        return 1.0
+    from covey.dp.budget import weight_within
+
+    cost = round_cost_of(config, coordinates)
+    return 1.0 if cost is None else weight_within(cost, limit, config.privacy.delta, config.rounds)
 
 
 def shares_of(config: Config, bound: float) -> NoiseShares | None:

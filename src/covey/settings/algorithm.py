@@ -84,6 +84,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
     else:
         organisations = population.organisation_by_handle()
         aggregate = aggregator_of(config, len(population.clients), organisations)
+    limits = {c.handle: c.preference.epsilon_limit for c in components.population.clients}
     done_by_them = federation.is_apart and config.privacy.clients_add_noise
     return Clients(
         (),
@@ -92,7 +93,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
         setup,
         selection_config(config, population.num_classes),
         own_risks=federation.is_apart and config.risk.on_clients,
-        transforms=() if done_by_them else transforms_of(config),
+        transforms=() if done_by_them else transforms_of(config, limits),
         stores_updates=config.leaving.store_updates > 0,
         patience=config.risk.every,
         dp_accounted=noise_on_clients(config),

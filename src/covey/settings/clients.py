@@ -364,9 +364,15 @@ def preference_of(config: Config, streams: Streams) -> Callable[[ClientName], Pr
         for handle, tau, beta in config.population.preferences_by_handle
     }
     low, high = config.population.thresholds
-    fixed = config.population.risk_weight
+    fixed, limits = config.population.risk_weight, config.population.epsilon_limits
 
     def preference(name: ClientName) -> Preference:
+        if not limits:
+            return accepted(name)
+        drawn = streams.at("budget", name).generator().integers(len(limits))
+        return replace(accepted(name), epsilon_limit=limits[drawn])
+
+    def accepted(name: ClientName) -> Preference:
         if by_handle and (known := by_handle.get(handle_of(name, streams))):
             return known
         if name in preferences:

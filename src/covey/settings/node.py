@@ -23,6 +23,8 @@ class NodeFile(BaseModel):
         seed: all that the client draws follows from it, its holdout too.
         risk_threshold: tau, the highest risk it accepts; None: as the settings draw it.
         risk_weight: beta; None: it follows from tau.
+        epsilon_limit: what all answers of this node together may cost, over all runs, at the
+            settings' delta: then it answers no more; None: it has no budget.
         data: an .npz file with x and y, beside this one or elsewhere; "": the simulated
             client of this name, for trying things out.
         holdout: share of the examples that is never trained on; None: the settings'.
@@ -44,6 +46,7 @@ class NodeFile(BaseModel):
     seed: Annotated[int, Field(ge=0)]
     risk_threshold: _Share | None = None
     risk_weight: _Share | None = None
+    epsilon_limit: Annotated[float, Field(gt=0)] | None = None
     data: str = ""
     holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
     report_violation: bool = False

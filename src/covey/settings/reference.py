@@ -35,7 +35,7 @@ _ONE = {
     "number": "a number",
 }
 
-_MANY = {"string": "strings", "object": "tables"}
+_MANY = {"string": "strings", "object": "tables", "number": "numbers"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from covey.base.components import (
     Unread,
     components_in,
 )
+from covey.base.names import NoiseModel
 from covey.data.examples import Rotation, Shift
 from covey.data.partition import Iid, Partition
 from covey.data.sets import Digits
@@ -86,6 +87,8 @@ class PopulationConfig(SettingsSection):
         holdout: share of a client's examples that it never trains on.
         audit_examples: non-members kept for the true audit, shifted like each group.
         thresholds: range of the risk thresholds, drawn per client.
+        epsilon_limits: budgets of which each client draws one, at `privacy.delta`: once it is
+            spent, the client takes part no more. []: nobody has a budget.
         risk_weight: beta = clip((0.8 - tau) / 0.3, 0, 1), or one number for everybody.
         preferences: a CSV or TOML file with `name`, `risk_threshold`, `risk_weight`; the
             last may be missing.
@@ -112,6 +115,7 @@ class PopulationConfig(SettingsSection):
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
     audit_examples: Count = 400
     thresholds: Shares = (0.5, 0.8)
+    epsilon_limits: Annotated[tuple[AboveZero, ...], Field(strict=False)] = ()
     risk_weight: Literal["from-threshold"] | Share = "from-threshold"
     preferences: str = ""
     organisations: str = ""
@@ -190,6 +194,8 @@ class PrivacyConfig(SettingsSection):
             under `secure_sums`, of which the server sees the sum (`distributed`); or each
             client all of it, before anything leaves it (`local`). `docs/guides/privacy.md`
             says who has to trust whom.
+        weigh_by_budget: a client counts with the weight with which its budget lasts all rounds,
+            instead of 1 until it is spent.
         colluders: with `distributed`: how many clients of a sum may help the server, and
             still no other is less hidden.
         record_clip: C: largest L2 norm of one example's gradient; above 0, clients train by
@@ -214,7 +220,8 @@ class PrivacyConfig(SettingsSection):
 
     client_clip: NotNegative = 0.0
     client_noise: NotNegative = 0.0
-    noise_model: Literal["central", "distributed", "local"] = "central"
+    noise_model: NoiseModel = "central"
+    weigh_by_budget: bool = False
     colluders: Count = 0
     record_clip: NotNegative = 0.0
     record_noise: NotNegative = 0.0
@@ -298,11 +305,14 @@ class StoppingConfig(SettingsSection):
         patience: rounds in a row without a better figure; those in which it is unknown do
             not count.
         min_change: by how much more than this a better figure is better.
+        min_clients: ends the run once fewer clients have any budget left (population.
+            epsilon_limits, or epsilon_limit in a node.toml); under masks min_cohort does too.
     """
 
     figure: Figure = "none"
     patience: Positive = 5
     min_change: NotNegative = 0.0
+    min_clients: Positive = 1
 
 
 class CheckpointsConfig(SettingsSection):
