@@ -39,7 +39,8 @@ def test_init_check_and_status_tell_what_they_did(covey, answer, programs, tmp_p
     assert (code, checked["valid"]) == (1, False)
     assert ("error", "permissions") in {(f["level"], f["about"]) for f in checked["findings"]}
     code, out, _ = covey("deploy", "check", node)
-    assert (code, len(out.splitlines())) == (1, len(checked["findings"]) + 3)
+    rows = len(checked["findings"]) + len(checked["trust"])
+    assert (code, len(out.splitlines())) == (1, rows + 5)
 
     away = '{"success": false, "error-message": "Away."}'
     (programs / "flwr").write_text(f"#!/bin/sh\necho '{away}'\n")

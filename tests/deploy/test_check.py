@@ -16,7 +16,7 @@ import pytest
 import tomli_w
 
 from covey import RunError
-from covey.flower.folder_check import FLOWER, Finding, check
+from covey.flower.folder_check import FLOWER, Finding, check, trust_in
 from covey.settings.load import replace_setting
 
 ROOT = Path(__file__).parents[2]
@@ -177,25 +177,27 @@ def test_a_certificate_ends(later, level, said, federate, now):
 MASKS = "[privacy]\nsecure_sums = true\nmin_cohort = 3\n[risk]\nname = 'none'\n[method]\n"
 
 
+SUMMED = MASKS + "name = 'fedavg'\n[aggregation]\nname = 'mean'\n"
+NOISE = "client_clip = 1.0\nclient_noise = 1.0\nnoise_model = 'distributed'\n"
+
+
 @pytest.mark.parametrize(
-    ("settings", "level", "told"),
+    ("settings", "whom", "for_what"),
     [
-        (
-            MASKS + "name = 'fedavg'\n[aggregation]\nname = 'mean'\n",
-            *("warning", "clients' updates from a server that keeps to the protocol"),
-        ),
-        (
-            MASKS + "name = 'solved'\nnum_clusters = 1\n",
-            *("ok", "sums over records from a malicious server too"),
-        ),
+        (SUMMED, "the server", "to keep to the protocol for updates"),
+        (MASKS + "name = 'solved'\nnum_clusters = 1\n", "the server", "nothing for sums"),
+        (SUMMED.replace("min_cohort", NOISE + "min_cohort"), "the server", "nothing: it sees sums"),
+        (SUMMED.replace("min_cohort", NOISE + "min_cohort"), "other clients", "at most 0 of the 3"),
+        ("[method]\nname = 'ifca'\n[risk]\nname = 'none'\n", "the server", "to forget its updates"),
+        (SUMMED, "who has the models", "measured, and not bounded"),
     ],
 )
-def test_it_says_against_whom_masks_protect(federate, now, settings, level, told):
+def test_it_says_who_has_to_trust_whom_for_what(federate, settings, whom, for_what):
     folder = federate(settings)
     for place in (folder, folder / "nodes/alice"):
-        (found,) = [each for each in check(place, now) if each.about == "masks"]
-        assert found.level == level
-        assert told in found.detail
+        rows = [each for each in trust_in(place) if each.who == "a client"]
+        (row,) = [each for each in rows if each.whom == whom]
+        assert for_what in row.for_what
 
 
 def test_a_folder_that_is_none_or_was_moved_is_refused(federate, tmp_path, now):

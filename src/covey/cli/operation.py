@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from covey.runs.repair import Examination
     from covey.settings.problems import Problem
     from covey.settings.rules import Idle
+    from covey.settings.trust import Trust
 
 PORT = 8765
 NICENESS = 5
@@ -426,10 +427,12 @@ class FederationChecked:
 
     Attributes:
         valid: no finding is an error.
+        trust: who has to trust whom for what, as no setting enforces it.
     """
 
     valid: bool
     findings: Sequence[Finding]
+    trust: Sequence[Trust]
 
 
 @deploy.command("check")
@@ -439,11 +442,11 @@ def check_folder(folder: Path) -> Iterator[FederationChecked]:
     Args:
         folder: A federation's folder, or that of one node.
     """
-    from covey.flower.folder_check import check
+    from covey.flower.folder_check import check, trust_in
 
     findings = check(folder, datetime.now(UTC))
     is_valid = all(each.level != "error" for each in findings)
-    yield FederationChecked(is_valid, findings)
+    yield FederationChecked(is_valid, findings, trust_in(folder))
     fail_if(not is_valid)
 
 

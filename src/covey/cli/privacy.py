@@ -21,6 +21,7 @@ from covey.unlearning.participation import DeniabilityRow, settings_below
 if TYPE_CHECKING:
     from covey.auditor.result import ModelAudit
     from covey.dp.current_guarantee import Guarantee
+    from covey.dp.run_guarantees import NoisePlan
     from covey.runs.own_records import ExposedRecords
     from covey.runtime.auditing import Audit
     from covey.runtime.dp_audit import CanaryAudit
@@ -227,17 +228,27 @@ MOSTLY_NOISE = 5
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetRow:
+    """What a client with a budget of its own may do: so many rounds, or all with a weight."""
+
+    epsilon_limit: float
+    rounds: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
 class NoiseGuarantee(Answer):
     """What noise guarantees, beside its size; of the paper, what its algorithm delivers.
 
     Attributes:
-        noise: `paper`, `sound`, `client` or `record`.
+        noise: `paper`, or as in `covey.dp.run_guarantees.NoisePlan`.
         epsilon_claimed: by the paper's Theorem 1, or to be reached; None: the noise was named.
         noise_multiplier: z of every release.
         sigma: of the paper.
         views: epsilon by what an adversary sees, of anonymity sets.
         noise_norm: of each released model; not for `record`.
         update_norm: the largest of one update.
+        budgets: of clients that have one, and how far it goes.
     """
 
     noise: str
@@ -249,6 +260,7 @@ class NoiseGuarantee(Answer):
     views: Mapping[str, float | None] | None = field(default=None, metadata=OPTIONAL)
     noise_norm: float | None = field(default=None, metadata=OPTIONAL)
     update_norm: float | None = field(default=None, metadata=OPTIONAL)
+    budgets: Sequence[BudgetRow] | None = field(default=None, metadata=OPTIONAL)
 
     def lines(self) -> Iterator[Line]:
         """Yield the number, then what it is about: no number stands without that."""
@@ -273,6 +285,9 @@ class NoiseGuarantee(Answer):
                 f"{ratio:.3g} times the largest norm of one update"
                 f"{much if ratio > MOSTLY_NOISE else '.'}"
             )
+        if self.budgets is not None:
+            rows = [(short(b.epsilon_limit), str(b.rounds), short(b.weight)) for b in self.budgets]
+            yield from ("", tabled(("a budget of", "lasts rounds", "or all with weight"), rows))
         yield f"\nNeighbours: {held.relation}."
         if self.views is not None:
             rows = [(name, "none" if e is None else short(e)) for name, e in self.views.items()]
@@ -308,7 +323,7 @@ Count = Annotated[int, typer.Option(min=1)]
 @app.command(rich_help_panel=PRIVACY)
 def guarantee(
     *,
-    noise: Literal["paper", "sound", "client", "record"] | None = None,
+    noise: Literal["paper", "sound", "client", "distributed", "local", "record"] | None = None,
     sigma: Positive = None,
     epsilon: Positive = None,
     delta: Annotated[float, typer.Option(min=1e-12, max=0.5)] = 1e-5,
@@ -318,6 +333,7 @@ def guarantee(
     steps: Count = 1,
     radius: Annotated[float, typer.Option(min=0)] = 1.0,
     coordinates: Count = 61_706,
+    limit: Annotated[list[float] | None, typer.Option(min=1e-6)] = None,
     deniability: bool = False,
     clients: Annotated[int, typer.Option(min=2)] = 50,
     rounds: Count = 50,
@@ -341,8 +357,9 @@ def guarantee(
         steps: Per round, of a client.
         radius: Delta, or the clip.
         coordinates: Parameters of the model; lenet5 has 107786, linear on MNIST 7850.
+        limit: A client's own budget (epsilon_limit): how many rounds does it last?
         deniability: Which k and x keep forced replays rare?
-        clients: In every round.
+        clients: In every round; with --noise distributed, min_cohort less colluders.
         rounds: How many are played.
         requests: Clients that ask to leave.
         target: The probability to stay below.
@@ -376,7 +393,7 @@ def guarantee(
 
     if noise == "paper":
         return _of_the_paper(sigma, epsilon, delta, rounds)
-    plan = NoisePlan(noise, rounds, delta, set_size, sets, clients, sampling, steps)
+    plan = NoisePlan(noise, rounds, delta, set_size, sets, clients, sampling, steps, coordinates)
     z = sigma or multiplier(plan, epsilon or 0.0)
     averaged = noise == "record"  # of its noise, many steps and clients make an average
     return NoiseGuarantee(
@@ -388,7 +405,26 @@ def guarantee(
         views=dict(adversary_views(plan, z)) if noise == "sound" else None,
         noise_norm=None if averaged else noise_norm(plan, z, radius, coordinates),
         update_norm=None if averaged else radius,
+        budgets=None if limit is None else [_budget(plan, z, each) for each in limit],
     )
+
+
+def _budget(plan: NoisePlan, z: float, limit: float) -> BudgetRow:
+    """Return how far a client's own budget goes in this plan.
+
+    Raises:
+        ConfigError: its noise hides no client, or a client in a set.
+    """
+    from covey.dp.budget import weight_within
+
+    if plan.noise in ("sound", "record"):
+        raise ConfigError(
+            f"--limit is a client's own budget, with --noise client, distributed or local, found "
+            f"--noise {plan.noise}. Choose one of them."
+        )
+    cost, rounds = plan.cost(z), plan.rounds
+    lasting = cost.rounds_within(limit, plan.delta, rounds)
+    return BudgetRow(limit, lasting, weight_within(cost, limit, plan.delta, rounds))
 
 
 def _of_the_paper(

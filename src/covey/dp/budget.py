@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from dp_accounting import GaussianDpEvent
+
 from covey.base.names import NoiseModel
-from covey.dp.accountant import Mechanism, epsilon_bound, gaussian, shares
+from covey.dp.accountant import Mechanism, epsilon_bound, gaussian, gaussian_epsilon, shares
 
 LEAST_WEIGHT = 1e-3
 """Weights are multiples of it."""
@@ -30,6 +32,9 @@ def release(model: NoiseModel, multiplier: float) -> Mechanism:
 
 def fits(mechanisms: Sequence[Mechanism], epsilon: float, delta: float) -> bool:
     """Say whether these releases together stay within a budget; unknown: they do not."""
+    for each in {m for m in mechanisms if isinstance(m, GaussianDpEvent)}:
+        if gaussian_epsilon(1 / each.noise_multiplier, delta) > epsilon:
+            return False  # by itself: no accountant has to add up what has hardly any noise
     bound = epsilon_bound(mechanisms, delta) if mechanisms else None
     return not mechanisms or (bound is not None and bound.epsilon <= epsilon)
 

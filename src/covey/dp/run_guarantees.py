@@ -28,6 +28,7 @@ from covey.dp.accountant import (
     representative,
     shares,
 )
+from covey.dp.budget import RoundCost
 from covey.dp.current_guarantee import (
     NOISE,
     UNITS,
@@ -37,6 +38,7 @@ from covey.dp.current_guarantee import (
     hides,
     weakest_noise,
 )
+from covey.secure_sums.noise import NoiseShares
 from covey.unlearning.guarantee import NoGuarantee, Term
 
 Noisy = (
@@ -409,8 +411,9 @@ def _uncovered(
     )
 
 
-Noise = Literal["sound", "client", "record"]
-"""Whose updates are noisy: anonymity sets' (`aggregation.noise`), clients', or records'."""
+Noise = Literal["sound", "client", "distributed", "local", "record"]
+"""What is noisy: anonymity sets (`aggregation.noise`), records' gradients, or clients' updates:
+by the server's noise, by shares, or by each client's own (`privacy.noise_model`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,8 +424,9 @@ class NoisePlan:
         rounds: T; of each, `steps` gradient steps where records are protected.
         set_size: k, the members of an anonymity set, at least.
         sets: of equal size, behind each released model.
-        clients: in every released model.
+        clients: in every released model; of shares, those that are counted on in every sum.
         sampling: chance that a client takes part in a round, or an example in a step.
+        coordinates: of the model, each of which is rounded where shares are added.
     """
 
     noise: Noise
@@ -433,12 +437,20 @@ class NoisePlan:
     clients: int = 1
     sampling: float = 1.0
     steps: int = 1
+    coordinates: int = 1
+
+    def cost(self, noise_multiplier: float) -> RoundCost:
+        """Return what a client releases in a round."""
+        if self.noise == "distributed":
+            shares = NoiseShares(1.0, noise_multiplier, self.clients)
+            return RoundCost("distributed", shares.effective_multiplier(self.coordinates))
+        return RoundCost("local" if self.noise == "local" else "central", noise_multiplier)
 
 
 def forecast(plan: NoisePlan, noise_multiplier: float) -> Guarantee:
     """Return what a run with these settings guarantees, if its secret stays one."""
     facts = _facts(plan, noise_multiplier) * plan.rounds
-    (guarantee,) = guarantees(facts, plan.delta, secret=True)
+    *_, guarantee = guarantees(facts, plan.delta, secret=True)  # the dearest relation is last
     return replace(guarantee, holds_if=(*guarantee.holds_if, Term.AS_PLANNED))
 
 
@@ -447,6 +459,10 @@ def multiplier(plan: NoisePlan, epsilon: float) -> float:
     if plan.noise == "sound":
         sizes = (plan.set_size,) * plan.sets
         return representative_noise(epsilon, plan.delta, plan.rounds, sizes)
+    if plan.noise == "local":  # two updates are up to 2 C apart
+        return 2 * multiplier_for(epsilon, plan.delta, plan.rounds, gaussian)
+    if plan.noise == "distributed":
+        return multiplier_for(epsilon, plan.delta, plan.rounds, lambda z: plan.cost(z).over(1)[0])
     return multiplier_for(
         epsilon, plan.delta, plan.rounds * plan.steps, lambda z: gaussian(z, plan.sampling)
     )
@@ -489,6 +505,8 @@ def noise_norm(plan: NoisePlan, noise_multiplier: float, bound: float, coordinat
     """
     if plan.noise == "sound":
         std = 2 * bound * noise_multiplier / math.sqrt(plan.sets)
+    elif plan.noise == "local":
+        std = bound * noise_multiplier / math.sqrt(plan.clients)
     else:
         std = bound * noise_multiplier / (plan.clients * plan.sampling)
     return std * math.sqrt(coordinates)
@@ -502,9 +520,10 @@ def _facts(plan: NoisePlan, z: float) -> list[events.Event]:
         return [events.RepresentativesPerturbed(0, sizes, 1.0, z), merged]
     if plan.noise == "client":
         return [events.SumPerturbed(0, 1.0, z, plan.sampling), merged]
-    somebody = {"": plan.steps}
-    return [
-        events.ClientsAssigned({"": 0}, "shared"),
-        events.StepsPerturbed(z, somebody, {"": plan.sampling}),
-        merged,
-    ]
+    somebody, assigned = {"": plan.steps}, events.ClientsAssigned({"": 0}, "shared")
+    if plan.noise == "distributed":
+        effective = plan.cost(z).multiplier
+        return [events.SharesPerturbed("updates", 0, 1.0, effective, plan.clients), merged]
+    if plan.noise == "local":
+        return [assigned, events.UpdatesPerturbed(1.0, z, ("",)), merged]
+    return [assigned, events.StepsPerturbed(z, somebody, {"": plan.sampling}), merged]

@@ -29,10 +29,10 @@ from covey.flower.deployment import (
     federation_settings,
     general_name,
 )
-from covey.settings.aggregation import describe_masks, summed_up
 from covey.settings.clients import least_organisations
 from covey.settings.load import Config
 from covey.settings.node import NodeFile
+from covey.settings.trust import Trust, trust
 
 FLOWER = ((1, 41), (1, 43))
 """The first version of Flower that covey is made for, and the first that it is not."""
@@ -68,6 +68,20 @@ def _looked(about: str, look: Callable[..., str], *at: object) -> Finding:
         return Finding("error", about, f"expected a readable file, found: {problem}. {_AGAIN}")
 
 
+def trust_in(folder: Path) -> tuple[Trust, ...]:
+    """Return who has to trust whom for what in a federation's or a node's folder, if it is whole.
+
+    Raises:
+        RunError: it is neither.
+    """
+    is_node = bool(Declaration.read(folder).node)
+    try:
+        path = folder / (NodeFile.read(folder / "node.toml").config if is_node else "covey.toml")
+        return tuple(trust(Config.of(federation_settings(path))))
+    except CoveyError:
+        return ()
+
+
 def check(folder: Path, now: datetime) -> tuple[Finding, ...]:
     """Look at all that can be looked at without starting anything.
 
@@ -100,9 +114,6 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
         yield Finding("error", about, str(problem))
     if config is not None:
         yield from (Finding("warning", *each) for each in _choices(config, is_node=is_node))
-        if protection := describe_masks(config):
-            bare = summed_up(config) & {"updates", "counts"}
-            yield Finding("warning" if bare else "ok", "masks", protection)
         if not is_node and (config.population.organisations or least_organisations(config) > 1):
             yield _looked("organisations", _organisations, config, plan.nodes)
     if node is not None:

@@ -296,25 +296,3 @@ def summed_up(config: Config) -> frozenset[SummedUp]:
     of = "sums" if config.method.subtracts else "updates"
     counts = config.risk.measures and not config.risk.on_clients
     return frozenset((of, "counts") if counts else (of,))
-
-
-def describe_masks(config: Config) -> str:
-    """Return against whom masks protect what clients add up; "": there are none."""
-    if not config.privacy.secure_sums:
-        return ""
-    bare = {"counts": "counts of losses", "updates": "updates"}
-    updates = [bare[of] for of in sorted(summed_up(config) & bare.keys())]
-    sums = (
-        "Masks protect clients' sums over records from a malicious server too, as long as "
-        "fewer than a fifth of the clients, and than min_cohort - 1, help it: a node opens "
-        "sums over one cohort alone, in whatever runs."
-    )
-    if not updates:
-        return sums
-    few = (
-        f"Masks protect clients' {' and '.join(updates)} from a server that keeps to the "
-        f"protocol, and from no other: one that asks again without one client, about a "
-        f"model that differs a little, has that client's own. Against it helps noise of "
-        f"the clients' own alone (privacy.record_noise, in simulations)."
-    )
-    return f"{sums} {few}" if "sums" in summed_up(config) else few

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from torch import Tensor
 
@@ -29,7 +30,6 @@ from covey.engine.recipe import TASKS, Recipe
 from covey.settings.aggregation import (
     aggregator_of,
     anonymity_of,
-    describe_masks,
     isolates_clusters,
     masked_aggregator_of,
     noise_on_clients,
@@ -41,6 +41,7 @@ from covey.settings.load import Config
 from covey.settings.reference import kind_at
 from covey.settings.risk import Components, risk_measurement
 from covey.settings.schema import recipe_of
+from covey.settings.trust import trust
 
 HEADS_WITHOUT_NOISE = (
     "An attacker with a ridge head without noise, and candidate records, finds who was in it: "
@@ -195,7 +196,9 @@ def notes(config: Config) -> tuple[str, ...]:
     hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
     if algorithm.sends_sums and not hidden:
         sentences.append(HEADS_WITHOUT_NOISE)
-    sentences.append(describe_masks(config))
+    if config.privacy.secure_sums:
+        whom = (f"{row.who} has to trust {row.whom} {row.for_what}" for row in trust(config))
+        sentences.append(f"Under masks, {'; '.join(islice(whom, 2))}.")
     if config.model.task == "regression":
         sentences.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."

@@ -1,0 +1,70 @@
+"""Who has to trust whom for what, with these settings: what no setting enforces."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from covey.settings.aggregation import noise_on_clients, summed_up
+from covey.settings.load import Config
+
+SERVER = "the server"
+BARE = {"counts": "counts of losses", "updates": "updates", "sums": "sums over records"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """One has to trust another for this; `for_what` may say that it is nothing, and why."""
+
+    who: str
+    whom: str
+    for_what: str
+
+
+def trust(config: Config) -> Iterator[Trust]:
+    """Yield what is left to trust: in the server, in other clients, in who has the models."""
+    privacy, method = config.privacy, config.method
+    names = {of: BARE[of] for of in sorted(summed_up(config))}
+    sent, counts = " and ".join(names.values()), names.pop("counts", "")
+    if privacy.secure_sums:
+        yield Trust("a client", SERVER, _under_masks(config))
+        clients = "that fewer than a fifth of them, and than min_cohort - 1, help the server"
+        if privacy.clients_add_noise:
+            clients = (
+                f"that at most {privacy.colluders} of the {privacy.min_cohort} clients that a sum "
+                f"is over at least tell the server what noise they added"
+            )
+        yield Trust("a client", "other clients", clients)
+    elif privacy.clients_add_noise:
+        bare = f"; its {counts} are bare" if counts else ""
+        yield Trust("a client", SERVER, f"nothing: its updates leave it under its own noise{bare}")
+    else:
+        noise = "to add the noise, and " if noise_on_clients(config) else ""
+        yield Trust("a client", SERVER, f"{noise}to forget its {sent}, each of which it sees")
+    held = "not to attack them: what they reveal of members is measured, and not bounded"
+    if noise_on_clients(config):
+        held = "nothing, beyond the epsilon of the run"
+    elif privacy.record_noise > 0:
+        held = "nothing about a single record, beyond the epsilon of the run"
+    elif method.subtracts:
+        held = "not to attack them: a ridge head without noise gives its members away"
+    yield Trust("a client", "who has the models", held)
+    lies = "that most of them do not lie: single updates that stand out move little"
+    if privacy.secure_sums or not config.aggregation.sees_updates:
+        lies = "not to lie: a few can turn a mean, or a sum, round"
+    yield Trust(SERVER, "clients", lies)
+
+
+def _under_masks(config: Config) -> str:
+    """Return what a server that sees sums alone has to be trusted for."""
+    of = summed_up(config)
+    if config.privacy.clients_add_noise:
+        return "nothing: it sees sums alone, each under noise of the clients' own"
+    few = " and ".join(BARE[each] for each in sorted(of - {"sums"}))
+    sums = "nothing for sums over records: a node opens them over one cohort alone"
+    if not few:
+        return sums
+    keeps = (
+        f"to keep to the protocol for {few}: who asks again without one client, about a model "
+        f"that differs a little, has that client's own (privacy.noise_model = 'distributed' "
+        f"hides it from such a server, too)"
+    )
+    return f"{sums}; {keeps}" if "sums" in of else keeps
