@@ -64,9 +64,13 @@ RELEASES: Mapping[Adversary, Term] = {
 }
 HOLDS_IF: Mapping[Adversary, tuple[Term, ...]] = {
     Term.SEES_MODELS: (Term.GOOD_DRAWS, Term.ONE_NAME),
-    Term.SEES_SUMS: (Term.GOOD_BITS, Term.DRAWS_APART, Term.MASKS_HOLD, Term.ONE_NAME),
+    Term.SEES_SUMS: (
+        *(Term.GOOD_BITS, Term.DRAWS_APART, Term.MASKS_HOLD, Term.ALL_RECORDED),
+        Term.ONE_NAME,
+    ),
     Term.SEES_UPDATES: (Term.GOOD_DRAWS, Term.DRAWS_APART, Term.RECIPE_KEPT),
 }
+ALONE = Term.ALL_RECORDED, Term.ONE_NAME
 HEADS_HOLD_IF = (Term.RESIDUALS_BOUNDED, Term.WORST_SEARCHED)
 OPEN: Mapping[type[events.Event], Term] = {
     events.RiskMeasured: Term.RISKS,
@@ -236,7 +240,7 @@ def _guarantee(
         holds_if=(
             Term.DRAWS_HIDDEN,
             *HOLDS_IF[view],
-            *([Term.ONE_NAME] if unit == "client" and view == Term.SEES_UPDATES else []),
+            *(ALONE if unit == "client" and view == Term.SEES_UPDATES else ()),
             *(HEADS_HOLD_IF if heads else ()),
         ),
         accountant=cost.accountant if cost else None,

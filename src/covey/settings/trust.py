@@ -7,6 +7,7 @@ from covey.settings.aggregation import noise_on_clients, summed_up
 from covey.settings.load import Config
 
 SERVER = "the server"
+OFTEN = "; how often it asks, a node's own epsilon_limit bounds, and else nobody does"
 BARE = {"counts": "counts of losses", "updates": "updates", "sums": "sums over records"}
 
 
@@ -35,7 +36,9 @@ def trust(config: Config) -> Iterator[Trust]:
         yield Trust("a client", "other clients", clients)
     elif privacy.clients_add_noise:
         bare = f"; its {counts} are bare" if counts else ""
-        yield Trust("a client", SERVER, f"nothing: its updates leave it under its own noise{bare}")
+        yield Trust(
+            "a client", SERVER, f"nothing: its updates leave it under its own noise{bare}{OFTEN}"
+        )
     else:
         noise = "to add the noise, and " if noise_on_clients(config) else ""
         yield Trust("a client", SERVER, f"{noise}to forget its {sent}, each of which it sees")
@@ -57,7 +60,7 @@ def _under_masks(config: Config) -> str:
     """Return what a server that sees sums alone has to be trusted for."""
     of = summed_up(config)
     if config.privacy.clients_add_noise:
-        return "nothing: it sees sums alone, each under noise of the clients' own"
+        return f"nothing: it sees sums alone, each under noise of the clients' own{OFTEN}"
     few = " and ".join(BARE[each] for each in sorted(of - {"sums"}))
     sums = "nothing for sums over records: a node opens them over one cohort alone"
     if not few:

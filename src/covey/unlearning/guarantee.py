@@ -38,6 +38,9 @@ class Term(StrEnum):
         "floats as exact ones"
     )
     GOOD_BITS = "bits of ChaCha20 are as good as true ones: what is made of them is exact"
+    ALL_RECORDED = (
+        "the server records all that it asks for; a node with an epsilon_limit counts for itself"
+    )
     MASKS_HOLD = (
         "no more clients of a sum help the server than privacy.colluders says, and all others "
         "add their noise and open sums as covey's nodes do"
