@@ -137,6 +137,29 @@ def tpr_at(fpr: float, strata: Sequence[Sides]) -> Figure:
     return Figure(found / members, low=low, high=high)
 
 
+def tail_rate(strata: Sequence[Sides]) -> Figure:
+    """Return the share of non-members with a higher loss than all but 1% of the members.
+
+    Whatever was hard and is learnt has left the tail of high losses, where non-members
+    still are: without any reference model this foretells how many members the best attack
+    finds at as low a rate of false accusations.
+
+    Args:
+        strata: minus the losses.
+
+    References:
+        Dodd, Krčo, Shilov, de Montjoye, The Tail Tells All, 2025.
+    """
+    turned = tpr_at(0.01, [(-outside, -inside) for inside, outside in strata])
+    return (
+        turned
+        if turned.value is not None
+        else Figure.unknown(
+            "the tail of losses needs at least 1,000 members and as many non-members"
+        )
+    )
+
+
 def auc_figure(strata: Sequence[Sides]) -> Figure:
     """Return the groups' mean AUC A, weighted by members, with all AUCs that may give it.
 
