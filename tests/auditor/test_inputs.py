@@ -160,18 +160,6 @@ def softmax_regression(side: tuple[Tensor, Tensor]) -> nn.Module:
     return layer
 
 
-def ridge_head(side: tuple[Tensor, Tensor], noise: float = 0.0) -> nn.Module:
-    layer, (x, y) = nn.Linear(FEATURES, CLASSES), side
-    phi = torch.cat([x, torch.ones(len(x), 1)], dim=1).double()
-    targets = nn.functional.one_hot(y, CLASSES).double() - 1 / CLASSES
-    gram = phi.T @ phi + torch.eye(FEATURES + 1).double()
-    theta = torch.linalg.solve(gram, phi.T @ targets)
-    draw = torch.Generator().manual_seed(0)
-    theta += noise * torch.randn(theta.shape, generator=draw, dtype=theta.dtype)
-    layer.load_state_dict({"weight": theta[:-1].T, "bias": theta[-1]})
-    return layer
-
-
 def area(found: ModelAudit, attack: str) -> float:
     return float(found.figure(attack, "auc"))
 
@@ -183,18 +171,6 @@ def test_the_last_layer_of_a_linear_model_gives_away_what_its_losses_hide():
     )
     assert area(found, "loss") < 0.75
     assert min(area(found, "inverse-hessian"), area(found, "weights")) > area(found, "loss") + 0.05
-
-
-def test_a_ridge_head_gives_its_records_away_but_not_under_noise():
-    sides = halves(40, seed=4, learnable=True)
-    plain, noised = (
-        audit_model(ridge_head(sides.members, noise), *sides, attacks=["loss", "ridge-weights"])
-        for noise in (0.0, 0.5)
-    )
-    assert area(plain, "ridge-weights") > 0.95
-    assert "Members can be distinguished" in plain.verdict
-    if not noised.refused:
-        assert "Members can be distinguished" not in noised.verdict
 
 
 def test_what_looks_into_a_model_is_withheld_where_only_answers_are_known(heart, sides):
