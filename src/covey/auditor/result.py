@@ -62,8 +62,7 @@ class ModelAudit:
             None with fewer than 4 references, or without some on both sides of every
             record. Neither JSON nor page names a record.
         tail: the share of non-members whose loss is higher than those of 99% of the members:
-            what the best attack may find at a low rate of false accusations, without any
-            reference.
+            the larger, the more the best attacks find at a low rate of false accusations.
         exposed: how exposed the most exposed 1% are, judged by other references than
             those that say which these are; None where that cannot be.
     """
