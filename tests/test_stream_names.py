@@ -8,8 +8,9 @@ import covey
 
 NAMES = """
 ... / hands, anonymity set / ... / ..., architecture, asked, audit, audit of a finished run,
-audit of a model, blind / ..., bootstrap / ..., canaries, choice / ..., cluster / ..., cohort,
-cohort / ..., dealt / ..., dropout, fairness, features, folds, folds / ..., folds / ... / ...,
+audit of a model, blind / ..., bootstrap / ..., canaries, canaries of one run, choice / ...,
+cluster / ..., cohort, cohort / ..., dealt / ..., dropout, equal scores, fairness, features,
+folds, folds / ..., folds / ... / ...,
 gabor, gradients, groups, half / ... / ..., halves, handle / ..., head / ..., heads,
 initial model, initial model / ..., inputs, join / ..., leaving / ...,
 local training / ..., merge, model / ..., negative control, newcomers / ..., noise, non-members,
