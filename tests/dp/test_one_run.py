@@ -30,7 +30,7 @@ def further(refuted, least):
 
 def test_without_delta_the_bound_is_that_of_randomised_response_by_hand():
     # of 3 guesses at least 2 are right with q^3 + 3 q^2 (1 - q); at epsilon ln 3, q = 3/4
-    assert p_value(10, 3, 2, math.log(3), 0) == pytest.approx(27 / 64 + 27 / 64)
+    assert p_value(10, 3, 2, math.log(3), 0.0) == pytest.approx(27 / 64 + 27 / 64)
     # one more than is seen, or two more, with delta: W = 1 has 9/64, W in {0, 1} has 10/64
     expected = 54 / 64 + 2 * 10 * 0.001 * max(9 / 64, 10 / 64 / 2)
     assert p_value(10, 3, 2, math.log(3), 0.001) == pytest.approx(expected)

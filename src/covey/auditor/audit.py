@@ -1,7 +1,7 @@
 """`covey.audit_model`: a run's attacks, controls and refusals, for any classifier."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -134,31 +134,6 @@ Train = Callable[[Examples, int], Model]
 """Trains a model like the audited one on these examples, with this seed."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _References:
-    """Reference models, as what they say of every record.
-
-    Attributes:
-        answers: of each model.
-        inside: which candidate each was trained on.
-    """
-
-    answers: tuple[Params, ...]
-    inside: Bool[ndarray, "candidates models"]
-
-
-def _passed(
-    models: Sequence[Model],
-    inside: Any,  # noqa: ANN401 - of numpy, torch, or lists
-    records: Records,
-    candidates: Candidates,
-) -> _References:
-    """Return what models say that are there, and who was in each."""
-    answers = tuple(answers_of(_checked_model(each), records.examples) for each in models)
-    of_records = np.asarray(inside).astype(bool)[records.places]
-    return _References(answers, of_records[candidates.examples.inputs.numpy()])
-
-
 def _made(
     train: Train,
     inside: Bool[ndarray, "candidates models"],
@@ -168,7 +143,7 @@ def _made(
     workers: int,
     folder: Path | None,
     observe: Callable[[int], None],
-) -> _References:
+) -> list[Params]:
     """Let a function train references, each on as many records as there are members.
 
     What each says is kept as soon as it is known, so that none is trained twice.
@@ -177,7 +152,11 @@ def _made(
     at = [streams.at("reference", index) for index in range(inside.shape[1])]
     names = [f"{records.digest}-{each.digest().hex()[:16]}.safetensors" for each in at]
     paths = [folder and folder / name for name in names]
-    answers = {i: _kept(path) for i, path in enumerate(paths) if path and path.exists()}
+    answers = dict[int, Params]()
+    for index, path in enumerate(paths):
+        if path and path.exists():
+            with blamed(DataError, f"{path} must hold a reference's answers, but it", "Delete it."):
+                answers[index] = safetensors.torch.load_file(path)
     missing = [index for index in range(len(at)) if index not in answers]
     jobs = (delayed(_trained)(function, records, candidates, inside[:, i], at[i]) for i in missing)
     trained = cast(Iterator[Params], Parallel(n_jobs=workers, return_as="generator")(jobs))
@@ -187,7 +166,7 @@ def _made(
             make_folder(path.parent)
             replace_whole(path, safetensors.torch.save(dict(new)))
         observe(len(answers))
-    return _References(tuple(answers[index] for index in range(len(at))), inside)
+    return [answers[index] for index in range(len(at))]
 
 
 def _trained(
@@ -204,12 +183,6 @@ def _trained(
     with streams.at("training").lent_to_torch():
         model = train(Examples(to_floats(examples.inputs), examples.labels), seed)
     return answers_of(_checked_model(model), records.examples)
-
-
-def _kept(path: Path) -> Params:
-    """Return what a reference of an audit before this said."""
-    with blamed(DataError, f"{path} must hold a reference's answers, but it", "Delete it."):
-        return safetensors.torch.load_file(path)
 
 
 def _checked_model(model: Any) -> Model:  # noqa: ANN401 - whatever a user returns
@@ -255,14 +228,9 @@ _REMEDY = (
     "before training"
 )
 _NO_REFERENCES = (
-    "it learns from reference models, and there are none. Pass references, or a "
+    "withheld: it learns from reference models, and there are none. Pass references, or a "
     "function that trains them (--train)"
 )
-_TOO_FEW = {
-    "outside": "it needs {} that were not trained on a record, of the references of every record",
-    "both": "it needs, of the references of every record, {} trained on it and as many "
-    "not (lira-offline and rmia-offline need the latter alone)",
-}
 _NO_MODULE = (
     "withheld: it looks into the model, and its answers alone are known. Pass the nn.Module"
 )
@@ -300,6 +268,7 @@ def _scores(
     signals: Signals,
     examples: Examples,
     member: Bool[ndarray, " judged"],
+    no_references: str,
 ) -> tuple[dict[str, Float[ndarray, " judged"]], dict[str, str]]:
     """Return what each attack says of each record, and why others are withheld.
 
@@ -309,13 +278,14 @@ def _scores(
         signals: of those who are judged.
         examples: theirs, and after them those of all other members.
         member: which of the judged are members.
+        no_references: why there are no references, if there are none.
     """
     scores, withheld = dict[str, ndarray](), dict[str, str]()
     everyone = torch.ones(len(examples), dtype=torch.bool)
     everyone[: len(member)] = torch.from_numpy(member)
     for name, attack in attacks.items():
-        if why := _missing(attack, signals, module):
-            withheld[name] = f"withheld: {why}"
+        if why := _missing(attack, signals, module, no_references):
+            withheld[name] = why
         elif attack is not None:
             scores[name] = scored_by(name, attack, signals)
         elif module is not None:
@@ -329,20 +299,25 @@ def _scores(
     return scores, withheld
 
 
-def _missing(attack: Scorer | None, signals: Signals, module: nn.Module | None) -> str:
+def _missing(
+    attack: Scorer | None, signals: Signals, module: nn.Module | None, no_references: str
+) -> str:
     """Say what an attack lacks on this model with these references; "" if nothing."""
     own: Any = getattr(attack, "__wrapped__", attack)  # a user's is wrapped
     needs = "gradients" if attack is None else getattr(own, "needs", "both")
     if needs in ("none", "gradients"):
         return _NO_MODULE if needs == "gradients" and module is None else ""
     if not signals.inside.shape[1]:
-        return _NO_REFERENCES
+        return no_references
     fewest = getattr(own, "fewest", 1)
-    outside, inside = (
-        (side.sum(axis=1) >= fewest).all() for side in (~signals.inside, signals.inside)
+    outside, inside = (side.sum(axis=1).min() for side in (~signals.inside, signals.inside))
+    if outside >= fewest and (needs == "outside" or inside >= fewest):
+        return ""
+    also = "" if needs == "outside" else " and as many that were"
+    return (
+        f"withheld: it needs, for every record, {fewest} of the references that were not trained "
+        f"on it{also} (the offline attacks need the former alone)"
     )
-    enough = outside and (inside or needs == "outside")
-    return "" if enough else _TOO_FEW[needs].format("one" if fewest == 1 else fewest)
 
 
 def audit_model(  # noqa: PLR0913 - most have defaults
@@ -381,8 +356,8 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         label: the column of labels, where the records are tables.
         groups: of each record (members, then non-members) to which group it belongs.
         seed: of all that is drawn here.
-        workers: processes that call `train`, each on one core; -1: as many as there are
-            cores. No figure depends on it.
+        workers: processes that call `train`; -1: one on every core. No figure depends on
+            it, unless training depends on the number of torch's threads.
         folder: where each reference's answers are kept, so that an audit that is cut off
             goes on from there. They belong to the records, the seed and the number; take
             another folder for another `train`.
@@ -414,6 +389,7 @@ def audit_model(  # noqa: PLR0913 - most have defaults
             f"groups must name a group of each of the {offered} records, members, then "
             f"non-members, found {len(groups)}. Name one for each."
         )
+    names = np.array([str(each) for each in groups or [""] * offered])[records.places]
     module = model if isinstance(model, nn.Module) else None
     entry = not_finite(module.state_dict() if module else {}) or not_finite(answers)
     diverged = f"its {entry} hold numbers that are not finite" if entry else ""
@@ -428,46 +404,43 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         near = abs(control.risk - 0.5) <= 3 * control.standard_error
         controls["unseen"] = Control(control.figure, control.auc, holds=near)
 
-    models = _References((), np.zeros((len(candidates.labels), 0), dtype=bool))
+    inside, theirs = np.zeros((len(candidates.labels), 0), dtype=bool), list[Params]()
     if isinstance(references, tuple):
-        models = _passed(references[0], references[1], records, candidates)
+        known = np.asarray(references[1]).astype(bool)[records.places]
+        inside = known[candidates.examples.inputs.numpy()]
+        theirs = [answers_of(_checked_model(each), records.examples) for each in references[0]]
     elif references is not None:
         inside = halves(candidates, num_references, streams)
         kept = None if folder is None else Path(folder)
-        models = _made(references, inside, records, candidates, streams, workers, kept, observe)
-    diverged_there = any(map(not_finite, models.answers))
-    if diverged_there:
-        models = _References((), models.inside[:, :0])
+        theirs = _made(references, inside, records, candidates, streams, workers, kept, observe)
+    no_references = _NO_REFERENCES
+    if any(map(not_finite, theirs)):
+        inside, theirs, no_references = inside[:, :0], list[Params](), NO_REFERENCE
     numbers = candidates.examples.inputs
-    tables = [params[_LOG_PROBS][numbers].numpy() for params in (answers, *models.answers)]
+    tables = [params[_LOG_PROBS][numbers].numpy() for params in (answers, *theirs)]
     judged = records.examples.take(numbers)
     signals = Signals(
         labels=candidates.labels,
         target=tables[0],
         references=np.stack(tables, axis=1)[:, 1:],
-        inside=models.inside,
+        inside=inside,
         gradients=module and (lambda: gradients_of(module, judged)),
     )
     background = [records.examples.take(each.background.inputs) for each in candidates.strata]
     pool = Examples.joined([judged, *background])
-    scores, withheld = _scores(chosen, module, signals, pool, candidates.member)
-    if diverged_there:
-        withheld = {
-            n: NO_REFERENCE if _NO_REFERENCES in why else why for n, why in withheld.items()
-        }
+    scores, withheld = _scores(chosen, module, signals, pool, candidates.member, no_references)
     try:  # all members are one holder's
         exposed = exposed_counts(signals, candidates.member, np.zeros(len(numbers), dtype=np.int64))
     except ConfigError:  # references that were passed, half of which miss a record's side
         exposed = None
-    named = None if groups is None else np.array([str(each) for each in groups])
-    own = None if named is None else named[records.places][numbers.numpy()]
+    own = None if groups is None else names[numbers.numpy()]
     losses = of_label(signals.target, signals.labels)
     return ModelAudit(
         members=int(candidates.member.sum()),
         non_members=int((~candidates.member).sum()),
         background=len(pool) - len(judged),
         shared=records.shared,
-        references=len(models.answers),
+        references=len(theirs),
         withheld=withheld,
         controls=controls,
         accuracies=accuracies(signals, candidates.member),

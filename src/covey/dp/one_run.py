@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Shaped
 from numpy import ndarray
 from scipy.special import expit, ndtr, ndtri
 from scipy.stats import binom
@@ -81,8 +81,8 @@ def draw_canaries(count: int, seed: int) -> Bool[ndarray, " canaries"]:
 
 
 def audit_one_run(
-    scores: Float[ndarray, " canaries"],
-    included: Bool[ndarray, " canaries"],
+    scores: Shaped[ndarray, " scores"],
+    included: Shaped[ndarray, " canaries"],
     delta: float,
     accounted: float | None = None,
     confidence: float = 0.95,
