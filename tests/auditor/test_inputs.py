@@ -37,14 +37,14 @@ class Rows(Dataset[dict[str, Tensor]]):
 @pytest.mark.parametrize(
     "form",
     [
-        lambda x, y: TensorDataset(x, y),
         lambda x, y: DataLoader(TensorDataset(x, y), batch_size=64),
-        lambda x, y: DataLoader(Rows(x, y), batch_size=64),
-        Stream,
         lambda x, y: (pair for pair in zip(x, y, strict=True)),
-        lambda x, y: (x.numpy(), y.numpy().tolist()),
+        pytest.param(lambda x, y: TensorDataset(x, y), marks=pytest.mark.slow),
+        pytest.param(lambda x, y: DataLoader(Rows(x, y), batch_size=64), marks=pytest.mark.slow),
+        pytest.param(Stream, marks=pytest.mark.slow),
+        pytest.param(lambda x, y: (x.numpy(), y.numpy().tolist()), marks=pytest.mark.slow),
     ],
-    ids=["data set", "loader", "loader of dicts", "stream", "generator", "arrays"],
+    ids=["loader", "generator", "data set", "loader of dicts", "stream", "arrays"],
 )
 def test_whatever_iterates_gives_the_same_audit(heart, sides, form):
     plain = audit_model(heart, *sides)

@@ -119,6 +119,7 @@ def test_above_a_limit_the_exit_code_is_one(words, folder, covey):
     assert "within the limit: AUC 1" in printed
 
 
+@pytest.mark.slow
 def test_the_same_command_again_trains_no_reference(words, folder, covey, tmp_path):
     again = ["--weights", folder / "w.pt", "--train", "mine:quick", "--references", "2"]
     printed = [covey(*words, *again, "--out", tmp_path / "out") for _ in range(2)]

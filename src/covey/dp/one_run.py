@@ -6,7 +6,7 @@ whatever they rest on: more of them refute the guarantee. The bound finds bugs a
 it proves no guarantee, and a weak attack refutes little.
 
 References:
-    Steinke, Nasr, Jagielski, Privacy Auditing with One (1) Training Run, 2023, Theorem 5.2.
+    Steinke, Nasr, Jagielski, Privacy Auditing with One (1) Training Run, 2023, Theorem 3.1.
     Mahloujifar, Melis, Chaudhuri, Auditing f-Differential Privacy in One Run, 2025,
     Algorithm 3.
 """

@@ -417,7 +417,8 @@ def _posterior(
 
     and Student's t with nu' degrees at m' with the scale s' sqrt(1 + 1 / kappa'), or the
     normal N(m', s'^2). The prior has the moments that the records have (empirical Bayes):
-    of log-variances for nu and s^2 (Smyth, 2004), and of means for m and kappa.
+    of log-variances for nu and s^2 (Smyth, 2004), and of means for m and kappa. That choice
+    of the prior is covey's own.
     """
     from scipy.optimize import root_scalar
     from scipy.special import digamma, polygamma

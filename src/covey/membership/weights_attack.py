@@ -181,7 +181,7 @@ def inverse_hessian_scores(
         damping: of H.
 
     References:
-        Suri, Zhang, Evans, 2024, section 4.
+        Suri, Zhang, Evans, 2024: the Inverse Hessian Attack.
     """
     phi, n = layer.features, member.sum()
     p = nn.functional.one_hot(labels, layer.residuals.shape[1]).double() - layer.residuals
