@@ -32,3 +32,20 @@ def test_vectors_of_ones_own_are_enough_to_learn_from_and_to_leave(tmp_path, cap
     printed = capsys.readouterr().out
     assert float(printed.split("examples: ")[1][:4]) > 0.8
     assert "that failed: []" in printed
+
+
+@pytest.mark.slow
+def test_the_audits_of_digits_and_of_a_table_say_whom_the_model_remembers(tmp_path, capsys):
+    for name in ("audit_digits", "audit_table"):
+        example = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+        example["main"](str(tmp_path / name))
+        assert "Members can be distinguished" in capsys.readouterr().out
+        assert (tmp_path / name / "audit.html").is_file()
+
+
+@pytest.mark.slow
+def test_the_audit_of_one_run_refutes_an_epsilon_whose_noise_was_forgotten(capsys):
+    runpy.run_path(str(EXAMPLES / "audit_epsilon.py"))["main"]()
+    noisy, _, bare, _ = capsys.readouterr().out.splitlines()
+    assert "Not refuted: 3.80 is accounted for" in noisy
+    assert "REFUTED: 3.80 is accounted for" in bare

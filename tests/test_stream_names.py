@@ -8,16 +8,17 @@ import covey
 
 NAMES = """
 ... / hands, anonymity set / ... / ..., architecture, asked, audit, audit of a finished run,
-audit of a model, blind / ..., bootstrap / ..., budget / ..., canaries, choice / ...,
-cluster / ..., cohort, cohort / ..., dealt / ..., dropout, fairness, features, folds, folds / ...,
-folds / ... / ..., gabor, gradients, groups, half / ... / ..., halves, handle / ..., head / ...,
-heads, initial model, initial model / ..., inputs, join / ..., leaving / ..., local training / ...,
-merge, model / ..., negative control, newcomers / ..., noise, non-members, one more round, optima,
-order, own noise / ..., own risk / ..., pairs / ..., participation game, partition,
-partition / ..., pink noise, pool, private steps, random-patches, rebalancing, red team / ...,
-reference / ..., representative, request / ..., reserved, round / ..., seed, selection batch / ...,
-shadow, shift / ..., sketch / ..., source, split, split / ..., start / ..., sum / ... / noise,
-sums / ... / ..., test, threshold / ..., tombstones, training, trial, verdict
+audit of a model, blind / ..., bootstrap / ..., budget / ..., canaries, canaries of one run,
+choice / ..., cluster / ..., cohort, cohort / ..., dealt / ..., dropout, equal scores, fairness,
+features, folds, folds / ..., folds / ... / ..., gabor, gradients, groups, half / ... / ...,
+halves, handle / ..., head / ..., heads, initial model, initial model / ..., inputs, join / ...,
+leaving / ..., local training / ..., merge, model / ..., negative control, newcomers / ..., noise,
+non-members, one more round, optima, order, own noise / ..., own risk / ..., pairs / ...,
+participation game, partition, partition / ..., pink noise, pool, private steps, random-patches,
+rebalancing, red team / ..., reference / ..., representative, request / ..., reserved, round / ...,
+seed, selection batch / ..., shadow, shift / ..., sketch / ..., source, split, split / ...,
+start / ..., sum / ... / noise, sums / ... / ..., test, threshold / ..., tombstones, training,
+trial, verdict
 """
 
 

@@ -143,12 +143,14 @@ class AttackOnModel(TypedDict):
     """One attack's figures, overall and in parts.
 
     Attributes:
+        by_group: per group that was named.
         by_class: per label.
         by_difficulty: per quarter of the records.
         roc: FPR and TPR.
     """
 
     overall: MetricsWithError
+    by_group: dict[str, PartMetrics]
     by_class: dict[str, PartMetrics]
     by_difficulty: dict[str, PartMetrics]
     roc: list[tuple[float, float]]
@@ -167,6 +169,18 @@ class MostExposed(TypedDict):
     everybody: float
 
 
+class WorstPart(TypedDict):
+    """A part of the records.
+
+    Attributes:
+        kind: `class` or `group`.
+    """
+
+    kind: str
+    name: str
+    balanced_accuracy: Figure
+
+
 class ModelAuditFile(TypedDict):
     """An audit of any classifier, as `ModelAudit.to_dict` and `audit.json` have it.
 
@@ -182,6 +196,9 @@ class ModelAuditFile(TypedDict):
         controls: that must find nothing.
         accuracies: of the model and its references, on what they met and on the rest.
         exposed: None: too few references.
+        tail: the share of non-members with a higher loss than 99% of the members.
+        least_fpr: the lowest rate of false accusations that so many non-members show.
+        worst: the class or group that the strongest attack surely finds most of.
     """
 
     view: str
@@ -198,6 +215,9 @@ class ModelAuditFile(TypedDict):
     controls: dict[str, Control]
     accuracies: dict[str, float]
     exposed: MostExposed | None
+    tail: Figure
+    least_fpr: float
+    worst: WorstPart | None
     attacks: dict[str, AttackOnModel]
 
 

@@ -44,6 +44,7 @@ from .data.partition import Partition
 from .data.source import ClientSource, DataSet
 from .desk.answering import answer_requests
 from .desk.pack import write_packs
+from .dp.one_run import OneRunAudit, audit_one_run, draw_canaries
 from .engine.cpu import ReferenceEngine
 from .engine.metrics import Metric
 from .engine.optimizers import Adam, AdamW, Optimizer, Sgd
@@ -118,6 +119,7 @@ __all__ = [
     "ModelError",
     "ModelFactory",
     "Objective",
+    "OneRunAudit",
     "Optimizer",
     "Params",
     "Partition",
@@ -157,6 +159,8 @@ __all__ = [
     "__version__",
     "answer_requests",
     "audit_model",
+    "audit_one_run",
+    "draw_canaries",
     "keep",
     "kept",
     "load",

@@ -79,8 +79,8 @@ def test_without_references_what_needs_them_is_withheld(heart, sides):
     found = audit_model(heart, *sides)
     assert found.exposures is None
     assert found.most_exposed() == []
-    assert set(found.attacks) == {"loss"}
-    assert set(found.withheld) == {"shokri", "lira", "rmia"}
+    assert set(found.attacks) == {"loss", "inverse-hessian"}
+    assert set(found.withheld) == {"shokri", "lira", "rmia", "bavaria"}
     assert all("Pass references" in why for why in found.withheld.values())
 
 
@@ -102,7 +102,7 @@ def test_a_reference_that_diverged_withholds_what_learns_from_it(heart, sides):
     found = audit_model(
         heart, *sides, references=lambda e, s: broken(train(e, s)), num_references=2
     )
-    assert set(found.attacks) == {"loss"}
+    assert set(found.attacks) == {"loss", "inverse-hessian"}
     assert "diverged" in found.withheld["lira"]
 
 

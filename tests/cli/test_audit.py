@@ -109,6 +109,26 @@ def test_of_a_model_it_writes_what_it_prints(words, folder, ask, tmp_path):
     assert "<h1>Audit of mine:network" in Path(told["report"]).read_text()
 
 
+def test_above_a_limit_the_exit_code_is_one(words, folder, covey):
+    short = [*words, "--weights", folder / "w.pt", "--attack", "loss", "--limit"]
+    code, printed, _ = covey(*short, "0.6")
+    assert code == 1
+    assert "above the limit: AUC 0.6" in printed
+    code, printed, _ = covey(*short, "1")
+    assert code == 0
+    assert "within the limit: AUC 1" in printed
+
+
+@pytest.mark.slow
+def test_the_same_command_again_trains_no_reference(words, folder, covey, tmp_path):
+    again = ["--weights", folder / "w.pt", "--train", "mine:quick", "--references", "2"]
+    printed = [covey(*words, *again, "--out", tmp_path / "out") for _ in range(2)]
+    assert [each[0] for each in printed] == [0, 0]
+    assert printed[0][1] == printed[1][1]
+    assert "reference 2 of 2 trained" in printed[0][2]
+    assert "trained" not in printed[1][2]
+
+
 class Bomb:
     def __reduce__(self):
         return (Path.touch, (Path("exploded"),))

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from numpy import ndarray
 
 from covey import Attack, Signals
@@ -39,7 +40,8 @@ def signals() -> Signals:
     target += 2 * right * (np.arange(RECORDS) < RECORDS // 2)[:, None]
     others = draw.normal(size=(RECORDS, MODELS, CLASSES))
     others += 2 * right[:, None] * inside[..., None]
-    return Signals(labels, log_probs(target), log_probs(others), inside)
+    gradients = [{"w": torch.from_numpy(each)} for each in right - np.exp(log_probs(target))]
+    return Signals(labels, log_probs(target), log_probs(others), inside, lambda: iter(gradients))
 
 
 @pytest.mark.parametrize("attack", ALL.values(), ids=ALL)

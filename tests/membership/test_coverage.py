@@ -9,6 +9,7 @@ from scipy.stats import norm
 from covey.base.figure import RiskEstimate
 from covey.membership.attacks import cross_fitted
 from covey.membership.estimators import combined_counts, loss_counts, risk_of_counts
+from covey.membership.intervals import auc_figure, tpr_at
 
 
 def rates_by_counts(apart: float, generator: np.random.Generator):
@@ -36,6 +37,25 @@ def test_intervals_cover_the_risk_of_the_best_threshold(rates, apart):
     found = [rates(apart, generator) for _ in range(200)]
     held = [abs(r.risk - truth) <= 1.96 * r.standard_error for r in found]
     assert np.mean(held) >= 0.91
+
+
+@pytest.mark.parametrize("members_spread", [1.0, 0.5])
+@pytest.mark.parametrize("apart", [0.0, 1.5, 3.5])
+def test_intervals_cover_the_area_and_the_rate_at_one_percent(apart, members_spread):
+    # N(apart, s) against N(0, 1): AUC = Phi(apart / sqrt(1 + s^2)), and the threshold of 1%
+    # is Phi^-1(0.99). 100 draws: of 0.95 less than 0.88 come by chance 2 times in 1,000.
+    area = norm.cdf(apart / math.hypot(1, members_spread))
+    rate = norm.sf((norm.ppf(0.99) - apart) / members_spread)
+    generator, held = np.random.default_rng(1), np.zeros(2)
+    for _ in range(100):
+        sides = [(generator.normal(apart, members_spread, 1000), generator.normal(0, 1, 1000))]
+        for at, (found, truth) in enumerate(
+            [(auc_figure(sides), area), (tpr_at(0.01, sides), rate)]
+        ):
+            assert found.low is not None
+            assert found.high is not None
+            held[at] += found.low <= truth <= found.high
+    assert held.min() >= 88
 
 
 def test_the_error_of_a_fitted_threshold_by_hand():

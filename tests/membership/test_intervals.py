@@ -8,6 +8,7 @@ from covey import Streams
 from covey.base.figure import Figure, RiskEstimate
 from covey.membership.intervals import (
     attack_metrics,
+    auc_figure,
     clopper_pearson,
     hanley_mcneil,
     tpr_at,
@@ -36,7 +37,34 @@ def test_tpr_at_by_hand():
     members = np.array([989.0, 989.5, 995.0, 2000.0])
     found = tpr_at(0.01, [(members, others)])
     assert found.value == 0.75
-    assert (found.low, found.high) == clopper_pearson(3, 4)
+    # Of 1,000 above a true threshold with a chance of 1%, 4 to 17 are above it with 95%:
+    # it may be above 996, which 1 member exceeds, and 982, which all do.
+    assert (found.low, found.high) == (clopper_pearson(1, 4)[0], clopper_pearson(4, 4)[1])
+
+
+def ends(figure: Figure) -> tuple[float, float]:
+    assert figure.low is not None
+    assert figure.high is not None
+    return figure.low, figure.high
+
+
+def test_an_area_of_one_still_has_an_interval_by_hand():
+    # 1 - theta = 1.96 SE(theta), and one record a side more makes it narrower
+    found = auc_figure([(np.arange(10.0) + 10, np.arange(10.0))])
+    assert (found.value, found.error, found.high) == (1.0, 0.0, 1.0)
+    low, _ = ends(found)
+    assert 1 - low == pytest.approx(1.96 * hanley_mcneil(low, 10, 10), rel=1e-4)
+
+
+@given(st.integers(0, 10_000), st.floats(-3, 3))
+def test_an_area_lies_within_its_interval_and_is_mirrored_with_its_sides(seed, apart):
+    draw = np.random.default_rng(seed)
+    inside, outside = draw.normal(apart, 1, 20), draw.normal(0, 2, 30)
+    found, mirrored = auc_figure([(inside, outside)]), auc_figure([(outside, inside)])
+    low, high = ends(found)
+    assert low <= float(found) <= high
+    assert ends(mirrored) == pytest.approx((1 - high, 1 - low))
+    assert found.error == pytest.approx(mirrored.error)
 
 
 def test_each_group_has_its_own_threshold():

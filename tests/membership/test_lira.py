@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from covey import ConfigError
-from covey.membership.attacks import lira_offline, lira_online
+from covey.membership.attacks import Variance, _law, auc, lira_offline, lira_online
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 VARIANCES: tuple[Literal["global", "per-example"], ...] = ("global", "per-example")
@@ -61,3 +61,51 @@ def test_a_variance_per_example_needs_two_references_of_each_kind():
     assert np.isfinite(lira_online(target, references, inside)).all()
     with pytest.raises(ConfigError, match="at least 2 reference"):
         lira_online(target, references, inside, "per-example")
+
+
+def drawn(records: int, models: int, spread: float, freedom: float, seed: int = 0):
+    """Confidences whose variances are drawn around `spread`^2, as closely as `freedom` says."""
+    draw = np.random.default_rng(seed)
+    sigma = spread * np.sqrt(freedom / draw.chisquare(freedom, records))
+    mu = draw.normal(0, 3, records)
+    values = mu[:, None] + sigma[:, None] * draw.normal(size=(records, models))
+    return values, mu, sigma
+
+
+def test_the_prior_of_variances_is_the_one_that_they_were_drawn_from():
+    values, _, _ = drawn(20_000, 5, 2.0, 6.0)
+    law = _law(values, np.ones_like(values, dtype=bool), "bayesian-t")
+    nu_after, centre, scale = law.args
+    assert nu_after[0] - 5 == pytest.approx(6.0, rel=0.1)
+    # the means' spread is 3: kappa = 2^2 / 3^2, and a mean of 5 is pulled by kappa / (kappa + 5)
+    pulled = 5 / (5 + 4 / 9)
+    assert centre == pytest.approx(pulled * values.mean(axis=1), abs=0.1)
+    assert np.median(scale) == pytest.approx(2.0 * np.sqrt(1.2), rel=0.2)
+
+
+def test_one_variance_for_all_and_one_of_each_are_the_ends_of_the_bayesian_one():
+    alike, _, _ = drawn(5_000, 4, 2.0, 1e9)
+    _, scale = _law(alike, np.ones_like(alike, dtype=bool), "bayesian-n").args
+    assert scale == pytest.approx(2.0, rel=0.1)
+    many, _, _ = drawn(200, 4_000, 2.0, 3.0)
+    everything = np.ones_like(many, dtype=bool)
+    centre, own = _law(many, everything, "per-example").args
+    found, scale = _law(many, everything, "bayesian-n").args
+    assert found == pytest.approx(centre, abs=0.02)
+    assert scale == pytest.approx(own, rel=0.02)
+
+
+def test_few_references_are_used_better_than_by_either_end():
+    # of 3,000 members and non-members, 4 models with and 4 without each record
+    draw, area = np.random.default_rng(1), dict[str, float]()
+    values, mu, sigma = drawn(6_000, 8, 1.0, 4.0)
+    inside = np.tile(np.arange(8) < 4, (6_000, 1))
+    values += 1.5 * inside
+    member = np.arange(6_000) < 3_000
+    target = mu + 1.5 * member + sigma * draw.normal(size=6_000)
+    kinds: tuple[Variance, ...] = ("global", "per-example", "bayesian-n", "bayesian-t")
+    for variance in kinds:
+        scores = lira_online(target, values, inside, variance)
+        area[variance] = auc(scores[member], scores[~member])
+    assert area["bayesian-t"] > max(area["global"], area["per-example"]) + 0.005
+    assert area["bayesian-t"] >= area["bayesian-n"] - 0.002

@@ -1,18 +1,24 @@
 """`covey.audit_model`: a run's attacks, controls and refusals, for any classifier."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast, get_args
 
 import numpy as np
+import safetensors.torch
 import torch
 from jaxtyping import Bool, Float
+from joblib import Parallel, delayed
 from numpy import ndarray
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy
 
 from covey.auditor.records import Records, records_of
 from covey.auditor.result import Control, ModelAudit
-from covey.base.errors import ConfigError, ModelError
+from covey.base.errors import ConfigError, DataError, ModelError, blamed
+from covey.base.files import make_folder, replace_whole
 from covey.base.names import Params
 from covey.base.params import not_finite
 from covey.base.rng import Streams
@@ -20,10 +26,10 @@ from covey.base.user_code import user_function
 from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob, scored
 from covey.engine.recipe import MULTICLASS
-from covey.membership.attacks import Scorer, Signals
+from covey.membership.attacks import Scorer, Signals, of_label
 from covey.membership.audit import NO_REFERENCE, accuracies, attack_figures, scored_by
 from covey.membership.controls import negative_control
-from covey.membership.intervals import MIN_RECORDS
+from covey.membership.intervals import MIN_RECORDS, tail_rate
 from covey.membership.references import exposed_counts, halves, record_exposures, reference_sets
 from covey.membership.truth import (
     Candidates,
@@ -34,6 +40,7 @@ from covey.membership.truth import (
     refusal_reason,
     strata_of,
 )
+from covey.membership.weights_attack import LayerAttack, layer_scores
 from covey.models.build import copied, model_outputs
 from covey.runtime.auditing import DEFAULT_ATTACKS, named_attack
 
@@ -43,7 +50,16 @@ Model = nn.Module | Callable[[Tensor], Tensor]
 _BATCH = 256
 """Inputs that a model gets at once."""
 
+_PER_EXAMPLE = 32
+"""Inputs whose gradients are computed at once."""
+
 _LOG_PROBS = "answers"
+
+OF_LAYERS: tuple[LayerAttack, ...] = get_args(LayerAttack)
+"""Attacks on the last layer, which is more than `Signals` hold."""
+
+MODEL_ATTACKS = (*DEFAULT_ATTACKS, "bavaria", "inverse-hessian")
+"""The attacks of an audit that names none."""
 
 
 class _Answers:
@@ -98,61 +114,75 @@ def _log_probs(outputs: Float[Tensor, "records classes"]) -> Float[Tensor, "reco
     return outputs.log_softmax(dim=1)
 
 
+def gradients_of(model: nn.Module, examples: Examples) -> Iterator[Params]:
+    """Yield the gradient of every example's cross-entropy, in evaluation mode, of a copy."""
+    module = copied(model).eval()
+    params = {name: each.detach() for name, each in module.named_parameters()}
+    place = next(iter(params.values()), torch.empty(0)).device
+
+    def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(functional_call(module, params, (x[None],)), y[None])
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0))
+    parts = examples.inputs.split(_PER_EXAMPLE), examples.labels.split(_PER_EXAMPLE)
+    for x, y in zip(*parts, strict=True):
+        together = each(params, to_floats(x).to(place), y.to(place))
+        yield from ({n: g[i].cpu() for n, g in together.items()} for i in range(len(y)))
+
+
 Train = Callable[[Examples, int], Model]
 """Trains a model like the audited one on these examples, with this seed."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _References:
-    """Reference models, as what they say of every record.
-
-    Attributes:
-        answers: of each model.
-        inside: which candidate each was trained on.
-    """
-
-    answers: tuple[Params, ...]
-    inside: Bool[ndarray, "candidates models"]
-
-    @property
-    def diverged(self) -> bool:
-        """Whether an answer of any is not finite."""
-        return any(map(not_finite, self.answers))
-
-
-def _referred(
-    references: Train | tuple[Sequence[Model], Any] | None,
-    count: int,
+def _made(
+    train: Train,
+    inside: Bool[ndarray, "candidates models"],
     records: Records,
     candidates: Candidates,
     streams: Streams,
+    workers: int,
+    folder: Path | None,
     observe: Callable[[int], None],
-) -> _References:
-    """Return the models that were passed, or let a function train some on random halves.
+) -> list[Params]:
+    """Let a function train references, each on as many records as there are members.
 
-    Every model gets as many records as there are members, and each candidate is in half
-    of them. torch's global generator is seeded around every call.
+    What each says is kept as soon as it is known, so that none is trained twice.
     """
-    if references is None:
-        return _References((), np.zeros((len(candidates.labels), 0), dtype=bool))
-    if isinstance(references, tuple):
-        models, known = references
-        passed = tuple(answers_of(_checked_model(each), records.examples) for each in models)
-        of_records = np.asarray(known).astype(bool)[records.places]
-        return _References(passed, of_records[candidates.examples.inputs.numpy()])
-    made = user_function("function that trains references", references)
-    inside = halves(candidates, count, streams)
-    answers: list[Params] = []
-    for index, column in enumerate(inside.T):
-        at = streams.at("reference", index)
-        (numbers,) = reference_sets(candidates, column, at)
-        seed = int(at.at("seed").generator().integers(2**31))
-        examples = records.examples.take(numbers.inputs)
-        with at.at("training").lent_to_torch():
-            model = made(Examples(to_floats(examples.inputs), examples.labels), seed)
-        answers.append(answers_of(_checked_model(model), records.examples))
-        observe(index + 1)
-    return _References(tuple(answers), inside)
+    function = user_function("function that trains references", train)
+    at = [streams.at("reference", index) for index in range(inside.shape[1])]
+    names = [f"{records.digest}-{each.digest().hex()[:16]}.safetensors" for each in at]
+    paths = [folder and folder / name for name in names]
+    answers = dict[int, Params]()
+    for index, path in enumerate(paths):
+        if path and path.exists():
+            with blamed(DataError, f"{path} must hold a reference's answers, but it", "Delete it."):
+                answers[index] = safetensors.torch.load_file(path)
+    missing = [index for index in range(len(at)) if index not in answers]
+    jobs = (delayed(_trained)(function, records, candidates, inside[:, i], at[i]) for i in missing)
+    trained = cast(Iterator[Params], Parallel(n_jobs=workers, return_as="generator")(jobs))
+    for index, new in zip(missing, trained, strict=True):
+        answers[index] = new
+        if path := paths[index]:
+            make_folder(path.parent)
+            replace_whole(path, safetensors.torch.save(dict(new)))
+        observe(len(answers))
+    return [answers[index] for index in range(len(at))]
+
+
+def _trained(
+    train: Train,
+    records: Records,
+    candidates: Candidates,
+    inside: Bool[ndarray, " candidates"],
+    streams: Streams,
+) -> Params:
+    """Train one reference, torch's global generator being seeded, and return its answers."""
+    (numbers,) = reference_sets(candidates, inside, streams)
+    seed = int(streams.at("seed").generator().integers(2**31))
+    examples = records.examples.take(numbers.inputs)
+    with streams.at("training").lent_to_torch():
+        model = train(Examples(to_floats(examples.inputs), examples.labels), seed)
+    return answers_of(_checked_model(model), records.examples)
 
 
 def _checked_model(model: Any) -> Model:  # noqa: ANN401 - whatever a user returns
@@ -201,100 +231,93 @@ _NO_REFERENCES = (
     "withheld: it learns from reference models, and there are none. Pass references, or a "
     "function that trains them (--train)"
 )
-_TOO_FEW = {
-    "outside": "withheld: it needs a reference that was not trained on a record, for every record",
-    "both": "withheld: it needs a reference that was trained on a record and one that was "
-    "not, for every record (lira-offline and rmia-offline need the latter alone)",
-}
+_NO_MODULE = (
+    "withheld: it looks into the model, and its answers alone are known. Pass the nn.Module"
+)
 
 
-def _judged(
-    records: Records,
-    answers: Params,
-    attacks: Mapping[str, Scorer],
-    provide: Callable[[Candidates, Streams], _References],
-    streams: Streams,
-    diverged: str,
-) -> ModelAudit:
-    """Return the figures, or the first reason why there can be none.
+def _refusal(
+    records: Records, answers: Params, diverged: str, streams: Streams
+) -> tuple[str, dict[str, Control]]:
+    """Return the first reason why there can be no figures, "" if there can, and the control.
 
     Args:
         records: of both sides.
         answers: the model's, for all records.
-        attacks: by name.
-        provide: returns references, once it is known who is judged.
-        streams: of the audit.
         diverged: what is not finite in the model; "": nothing.
+        streams: of the audit.
     """
-    controls: dict[str, Control] = {}
-    reason = diverged and f"diverged: {diverged}"
-    if not reason and (
-        why := no_better_than_guessing(_ENGINE, answers, [records.numbers], whose="the members")
-    ):
-        reason = (
+    if diverged:
+        return f"diverged: {diverged}", {}
+    if why := no_better_than_guessing(_ENGINE, answers, [records.numbers], whose="the members"):
+        return (
             f"diverged: {why}. Prepare inputs as in training, and number the classes "
             f"alike: whatever answers nothing looks private, and is no model"
-        )
-    if not reason and (blind := blind_risk((records.sides,), _HOLDOUTS, streams.at("inputs"))):
-        differs = beats_chance(blind)
-        controls["blind"] = Control(blind.figure, blind.auc, holds=not differs)
-        reason = f"{refusal_reason(blind)}. {_REMEDY}" if differs else ""
-    candidates = Candidates.of(strata_of((records.numbers,), _HOLDOUTS, streams))
-    if reason or candidates is None:
-        return replace(records.without_figures(reason), controls=controls)
-
-    unseen = records.numbers.holdout
-    if len(unseen) >= 2 * MIN_RECORDS:
-        control = negative_control(_ENGINE, answers, unseen, streams.at("negative control"))
-        near = abs(control.risk - 0.5) <= 3 * control.standard_error
-        controls["unseen"] = Control(control.figure, control.auc, holds=near)
-    models = provide(candidates, streams)
-    withheld = {n: why for n, attack in attacks.items() if (why := _withheld(attack, models))}
-    if models.diverged:
-        models = _References((), models.inside[:, :0])
-    numbers = candidates.examples.inputs
-    tables = [params[_LOG_PROBS][numbers].numpy() for params in (answers, *models.answers)]
-    signals = Signals(candidates.labels, tables[0], np.stack(tables, axis=1)[:, 1:], models.inside)
-    try:  # all members are one holder's
-        exposed = exposed_counts(
-            signals, candidates.member, np.zeros(len(candidates.member), dtype=np.int64)
-        )
-    except ConfigError:  # references that were passed, half of which miss a record's side
-        exposed = None
-    return ModelAudit(
-        members=int(candidates.member.sum()),
-        non_members=int((~candidates.member).sum()),
-        background=sum(len(each.background) for each in candidates.strata),
-        shared=records.shared,
-        references=len(models.answers),
-        withheld=withheld,
-        controls=controls,
-        accuracies=accuracies(signals, candidates.member),
-        attacks={
-            name: attack_figures(
-                *(scored_by(name, attack, signals), candidates, signals, streams.at("verdict"))
-            )
-            for name, attack in attacks.items()
-            if name not in withheld
-        },
-        exposures=_exposures(records, candidates, signals),
-        exposed=exposed,
-    )
+        ), {}
+    blind = blind_risk((records.sides,), _HOLDOUTS, streams.at("inputs"))
+    if blind is None:
+        return "", {}
+    differs = beats_chance(blind)
+    control = {"blind": Control(blind.figure, blind.auc, holds=not differs)}
+    return f"{refusal_reason(blind)}. {_REMEDY}" if differs else "", control
 
 
-def _withheld(attack: Scorer, references: _References) -> str:
-    """Say why an attack cannot be run with these references; "" if it can."""
-    needs = getattr(attack, "needs", "both")
-    if needs == "none":
+def _scores(
+    attacks: Mapping[str, Scorer | None],
+    module: nn.Module | None,
+    signals: Signals,
+    examples: Examples,
+    member: Bool[ndarray, " judged"],
+    no_references: str,
+) -> tuple[dict[str, Float[ndarray, " judged"]], dict[str, str]]:
+    """Return what each attack says of each record, and why others are withheld.
+
+    Args:
+        attacks: by name; None: of the last layer.
+        module: the model, if it can be looked into.
+        signals: of those who are judged.
+        examples: theirs, and after them those of all other members.
+        member: which of the judged are members.
+        no_references: why there are no references, if there are none.
+    """
+    scores, withheld = dict[str, ndarray](), dict[str, str]()
+    everyone = torch.ones(len(examples), dtype=torch.bool)
+    everyone[: len(member)] = torch.from_numpy(member)
+    for name, attack in attacks.items():
+        if why := _missing(attack, signals, module, no_references):
+            withheld[name] = why
+        elif attack is not None:
+            scores[name] = scored_by(name, attack, signals)
+        elif module is not None:
+            own, by = copied(module).cpu().eval(), cast(LayerAttack, name)
+            try:
+                found = layer_scores(by, own, examples, everyone)
+            except ConfigError as error:
+                withheld[name] = f"withheld: {error}"
+            else:
+                scores[name] = found[: len(member)].numpy()
+    return scores, withheld
+
+
+def _missing(
+    attack: Scorer | None, signals: Signals, module: nn.Module | None, no_references: str
+) -> str:
+    """Say what an attack lacks on this model with these references; "" if nothing."""
+    own: Any = getattr(attack, "__wrapped__", attack)  # a user's is wrapped
+    needs = "gradients" if attack is None else getattr(own, "needs", "both")
+    if needs in ("none", "gradients"):
+        return _NO_MODULE if needs == "gradients" and module is None else ""
+    if not signals.inside.shape[1]:
+        return no_references
+    fewest = getattr(own, "fewest", 1)
+    outside, inside = (side.sum(axis=1).min() for side in (~signals.inside, signals.inside))
+    if outside >= fewest and (needs == "outside" or inside >= fewest):
         return ""
-    if not references.answers:
-        return _NO_REFERENCES
-    if references.diverged:
-        return NO_REFERENCE
-    outside = (~references.inside).any(axis=1).all()
-    inside = references.inside.any(axis=1).all()
-    enough = outside and (inside or needs == "outside")
-    return "" if enough else _TOO_FEW[needs]
+    also = "" if needs == "outside" else " and as many that were"
+    return (
+        f"withheld: it needs, for every record, {fewest} of the references that were not trained "
+        f"on it{also} (the offline attacks need the former alone)"
+    )
 
 
 def audit_model(  # noqa: PLR0913 - most have defaults
@@ -304,9 +327,12 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     references: Train | tuple[Sequence[Model], Any] | None = None,
     *,
     num_references: int = 8,
-    attacks: Sequence[str | Scorer] = DEFAULT_ATTACKS,
+    attacks: Sequence[str | Scorer] = MODEL_ATTACKS,
     label: str = "",
+    groups: Sequence[object] | None = None,
     seed: int = 0,
+    workers: int = 1,
+    folder: str | Path | None = None,
     observe: Callable[[int], None] = lambda _: None,
 ) -> ModelAudit:
     """Attack a classifier: can the records that it learnt be distinguished from others?
@@ -314,9 +340,9 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     Args:
         model: a module or a function that gives a row of class scores per input: logits,
             log-probabilities or probabilities.
-        members: what it was trained on, as `covey.run` takes one client's data: (inputs,
-            labels) as tensors or arrays, a table, a data set. uint8 are images, which
-            the model sees in [0, 1].
+        members: what it was trained on: (inputs, labels) as tensors or arrays, a table, a
+            data set, a loader, anything that yields (input, label). uint8 are images,
+            which the model sees in [0, 1].
         non_members: the same, of records that it was not trained on but could have been.
         references: `train(examples, seed)`, which returns a model trained like this one
             on the tensors examples.inputs and examples.labels, and is called on random
@@ -324,9 +350,17 @@ def audit_model(  # noqa: PLR0913 - most have defaults
             record (members, then non-members) and model, whether it was trained on it.
             None: only attacks that need none.
         num_references: how often `train` is called; at least 2, better 8 or more.
-        attacks: as `covey.audit` takes them, but for those on clients' updates.
+        attacks: as `covey.audit` takes them, but for those on clients' updates; also
+            "inverse-hessian" and "weights" on the last layer of a module, and
+            "ridge-weights" where that layer was solved for squares.
         label: the column of labels, where the records are tables.
+        groups: of each record (members, then non-members) to which group it belongs.
         seed: of all that is drawn here.
+        workers: processes that call `train`; -1: one on every core. No figure depends on
+            it, unless training depends on the number of torch's threads.
+        folder: where each reference's answers are kept, so that an audit that is cut off
+            goes on from there. They belong to the records, the seed and the number; take
+            another folder for another `train`.
         observe: called with the number of references trained so far.
 
     Returns:
@@ -340,23 +374,84 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     if reason := records.too_few():
         return records.without_figures(reason)
     answers = answers_of(_checked_model(model), records.examples)
-    for name in ("fedmia", "source", "weights"):
+    for name in ("fedmia", "source"):
         if name in attacks:
             raise ConfigError(
                 f"The attack {name} looks at the clients and clusters of a run, and one "
                 f"model has none. Leave it out, or audit a run: covey audit RUN."
             )
-    chosen = dict(map(named_attack, attacks))
+    chosen: dict[str, Scorer | None] = dict.fromkeys(n for n in OF_LAYERS if n in attacks)
+    chosen |= dict(named_attack(each) for each in attacks if each not in OF_LAYERS)
     _check_references(references, num_references, records)
-    state = model.state_dict() if isinstance(model, nn.Module) else {}
-    entry = not_finite(state) or not_finite(answers)
+    offered = len(records.places) + records.shared
+    if groups is not None and len(groups) != offered:
+        raise DataError(
+            f"groups must name a group of each of the {offered} records, members, then "
+            f"non-members, found {len(groups)}. Name one for each."
+        )
+    names = np.array([str(each) for each in groups or [""] * offered])[records.places]
+    module = model if isinstance(model, nn.Module) else None
+    entry = not_finite(module.state_dict() if module else {}) or not_finite(answers)
     diverged = f"its {entry} hold numbers that are not finite" if entry else ""
     streams = Streams(seed).at("audit of a model")
+    reason, controls = _refusal(records, answers, diverged, streams)
+    candidates = Candidates.of(strata_of((records.numbers,), _HOLDOUTS, streams))
+    if reason or candidates is None:
+        return replace(records.without_figures(reason), controls=controls)
+    unseen = records.numbers.holdout
+    if len(unseen) >= 2 * MIN_RECORDS:
+        control = negative_control(_ENGINE, answers, unseen, streams.at("negative control"))
+        near = abs(control.risk - 0.5) <= 3 * control.standard_error
+        controls["unseen"] = Control(control.figure, control.auc, holds=near)
 
-    def provide(candidates: Candidates, streams: Streams) -> _References:
-        return _referred(references, num_references, records, candidates, streams, observe)
-
-    return _judged(records, answers, chosen, provide, streams, diverged)
+    inside, theirs = np.zeros((len(candidates.labels), 0), dtype=bool), list[Params]()
+    if isinstance(references, tuple):
+        known = np.asarray(references[1]).astype(bool)[records.places]
+        inside = known[candidates.examples.inputs.numpy()]
+        theirs = [answers_of(_checked_model(each), records.examples) for each in references[0]]
+    elif references is not None:
+        inside = halves(candidates, num_references, streams)
+        kept = None if folder is None else Path(folder)
+        theirs = _made(references, inside, records, candidates, streams, workers, kept, observe)
+    no_references = _NO_REFERENCES
+    if any(map(not_finite, theirs)):
+        inside, theirs, no_references = inside[:, :0], list[Params](), NO_REFERENCE
+    numbers = candidates.examples.inputs
+    tables = [params[_LOG_PROBS][numbers].numpy() for params in (answers, *theirs)]
+    judged = records.examples.take(numbers)
+    signals = Signals(
+        labels=candidates.labels,
+        target=tables[0],
+        references=np.stack(tables, axis=1)[:, 1:],
+        inside=inside,
+        gradients=module and (lambda: gradients_of(module, judged)),
+    )
+    background = [records.examples.take(each.background.inputs) for each in candidates.strata]
+    pool = Examples.joined([judged, *background])
+    scores, withheld = _scores(chosen, module, signals, pool, candidates.member, no_references)
+    try:  # all members are one holder's
+        exposed = exposed_counts(signals, candidates.member, np.zeros(len(numbers), dtype=np.int64))
+    except ConfigError:  # references that were passed, half of which miss a record's side
+        exposed = None
+    own = None if groups is None else names[numbers.numpy()]
+    losses = of_label(signals.target, signals.labels)
+    return ModelAudit(
+        members=int(candidates.member.sum()),
+        non_members=int((~candidates.member).sum()),
+        background=len(pool) - len(judged),
+        shared=records.shared,
+        references=len(theirs),
+        withheld=withheld,
+        controls=controls,
+        accuracies=accuracies(signals, candidates.member),
+        attacks={
+            name: attack_figures(each, candidates, signals, streams.at("verdict"), own)
+            for name, each in scores.items()
+        },
+        tail=tail_rate(candidates.sides(losses, np.ones(len(losses), dtype=bool))),
+        exposures=_exposures(records, candidates, signals),
+        exposed=exposed,
+    )
 
 
 def _check_references(references: object, count: int, records: Records) -> None:

@@ -1,25 +1,22 @@
-"""Members and non-members as one table of records, and how a command names a model."""
+"""Members and non-members as one table of records."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from hashlib import blake2b
+from typing import Any, cast
 
 import numpy as np
-import safetensors.torch
 import torch
 from jaxtyping import Bool, Int, Shaped
 from numpy import ndarray
-from torch import Tensor, nn
+from torch import Tensor
+from torch.utils.data import DataLoader
 
 from covey.auditor.result import ModelAudit
-from covey.base.component_names import find
-from covey.base.errors import ConfigError, DataError, ModelError
-from covey.base.files import check_regular
-from covey.data.arrays import examples_of
+from covey.base.errors import DataError
+from covey.data.arrays import examples_of, form_of
 from covey.data.examples import Client, Examples, Preference, hashes
 from covey.membership.intervals import MIN_RECORDS
-from covey.models.build import factory_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +29,7 @@ class Records:
         places: where each stood, counted through the members and then the non-members.
         offered: how many members came, judged or not.
         shared: how many records were left out because both sides hold them.
+        digest: of all this, as a file may be named.
     """
 
     examples: Examples
@@ -39,6 +37,7 @@ class Records:
     places: Int[ndarray, " records"]
     offered: int
     shared: int
+    digest: str
 
     @property
     def sides(self) -> Client:
@@ -86,7 +85,8 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
     """Return the records of both sides; inputs that both hold are judged on neither.
 
     Args:
-        members: what the model was trained on, as `covey.run` takes one client's data.
+        members: what the model was trained on, as `covey.run` takes one client's data, or
+            whatever else yields (input, label), a loader's batches among them.
         non_members: what it was not.
         label: the column of labels, where they are tables.
 
@@ -94,8 +94,8 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
         DataError: a side is no set of examples, they are unlike each other, or their
             labels are no classes.
     """
-    inside = _classified("members", examples_of("members", members, label))
-    outside = _classified("non_members", examples_of("non_members", non_members, label))
+    inside = _classified("members", examples_of("members", _gathered(members), label))
+    outside = _classified("non_members", examples_of("non_members", _gathered(non_members), label))
     ours, theirs = ((tuple(each.inputs.shape[1:]), each.inputs.dtype) for each in (inside, outside))
     if ours != theirs:
         raise DataError(
@@ -114,7 +114,19 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
         places=places,
         offered=len(inside),
         shared=len(inputs) - len(kept),
+        digest=blake2b(b"".join(names) + str(len(inside)).encode(), digest_size=8).hexdigest(),
     )
+
+
+def _gathered(data: Any) -> Any:  # noqa: ANN401 - whatever iterates
+    """Return what can only be iterated as what `examples_of` reads."""
+    if isinstance(data, DataLoader):
+        batches: list[Any] = list(cast(Iterable[Any], data))
+        if batches and isinstance(batches[0], Mapping):
+            return {name: torch.cat([each[name] for each in batches]) for name in batches[0]}
+        return tuple(torch.cat(column) for column in zip(*batches, strict=True))
+    iterates = isinstance(data, Iterable) and not isinstance(data, (str, bytes, tuple))
+    return list(cast(Iterable[Any], data)) if form_of(data) is None and iterates else data
 
 
 def _classified(side: str, examples: Examples) -> Examples:
@@ -131,62 +143,3 @@ def _classified(side: str, examples: Examples) -> Examples:
             f"of {labels.dtype}. Number the classes 0, 1, 2 ... as whole numbers."
         )
     return examples
-
-
-PICKLED = (".pt", ".pth", ".bin")
-
-
-def named_model(name: str, weights: Path | None = None) -> nn.Module:
-    """Return the model that `package.module:factory` makes, with these weights.
-
-    Raises:
-        CoveyError: there is no such factory, or the weights are not of its model.
-    """
-    module = factory_of(named_function("--model", name))()
-    if weights is None:
-        return module
-    try:
-        module.load_state_dict(_state(weights))
-    except RuntimeError as error:
-        raise ModelError(
-            f"{weights} must hold the state dict of the model that {name} makes, but "
-            f"{' '.join(str(error).split())}. Name the factory that it was saved from."
-        ) from error
-    return module
-
-
-def named_function(key: str, name: str) -> Callable[..., Any]:
-    """Return what `package.module:name` names.
-
-    Raises:
-        ConfigError: there is no such thing, or it cannot be called.
-    """
-    if ":" not in name:
-        raise ConfigError(
-            f"{key} must be package.module:function, found {name!r}. Name the function, "
-            f"of a module in this folder or in PYTHONPATH."
-        )
-    return find("model", name, key)
-
-
-def _state(path: Path) -> dict[str, Tensor]:
-    """Read a state dict; nothing in the file is run."""
-    try:
-        check_regular(path)
-        if path.suffix in PICKLED:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        else:
-            state = safetensors.torch.load_file(path)
-    except Exception as error:  # a malformed file can raise anything
-        raise DataError(
-            f"{path} must be a state dict: safetensors, or one that torch.save wrote to a file "
-            f"{', '.join(PICKLED)}, with tensors alone: {error}. Save model.state_dict()."
-        ) from error
-    if not isinstance(state, Mapping) or not all(
-        isinstance(each, Tensor) for each in state.values()
-    ):
-        raise DataError(
-            f"{path} must hold a state dict, tensors by name, found a "
-            f"{type(state).__name__}. Save model.state_dict()."
-        )
-    return dict(state)

@@ -61,6 +61,8 @@ class ModelAudit:
             references says rightly whether it was learnt; NaN where it was not judged.
             None with fewer than 4 references, or without some on both sides of every
             record. Neither JSON nor page names a record.
+        tail: the share of non-members whose loss is higher than those of 99% of the members:
+            the larger, the more the best attacks find at a low rate of false accusations.
         exposed: how exposed the most exposed 1% are, judged by other references than
             those that say which these are; None where that cannot be.
     """
@@ -75,6 +77,7 @@ class ModelAudit:
     controls: Mapping[str, Control] = field(default_factory=dict[str, Control])
     accuracies: Mapping[str, float] = field(default_factory=dict[str, float])
     attacks: Mapping[str, AttackFigures] = field(default_factory=dict[str, AttackFigures])
+    tail: Figure = field(default_factory=lambda: Figure.unknown("there are no figures"))
     exposures: Float[ndarray, " all"] | None = None
     exposed: ExposedCounts | None = None
 
@@ -106,6 +109,31 @@ class ModelAudit:
         if self._area(name) - 0.5 > reach * (area.error or 0.0):
             return f"Members can be distinguished from non-members ({strongest})"
         return f"No attack here distinguished members from non-members (strongest {strongest})"
+
+    @property
+    def least_fpr(self) -> float:
+        """The lowest rate of false accusations that so many non-members show: 10 of them."""
+        return min(1.0, 10 / max(1, self.non_members))
+
+    @property
+    def worst(self) -> tuple[str, str, Figure] | None:
+        """The class or group that the strongest attack surely finds most of, and how much.
+
+        By the lower bound of balanced accuracy: of many parts, some are high by chance.
+        """
+        best = self.attacks.get(self.strongest or "")
+        kinds = {"class": best.by_class, "group": best.by_group} if best else {}
+        parts = [
+            (kind, name, each.balanced_accuracy)
+            for kind, named in kinds.items()
+            for name, each in named.items()
+            if name and each.balanced_accuracy.value is not None
+        ]
+        return max(parts, key=lambda part: part[2].lower_bound, default=None)
+
+    def exceeds(self, limit: float) -> bool:
+        """Say whether the strongest attack's AUC is above this; what is unknown is above any."""
+        return self.refused or float(self.figure(self.strongest or "", "auc")) > limit
 
     def figure(self, attack: str, rate: str) -> Figure:
         """Return one figure of an attack; `rate` is one of `RATES`."""
@@ -146,6 +174,9 @@ class ModelAudit:
             "controls": {name: asdict(each) for name, each in self.controls.items()},
             "accuracies": dict(self.accuracies),
             "exposed": exposed,
+            "tail": asdict(self.tail),
+            "least_fpr": self.least_fpr,
+            "worst": self._worst_dict(),
             "attacks": {name: self._attack_dict(name) for name in self.attacks},
         }
 
@@ -172,9 +203,15 @@ class ModelAudit:
         value = self.attacks[attack].overall.auc.value
         return 0.0 if value is None else value
 
+    def _worst_dict(self) -> dict[str, Any] | None:
+        if self.worst is None:
+            return None
+        kind, name, accuracy = self.worst
+        return {"kind": kind, "name": name, "balanced_accuracy": asdict(accuracy)}
+
     def _attack_dict(self, attack: str) -> dict[str, Any]:
         content: dict[str, Any] = asdict(self.attacks[attack])
-        del content["by_group"]
+        content["by_group"].pop("", None)  # everybody is in no group
         content["overall"]["advantage"] = asdict(self.figure(attack, "advantage"))
         return json.loads(json.dumps(content))
 
@@ -205,6 +242,7 @@ def _view(audit: ModelAudit) -> dict[str, Any]:
     return {
         "difficulties": list(best.by_difficulty) if best else [],
         "classes": classes,
+        "groups": [name for name in best.by_group if name] if best else [],
         "audit": audit.to_dict(),
         "rows": rows(audit),
         "strongest": audit.strongest,

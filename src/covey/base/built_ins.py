@@ -88,6 +88,9 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "plain-entropy": "covey.membership.attacks:PlainEntropyAttack",
             "lira-offline": "covey.membership.attacks:LiraOffline",
             "rmia-offline": "covey.membership.attacks:RmiaOffline",
+            "bavaria": "covey.membership.attacks:Bavaria",
+            "bavaria-offline": "covey.membership.attacks:BavariaOffline",
+            "gradient-norm": "covey.membership.attacks:GradientNorm",
         },
         "risk_estimator": {
             "federated": "covey.membership.estimators:FederatedEstimator",

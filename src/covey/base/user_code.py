@@ -74,7 +74,10 @@ def _content(leaf: Leaf, *, read: bool) -> object:
         if not read or leaf.device.type != "cpu":
             return None if leaf.is_inference() else ("version", leaf._version)
         leaf = leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return zlib.crc32(np.ascontiguousarray(leaf).data.cast("B")) if read else None
+    if not read:
+        return None
+    # of an empty array of several axes no view of bytes can be had
+    return zlib.crc32(np.ascontiguousarray(leaf).data.cast("B")) if leaf.size else 0
 
 
 def _leaves(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Leaf]]:  # noqa: ANN401

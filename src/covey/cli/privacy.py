@@ -83,12 +83,16 @@ class ModelAudited(Answer):
     Attributes:
         model: as it was named.
         report: the page; None: none was wanted.
+        limit: what AUC is allowed; None: any.
+        over_limit: whether the strongest attack's is above it, or unknown.
     """
 
     model: str
     audit: ModelAudit = field(metadata=HIDDEN)
     figures: Mapping[str, Any] = field(metadata=INLINE)
     report: Path | None
+    limit: float | None
+    over_limit: bool
 
     def lines(self) -> Iterator[Line]:
         """Yield the verdict, a row per attack, and what is missing."""
@@ -99,6 +103,8 @@ class ModelAudited(Answer):
             yield tabled(("attack", *ATTACKED), [tuple(row.values()) for row in rows(self.audit)])
         yield from (f"{name}: {why}" for name, why in self.audit.withheld.items())
         yield from (f"unknown: {why}" for why in self.figures["unknown"])
+        if self.limit is not None:
+            yield f"{'above' if self.over_limit else 'within'} the limit: AUC {self.limit:g}"
         if self.report:
             yield f"report: {self.report}"
 
@@ -118,6 +124,7 @@ def audit(
     weights: Path | None = None,
     train: str | None = None,
     out: Path | None = None,
+    limit: Annotated[float | None, typer.Option(min=0, max=1)] = None,
 ) -> Iterator[RunAudited | ModelAudited | Game | CanaryAudit]:
     """Attack every final cluster model, with its members against matched non-members.
 
@@ -126,9 +133,10 @@ def audit(
 
     Args:
         run: The folder of a finished run; or --model.
-        attack: loss, shokri, lira, rmia (these four are the default), entropy, plain-entropy,
-            lira-offline, rmia-offline, fedmia, source, weights (of ridge heads), or your own as
-            package.module:function; repeatable.
+        attack: loss, shokri, lira, rmia (these four are the default, with bavaria and
+            inverse-hessian of a model), entropy, plain-entropy, lira-offline, rmia-offline,
+            bavaria-offline, gradient-norm, fedmia, source, weights (of ridge heads; of a model
+            ridge-weights), or your own as package.module:function; repeatable.
         references: Federations played again per cluster (default 4), or models that --train
             trains (default 8); at least 2.
         game: participation: instead of attacking records, ask of whole clients whether they
@@ -144,13 +152,13 @@ def audit(
         weights: With --model: its state dict, as .safetensors, or as .pt with tensors alone.
         train: With --model: package.module:function, which takes (examples, seed) and returns a
             model trained like it; LiRA, RMIA and Shokri need it.
-        out: With --model: a folder for audit.html and audit.json.
+        out: With --model: a folder for audit.html and audit.json, and for what references say:
+            the same command again trains none of them twice.
+        limit: With --model: exit code 1, too, where the strongest attack's AUC is above this.
     """
-    from covey.runtime.auditing import DEFAULT_ATTACKS
-
-    attacks = attack or DEFAULT_ATTACKS
     sides = {"--members": members, "--non-members": non_members}
     of_model = {**sides, "--weights": weights, "--train": train, "--out": out}
+    of_model |= {"--limit": limit is not None}
     of_run = {"--game": game, "--control": control, "--epsilon": epsilon}
     if strange := [name for name, value in (of_run if model else of_model).items() if value]:
         raise ConfigError(
@@ -169,7 +177,8 @@ def audit(
                 "--train. Add --train package.module:function, a function (examples, seed) "
                 "that returns a model, or leave --references out."
             )
-        from covey.auditor.records import named_function, named_model
+        from covey.auditor.audit import MODEL_ATTACKS
+        from covey.cli.named_model import named_function, named_model
         from covey.data.arrays import read_client
 
         count = MODEL_REFERENCES if references is None else references
@@ -179,14 +188,16 @@ def audit(
             read_client(non_members),
             named_function("--train", train) if train else None,
             num_references=count,
-            attacks=attacks,
+            attacks=attack or MODEL_ATTACKS,
+            folder=out and out / "references",
             observe=lambda n: console.print(f"reference {n} of {count} trained"),
         )
         page = out and audited.write_html(out / "audit.html", f"Audit of {model}")
         if out is not None:
             (out / "audit.json").write_text(audited.to_json(), encoding="utf-8")
-        yield ModelAudited(model, audited, audited.to_dict(), page)
-        fail_if(bool(audited.refused))
+        over = limit is not None and audited.exceeds(limit)
+        yield ModelAudited(model, audited, audited.to_dict(), page, limit, over)
+        fail_if(audited.refused or over)
         return
     if run is None or model is not None:
         raise ConfigError(
@@ -213,12 +224,14 @@ def audit(
             played = held.game(control=control, observe=observe_rounds)
         yield played
     else:
+        from covey.runtime.auditing import DEFAULT_ATTACKS
+
         count = REFERENCES if references is None else references
 
         def observe(cluster: int, played: int) -> None:
             console.print(f"cluster {cluster}: reference {played} of {count} played")
 
-        attacked = held.audit(attacks, count, observe)
+        attacked = held.audit(attack or DEFAULT_ATTACKS, count, observe)
         yield RunAudited(attacked, run / "audit" / "audit.html")
         fail_if(bool(attacked.diverged))
 

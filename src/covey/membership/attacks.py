@@ -18,13 +18,17 @@ References:
     Eq. 2-4 and 10, Algorithm 1.
     Shokri, Stronati, Song, Shmatikov, Membership Inference Attacks Against Machine
     Learning Models, 2017. Features as in the better attacks since; a linear classifier.
+    Brännvall, Exponential-Family Membership Inference: From LiRA and RMIA to BaVarIA, 2026.
+    Smyth, Linear Models and Empirical Bayes Methods for Assessing Differential Expression,
+    2004, section 6.2, for the prior of variances.
+    Nasr, Shokri, Houmansadr, Comprehensive Privacy Analysis of Deep Learning, 2019.
     Zhu, Liu, Gong, Xu, Li, Fan, FedMIA: An Effective Membership Inference Attack
     Exploiting the "All for One" Principle in Federated Learning, CVPR 2025.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -205,8 +209,9 @@ def check_references(
             )
 
 
-Needs = Literal["none", "outside", "both"]
-"""Of which references an attack learns: none, models without a record, with and without."""
+Needs = Literal["none", "gradients", "outside", "both"]
+"""What an attack learns of beside the model's answers: nothing, gradients, references without a
+record, or with and without."""
 
 Scores = Float[ndarray, " records"]
 
@@ -221,10 +226,12 @@ class Attack(Component):
     `covey audit RUN --attack package.module:name`, or pass it to `Run.audit`.
 
     Attributes:
-        needs: the references without which it has nothing to say.
+        needs: that without which it has nothing to say.
+        fewest: how many of these references each record needs.
     """
 
     needs: ClassVar[Needs] = "both"
+    fewest: ClassVar[int] = 1
 
     def __call__(self, signals: Signals) -> Scores:
         """Return one finite score per record."""
@@ -279,10 +286,11 @@ class PlainEntropyAttack(Attack):
         return (np.exp(signals.target) * signals.target).sum(axis=1)
 
 
-Variance = Literal["global", "per-example"]
-"""One variance for all records, for few references (below 64), or each record's own."""
+Variance = Literal["global", "per-example", "bayesian-n", "bayesian-t"]
+"""One variance for all records, for few references (below 64), or each record's own; or what
+is known of it by both, as a number ("n") or with what is not known of it ("t")."""
 
-MIN_REFERENCES = {"global": 1, "per-example": 2}
+MIN_REFERENCES = {"global": 1, "per-example": 2, "bayesian-n": 2, "bayesian-t": 2}
 
 SMALLEST = 1e-6
 """Of a deviation: below it, a difference would count without bounds."""
@@ -292,7 +300,7 @@ class Lira(Attack):
     """The likelihood ratio of models with and without a record.
 
     Attributes:
-        variance: one for all records, or each record's own.
+        variance: one for all records, each record's own, or what both say.
     """
 
     variance: Variance = "global"
@@ -321,13 +329,35 @@ def _logits(seen: Signals) -> tuple[ndarray, ndarray]:
     return logit(seen.target, seen.labels), logit(seen.references, seen.labels)
 
 
+class Bavaria(Lira):
+    """LiRA whose variances are each record's own as far as few references can know them.
+
+    Attributes:
+        variance: as a number ("bayesian-n") or with what is not known of it.
+    """
+
+    fewest: ClassVar[int] = 2
+    variance: Variance = "bayesian-t"
+
+
+class BavariaOffline(LiraOffline):
+    """The same, against models without the record alone.
+
+    Attributes:
+        variance: as a number ("bayesian-n") or with what is not known of it.
+    """
+
+    fewest: ClassVar[int] = 2
+    variance: Variance = "bayesian-t"
+
+
 def lira_online(
     target: Float[ndarray, " records"],
     references: Float[ndarray, "records models"],
     inside: Bool[ndarray, "records models"],
     variance: Variance = "global",
 ) -> Float[ndarray, " records"]:
-    """Return log N(phi; mu_in, sigma_in^2) - log N(phi; mu_out, sigma_out^2).
+    """Return log p_in(phi) - log p_out(phi), both normal, or Student's where Bayesian.
 
     Args:
         target: phi, the logit-scaled confidence under the attacked model.
@@ -335,11 +365,9 @@ def lira_online(
         inside: which reference was trained on which record.
         variance: whether the sigmas are shared by all records.
     """
-    from scipy.stats import norm
-
     check_references(inside, MIN_REFERENCES[variance])
-    in_, out = (_normal(references, side, variance) for side in (inside, ~inside))
-    return norm.logpdf(target, *in_) - norm.logpdf(target, *out)
+    in_, out = (_law(references, side, variance) for side in (inside, ~inside))
+    return in_.logpdf(target) - out.logpdf(target)
 
 
 def lira_offline(
@@ -348,29 +376,70 @@ def lira_offline(
     inside: Bool[ndarray, "records models"],
     variance: Variance = "global",
 ) -> Float[ndarray, " records"]:
-    """Return -log P[N(mu_out, sigma_out^2) > phi]: one-sided, against OUT models alone.
+    """Return -log P[phi' > phi], phi' of p_out: one-sided, against OUT models alone.
 
     Arguments as for `lira_online`; IN columns are not looked at. The logarithm keeps
     records apart whose probability rounds to 0.
     """
-    from scipy.stats import norm
-
     check_references(inside, MIN_REFERENCES[variance], ("outside",))
-    return -norm.logsf(target, *_normal(references, ~inside, variance))
+    return -_law(references, ~inside, variance).logsf(target)
 
 
-def _normal(
+def _law(
     values: Float[ndarray, "records models"],
     chosen: Bool[ndarray, "records models"],
     variance: Variance,
-) -> tuple[ndarray, ndarray]:
-    """Return mu per record, and sigma: the deviation of the chosen columns."""
+) -> Any:  # noqa: ANN401 - a frozen distribution of scipy
+    """Return how each record's chosen columns are distributed."""
+    from scipy.stats import norm
+
     mu = values.mean(axis=1, where=chosen)
     if variance == "global":
         sigma = np.full(len(mu), values[chosen].std())
-    else:
+    elif variance == "per-example":
         sigma = values.std(axis=1, where=chosen)
-    return mu, np.maximum(sigma, SMALLEST)
+    else:
+        return _posterior(values, chosen, student=variance == "bayesian-t")
+    return norm(mu, np.maximum(sigma, SMALLEST))
+
+
+def _posterior(
+    values: Float[ndarray, "records models"],
+    chosen: Bool[ndarray, "records models"],
+    *,
+    student: bool,
+) -> Any:  # noqa: ANN401 - a frozen distribution of scipy
+    """Return the predictive distribution under a conjugate prior that all records share.
+
+        mu, sigma^2 ~ normal inverse gamma (m, kappa, nu, s^2),    n values with mean x
+        kappa' = kappa + n,    nu' = nu + n,    m' = (kappa m + n x) / kappa'
+        nu' s'^2 = nu s^2 + sum (x_k - x)^2 + kappa n / kappa' (x - m)^2
+
+    and Student's t with nu' degrees at m' with the scale s' sqrt(1 + 1 / kappa'), or the
+    normal N(m', s'^2). The prior has the moments that the records have (empirical Bayes):
+    of log-variances for nu and s^2 (Smyth, 2004), and of means for m and kappa. That choice
+    of the prior is covey's own.
+    """
+    from scipy.optimize import root_scalar
+    from scipy.special import digamma, polygamma
+    from scipy.stats import norm, t
+
+    n, x = chosen.sum(axis=1), values.mean(axis=1, where=chosen)
+    squares = np.maximum(((values - x[:, None]) ** 2).sum(axis=1, where=chosen), SMALLEST**2)
+    half = (n - 1) / 2
+    logs = np.log(squares / (n - 1)) - digamma(half) + np.log(half)
+    scatter = float(logs.var() - polygamma(1, half).mean())
+    least, most = float(polygamma(1, 5e3)), float(polygamma(1, 0.05))
+    excess = min(max(scatter, least), most)  # nu between 0.1 and 10,000
+    nu = 2 * float(root_scalar(lambda a: polygamma(1, a) - excess, bracket=(0.01, 1e4)).root)
+    s2 = float(np.exp(logs.mean() + digamma(nu / 2) - np.log(nu / 2)))
+    m, own = x.mean(), (squares / (n - 1) / n).mean()
+    kappa = s2 / max(float(x.var() - own), SMALLEST)
+    after, nu_after = kappa + n, nu + n
+    pulled = kappa * n / after * (x - m) ** 2
+    scale = np.maximum(np.sqrt((nu * s2 + squares + pulled) / nu_after), SMALLEST)
+    centre = (kappa * m + n * x) / after
+    return t(nu_after, centre, scale * np.sqrt(1 + 1 / after)) if student else norm(centre, scale)
 
 
 AtLeastOne = Annotated[float, Field(ge=1)]
@@ -509,6 +578,22 @@ class Shokri(Attack):
         classifier.fit(np.concatenate(seen), signals.inside.T.reshape(-1))
         features = shokri_features(signals.target, signals.labels)
         return np.asarray(classifier.decision_function(features))
+
+
+class GradientNorm(Attack):
+    """Whatever a step of training would hardly move the model for is a member."""
+
+    needs: ClassVar[Needs] = "gradients"
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return -|grad_theta loss|^2, which is ordered as the norm (Nasr et al., 2019)."""
+        if signals.gradients is None:
+            raise ConfigError(
+                "The attack gradient-norm needs gradients of the model, and its answers alone "
+                "are known. Pass the module itself."
+            )
+        parts = ((g.square().sum() for g in each.values()) for each in signals.gradients())
+        return -np.array([float(sum(each)) for each in parts])
 
 
 MIN_OTHERS = 2

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from numpy import ndarray
 from torch import Tensor
 
@@ -59,16 +59,28 @@ class AttackFigures:
 
 
 def attack_figures(
-    scores: Float[ndarray, " records"], candidates: Candidates, signals: Signals, streams: Streams
+    scores: Float[ndarray, " records"],
+    candidates: Candidates,
+    signals: Signals,
+    streams: Streams,
+    groups: Shaped[ndarray, " records"] | None = None,
 ) -> AttackFigures:
-    """Judge the scores, overall and in each part; thresholds are fitted in the part."""
+    """Judge the scores, overall and in each part; thresholds are fitted in the part.
+
+    Args:
+        scores: of an attack.
+        candidates: whose scores these are.
+        signals: that it had.
+        streams: of the folds.
+        groups: the name of each candidate's group, in place of their strata.
+    """
 
     def judged(among: Bool[ndarray, " records"], *name: str) -> AttackMetrics:
         return attack_metrics(candidates.sides(scores, among), streams.at(*name))
 
     everybody = np.ones(len(scores), dtype=bool)
     parts: dict[str, dict[str, AttackMetrics]] = {}
-    for kind, name, among in _parts(candidates, signals):
+    for kind, name, among in _parts(candidates, signals, groups):
         parts.setdefault(kind, {})[name] = judged(among, kind, name)
     return AttackFigures(
         overall=judged(everybody, "overall"),
@@ -97,9 +109,11 @@ def quarters(candidates: Candidates, signals: Signals) -> Int[ndarray, " records
 
 
 def _parts(
-    candidates: Candidates, signals: Signals
+    candidates: Candidates, signals: Signals, groups: Shaped[ndarray, " records"] | None
 ) -> Iterator[tuple[str, str, Bool[ndarray, " records"]]]:
-    for place, stratum in enumerate(candidates.strata):
+    for name in [] if groups is None else np.unique(groups):
+        yield "group", str(name), groups == name
+    for place, stratum in enumerate(candidates.strata if groups is None else ()):
         name = "" if stratum.group is None else str(stratum.group)
         yield "group", name, candidates.stratum == place
     for label in range(signals.target.shape[1]):

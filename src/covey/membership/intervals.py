@@ -5,16 +5,16 @@ weighted by their members. Intervals are over records: another model trained on 
 recipe would be one more draw.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from covey.base.figure import Figure, RiskEstimate
+from covey.base.figure import Figure, RiskEstimate, Z
 from covey.base.rng import Streams
-from covey.membership.attacks import best_threshold, cross_fitted
+from covey.membership.attacks import auc, best_threshold, cross_fitted
 
 MIN_RECORDS = 10
 """Records on each side below which an estimate says nothing."""
@@ -85,8 +85,8 @@ class AttackMetrics:
 def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
     """Judge an attack by its scores; groups with under 10 records a side do not count.
 
-    Balanced accuracy has the interval of its SE, AUC Hanley and McNeil's, and TPR Clopper
-    and Pearson's at the threshold that the non-members set.
+    Balanced accuracy has the interval of its SE, AUC Newcombe's, and TPR Clopper and
+    Pearson's over all thresholds that so many non-members may set.
     """
     known = [each for each in strata if min(map(len, each)) >= MIN_RECORDS]
     figures = [
@@ -99,15 +99,9 @@ def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
         members = sum(len(inside) for inside, _ in strata)
         others = sum(len(outside) for _, outside in strata)
         return AttackMetrics(none, none, none, none, members, others)
-    shares = np.array([figure.members for figure in figures]) / whole.members
-    aucs = known_aucs(figures)
-    errors = np.array(
-        [hanley_mcneil(auc, f.members, f.non_members) for f, auc in zip(figures, aucs, strict=True)]
-    )
-    (area,) = known_aucs([whole])
     return AttackMetrics(
         balanced_accuracy=Figure.share(whole.risk, whole.standard_error),
-        auc=Figure.share(area, float(np.sqrt(((shares * errors) ** 2).sum()))),
+        auc=auc_figure(known),
         tpr_at_1_percent=tpr_at(0.01, known),
         tpr_at_01_percent=tpr_at(0.001, known),
         members=whole.members,
@@ -118,8 +112,12 @@ def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
 def tpr_at(fpr: float, strata: Sequence[Sides]) -> Figure:
     """Return the share of members above all but `fpr` of their group's non-members.
 
-    Unknown below 10 / fpr non-members in some group: too few would set the threshold.
+    Unknown below 10 / fpr non-members in some group: too few would set the threshold. Its
+    interval counts what is not known of the threshold, too: so many non-members may have
+    been above the true one as a binomial count allows.
     """
+    from scipy.stats import binom
+
     least = round(10 / fpr)
     fewest = min((len(others) for _, others in strata), default=0)
     if fewest < least:
@@ -127,10 +125,93 @@ def tpr_at(fpr: float, strata: Sequence[Sides]) -> Figure:
             f"a false positive rate of {fpr:.1%} needs at least {least:,} "
             f"non-members of each group, found {fewest:,}"
         )
-    hits = sum(_tpr_at(fpr, sides) for sides in strata)
     members = sum(len(inside) for inside, _ in strata)
-    low, high = clopper_pearson(hits, members)
-    return Figure(hits / members, low=low, high=high)
+
+    def hits(accused: Callable[[int], int]) -> int:
+        return sum(_hits(accused(len(sides[1])), sides) for sides in strata)
+
+    found, tail = hits(lambda n: _accused(fpr, n)), (1 - LEVEL) / 2
+    fewer = hits(lambda n: int(binom.ppf(tail, n, fpr)) - 1)
+    more = hits(lambda n: int(binom.ppf(1 - tail, n, fpr)))
+    low, high = clopper_pearson(fewer, members)[0], clopper_pearson(more, members)[1]
+    return Figure(found / members, low=low, high=high)
+
+
+def tail_rate(strata: Sequence[Sides]) -> Figure:
+    """Return the share of non-members with a higher loss than all but 1% of the members.
+
+    Whatever was hard and is learnt has left the tail of high losses, where non-members
+    still are. Without any reference model this ranks models by what the best attacks find
+    at as low a rate of false accusations; the rate itself is smaller, a fifth to a third
+    on small networks.
+
+    Args:
+        strata: minus the losses.
+
+    References:
+        Dodd, Krčo, Shilov, de Montjoye, The Tail Tells All, 2025; the 1% is covey's choice.
+    """
+    turned = tpr_at(0.01, [(-outside, -inside) for inside, outside in strata])
+    return (
+        turned
+        if turned.value is not None
+        else Figure.unknown(
+            "the tail of losses needs at least 1,000 members and as many non-members"
+        )
+    )
+
+
+def auc_figure(strata: Sequence[Sides]) -> Figure:
+    """Return the groups' mean AUC A, weighted by members, with all AUCs that may give it.
+
+        |A - theta| <= 1.96 sqrt(V(theta))
+
+    V is Hanley and McNeil's variance, as many times larger as DeLong's is at A: theirs
+    supposes that scores of both sides scatter alike. At A = 1 there is still an interval.
+
+    References:
+        Newcombe, Confidence intervals for an effect size measure based on the Mann-Whitney
+        statistic, 2006, method 5.
+        DeLong, DeLong, Clarke-Pearson, Comparing the areas under two or more correlated
+        receiver operating characteristic curves, 1988.
+    """
+    from scipy.optimize import root_scalar
+
+    sizes = [(len(inside), len(outside)) for inside, outside in strata]
+    shares = np.array([n1 for n1, _ in sizes]) / sum(n1 for n1, _ in sizes)
+    areas = [auc(*sides) for sides in strata]
+    area = float(shares @ areas)
+
+    def variance(*thetas: float) -> float:
+        errors = (hanley_mcneil(theta, *n) for theta, n in zip(thetas, sizes, strict=True))
+        return float(shares**2 @ [error**2 for error in errors])
+
+    spread = max(variance(*areas), float(shares**2 @ [_delong(*sides) for sides in strata]))
+    shape = variance(*[area] * len(sizes))
+    wider = spread / shape if shape else 1.0
+
+    def beyond(theta: float) -> float:
+        return abs(area - theta) - Z * np.sqrt(wider * variance(*[theta] * len(sizes)))
+
+    def end(farthest: float) -> float:
+        near = area + np.copysign(1e-9, farthest - area)  # at 0 and 1 themselves nothing varies
+        if area == farthest or beyond(near) >= 0:
+            return area
+        return float(root_scalar(beyond, bracket=(near, farthest)).root)
+
+    return Figure(area, float(np.sqrt(spread)), end(0.0), end(1.0))
+
+
+def _delong(inside: Float[ndarray, " members"], outside: Float[ndarray, " others"]) -> float:
+    """Return the variance of an AUC by how each record's share of won pairs scatters."""
+
+    def won(side: ndarray, other: ndarray) -> ndarray:
+        other = np.sort(other)
+        below = np.searchsorted(other, side, "left") + np.searchsorted(other, side, "right")
+        return below / (2 * len(other))
+
+    pairs = ((inside, outside), (outside, inside))
+    return sum(float(won(*each).var(ddof=1)) / len(each[0]) for each in pairs)
 
 
 def roc(strata: Sequence[Sides], points: int = 60) -> tuple[tuple[float, float], ...]:
@@ -141,7 +222,7 @@ def roc(strata: Sequence[Sides], points: int = 60) -> tuple[tuple[float, float],
         return ()
     counts = np.unique(np.geomspace(1, fewest, points).round()) / fewest
     return tuple(
-        (float(fpr), float(sum(_tpr_at(fpr, sides) for sides in strata) / members))
+        (float(fpr), sum(_hits(_accused(fpr, len(s[1])), s) for s in strata) / members)
         for fpr in counts
     )
 
@@ -168,13 +249,16 @@ def hanley_mcneil(auc: float, members: int, non_members: int) -> float:
     return float(np.sqrt(max(0.0, variance)))
 
 
-def _tpr_at(fpr: float, sides: Sides) -> int:
-    """Count the members above the threshold that accuses at most `fpr` of the others."""
+def _accused(fpr: float, non_members: int) -> int:
+    return min(int(fpr * non_members + 1e-9), non_members)
+
+
+def _hits(accused: int, sides: Sides) -> int:
+    """Count the members above the threshold that accuses at most so many of the others."""
     inside, others = sides
-    accused = min(int(fpr * len(others) + 1e-9), len(others))
-    if accused == len(others):
+    if accused >= len(others):
         return len(inside)
-    return int(np.sum(inside > np.sort(others)[::-1][accused]))
+    return int(np.sum(inside > np.sort(others)[::-1][accused])) if accused >= 0 else 0
 
 
 ACCUSED = 0.01

@@ -18,11 +18,13 @@ References:
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor, nn
 
+from covey.base.errors import ConfigError
 from covey.base.names import Params
 from covey.data.examples import Examples, to_floats
 from covey.models.ridge_state import targets_of
@@ -36,6 +38,16 @@ LAST_LAYER_PRIOR = 0.1
 
 POPULATION_PRIOR = 3e-3
 """The same of equations that other records stand for."""
+
+DAMPING = 0.2
+"""What is added to each eigenvalue of a last layer's Hessian, as Suri et al. have it: the
+directions in which a layer is flat would else decide alone."""
+
+MAX_WEIGHTS = 4_096
+"""Of a last layer whose Hessian is inverted."""
+
+LayerAttack = Literal["weights", "ridge-weights", "inverse-hessian"]
+"""Attacks on a module's last layer by name."""
 
 MAX_POOL = 12_000
 """Candidates at most: the equations are solved as a matrix of as many rows and columns."""
@@ -145,12 +157,92 @@ def population_scores(judged: Equations, others: Equations) -> Float64[Tensor, "
     return toward / spread.sqrt()
 
 
-def last_layer_of(module: nn.Module, params: Params, examples: Examples) -> Equations | None:
-    """Return the equations of a network's last linear layer; None: it has none that trains."""
+def inverse_hessian_scores(
+    layer: Equations,
+    labels: Int64[Tensor, " records"],
+    member: Bool[Tensor, " records"],
+    damping: float = DAMPING,
+) -> Float64[Tensor, " records"]:
+    """Return how much likelier the layer is with a record, of who knows all other members.
+
+        -(|H^-1 g|^2 / n + 2 <H^-1 g_0, H^-1 g>)
+
+    g is the gradient of the record's loss, g_0 that of the mean loss of the n members
+    without it, H the Hessian of the last layer, damped: where SGD stays around its minimum
+    with equal variance in all directions, that is the log-ratio of the densities. It is
+    the paper's score (IHA) but for its term of the loss alone, which another attack has.
+
+        H = mean_i (diag(p_i) - p_i p_i^T) kron phi_i phi_i^T + damping I
+
+    Args:
+        layer: of all members and all others, trained by cross-entropy.
+        labels: their classes.
+        member: which of them are members; a record's own flag changes nothing but g_0.
+        damping: of H.
+
+    References:
+        Suri, Zhang, Evans, 2024: the Inverse Hessian Attack.
+    """
+    phi, n = layer.features, member.sum()
+    p = nn.functional.one_hot(labels, layer.residuals.shape[1]).double() - layer.residuals
+    weight = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    rows = [
+        torch.cat([(phi * w[:, None]).T @ phi for w in column.unbind(1)], dim=1)
+        for column in weight.unbind(1)
+    ]
+    hessian = torch.cat(rows) / len(phi)
+    hessian.diagonal().add_(damping)
+    g = -(layer.residuals[:, :, None] * phi[:, None, :]).reshape(len(phi), -1)
+    lower, own = _lower(hessian), member.double()[:, None]
+    others = (g[member].sum(dim=0) - own * g) / (n - own)
+    step, toward = (torch.cholesky_solve(each.T, lower).T for each in (g, others))
+    return -(step.square().sum(dim=1) / n + 2 * (toward * step).sum(dim=1))
+
+
+def layer_scores(
+    attack: LayerAttack, module: nn.Module, examples: Examples, member: Bool[Tensor, " records"]
+) -> Float64[Tensor, " records"]:
+    """Score records by the last layer of a module, by the attack of this name.
+
+    Args:
+        attack: its name; "ridge-weights" is "weights" of a layer that was solved for squares.
+        module: on this machine's processor.
+        examples: all members and all others.
+        member: which of them are members; none but "inverse-hessian" looks.
+
+    Raises:
+        ConfigError: it has no such layer, or one too large.
+    """
+    layer = last_layer_of(module, module.state_dict(), examples, ridge=attack == "ridge-weights")
+    if layer is None:
+        raise ConfigError("it needs a last layer that is linear (nn.Linear), and there is none")
+    weights, by_hessian = layer.features.shape[1] * layer.residuals.shape[1], "inverse-hessian"
+    size, most = (weights, MAX_WEIGHTS) if attack == by_hessian else (len(examples), MAX_POOL)
+    if size > most:
+        kind = "weights in that layer" if attack == by_hessian else "records"
+        raise ConfigError(f"it solves for at most {most:,} {kind}, found {size:,}")
+    if attack == by_hessian:
+        return inverse_hessian_scores(layer, examples.labels, member)
+    return membership_weights(layer, PRIOR if attack == "ridge-weights" else LAST_LAYER_PRIOR)
+
+
+def last_layer_of(
+    module: nn.Module, params: Params, examples: Examples, *, ridge: bool = False
+) -> Equations | None:
+    """Return the equations of a network's last linear layer; None: it has none that trains.
+
+    Args:
+        module: the network.
+        params: its weights.
+        examples: whose equations these are.
+        ridge: whether the layer was solved for squares, as a ridge head is, and not trained
+            by cross-entropy.
+    """
     layers = [n for n, each in module.named_modules() if isinstance(each, nn.Linear)]
-    if not layers or f"{layers[-1]}.weight" not in params or examples.labels.dim() != 1:
+    name = layers[-1] if layers else ""
+    prefix, inputs = f"{name}." if name else "", list[Tensor]()
+    if not layers or f"{prefix}weight" not in params or examples.labels.dim() != 1:
         return None
-    name, inputs = layers[-1], list[Tensor]()
 
     def keep(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         inputs.append(arguments[0].detach().flatten(1))
@@ -164,15 +256,17 @@ def last_layer_of(module: nn.Module, params: Params, examples: Examples) -> Equa
             ]
     finally:
         hook.remove()
-    logits = torch.cat(outputs).double()
-    onehot = nn.functional.one_hot(examples.labels, logits.shape[1]).double()
+    scores = torch.cat(outputs).double()
     features = torch.cat(inputs).double()
-    weight, bias = params[f"{name}.weight"].double(), params.get(f"{name}.bias")
+    weight, bias = params[f"{prefix}weight"].double(), params.get(f"{prefix}bias")
     theta = weight.T
     if bias is not None:
         theta = torch.cat([theta, bias.double()[None]])
         features = nn.functional.pad(features, (0, 1), value=1.0)
-    return Equations.of(theta, features, onehot - logits.softmax(dim=1))
+    if ridge:
+        return Equations.of_ridge(theta, features, examples.labels)
+    onehot = nn.functional.one_hot(examples.labels, scores.shape[1]).double()
+    return Equations.of(theta, features, onehot - scores.softmax(dim=1))
 
 
 def _lower(matrix: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
