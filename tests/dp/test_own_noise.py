@@ -22,6 +22,7 @@ from covey.base.figure import Figure, RiskEstimate
 from covey.dp.accountant import epsilon_bound, gaussian, gaussian_epsilon, shares
 from covey.dp.budget import RoundCost, fits, weight_within
 from covey.dp.run_guarantees import NoisePlan, forecast, guarantees, multiplier
+from covey.settings.aggregation import shares_of
 from covey.settings.run import build_run
 from covey.unlearning.guarantee import NoGuarantee, Term
 
@@ -106,7 +107,7 @@ def test_the_noise_for_an_epsilon_delivers_it(noise):
     counts=st.booleans(),
 )
 def test_a_budget_lasts_as_long_as_it_is_not_spent(model, multiplier, limit, *, counts):
-    cost = RoundCost(model, multiplier, multiplier if counts else None, every=3)
+    cost = RoundCost(model, multiplier, 1e-3, multiplier if counts else None, every=3)
     lasting = cost.rounds_within(limit, DELTA, 12)
     assert lasting == 0 or fits(cost.over(lasting), limit, DELTA)
     assert lasting == 12 or not fits(cost.over(lasting + 1), limit, DELTA)
@@ -127,6 +128,18 @@ LIMITED = {
     "risk": {"name": "none"},
     "privacy": {"client_clip": 0.5, "client_noise": 2.0},
 }
+
+
+def test_shares_are_cut_for_who_may_drop_out_and_who_may_tell():
+    """By hand: 20 of 200 may drop out and 10 tell, so 170 shares have to be enough."""
+    privacy = {**LIMITED["privacy"], "noise_model": "distributed", "secure_sums": True}
+    config = covey.Config.model_validate(
+        {**LIMITED, "privacy": {**privacy, "min_cohort": 180, "colluders": 10}}
+    )
+    cut = shares_of(config, 0.5)
+    assert cut is not None
+    assert (cut.honest, cut.bound, cut.multiplier) == (170, 0.5, 2.0)
+    assert cut.std(170) == pytest.approx(1.0)
 
 
 def played(tmp_path, **privacy):

@@ -186,7 +186,7 @@ client_clip = 0.5
 client_noise = 0.2
 noise_model = "distributed"
 secure_sums = true
-min_cohort = 4
+min_cohort = 6
 colluders = 1
 [secrets]
 source = "seeded"

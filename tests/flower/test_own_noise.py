@@ -16,7 +16,7 @@ from flower.test_masked import tasks_of
 
 def hidden(model: str, method: str = "fedavg", risk: str = "none", **privacy: Any):
     """Settings under noise of the clients' own."""
-    masks = {"secure_sums": True, "min_cohort": 4} if model == "distributed" else {}
+    masks = {"secure_sums": True, "min_cohort": 6} if model == "distributed" else {}
     return settings_with(
         rounds=2,
         model={"name": "linear-head"} if method == "solved" else {"name": "linear"},

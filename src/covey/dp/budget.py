@@ -45,21 +45,27 @@ class RoundCost:
 
     Attributes:
         model: who adds noise.
-        multiplier: z of an update (z' under masks).
+        multiplier: z of an update.
+        rounding: what its entries add to 1 / z' under masks (`NoiseShares.rounding`).
         counts: z' of the counts of losses; None: they are not released under noise.
         every: rounds between two counts.
     """
 
     model: NoiseModel
     multiplier: float
+    rounding: float = 0.0
     counts: float | None = None
     every: int = 1
+
+    def hidden_by(self, weight: float = 1.0) -> float:
+        """Return the multiplier of an update with this weight: 1 / (w / z + rounding)."""
+        return 1 / (weight / self.multiplier + self.rounding)
 
     def over(self, rounds: int, weight: float = 1.0) -> tuple[Mechanism, ...]:
         """Return what so many rounds release of a client with this weight."""
         counted = 0 if self.counts is None else rounds // self.every + 1
         counts = (release(self.model, self.counts or 1.0),) * (counted if rounds else 0)
-        return (release(self.model, self.multiplier / weight),) * rounds + counts
+        return (release(self.model, self.hidden_by(weight)),) * rounds + counts
 
     def rounds_within(self, epsilon: float, delta: float, most: int) -> int:
         """Return how many rounds a budget lasts, up to so many."""

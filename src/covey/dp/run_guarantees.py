@@ -447,7 +447,7 @@ class NoisePlan:
         """Return what a client releases in a round."""
         if self.noise == "distributed":
             shares = NoiseShares(1.0, noise_multiplier, self.clients)
-            return RoundCost("distributed", shares.effective_multiplier(self.coordinates))
+            return RoundCost("distributed", noise_multiplier, shares.rounding(self.coordinates))
         return RoundCost("local" if self.noise == "local" else "central", noise_multiplier)
 
 
@@ -526,7 +526,7 @@ def _facts(plan: NoisePlan, z: float) -> list[events.Event]:
         return [events.SumPerturbed(0, 1.0, z, plan.sampling), merged]
     somebody, assigned = {"": plan.steps}, events.ClientsAssigned({"": 0}, "shared")
     if plan.noise == "distributed":
-        effective = plan.cost(z).multiplier
+        effective = plan.cost(z).hidden_by()
         return [events.SharesPerturbed("updates", 0, 1.0, effective, plan.clients), merged]
     if plan.noise == "local":
         return [assigned, events.UpdatesPerturbed(1.0, z, ("",)), merged]

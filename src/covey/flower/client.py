@@ -142,7 +142,7 @@ class Node:
             weight = budget_weight(config, numbers, limit) or 1.0
         file = self.path.parent / "memory" / "budget.json"
         budget = OwnBudget(file, limit, config.privacy.delta)
-        budget.spend(cost.model, cost.multiplier / weight, now=now)
+        budget.spend(cost.model, cost.hidden_by(weight), now=now)
 
     def sums(self, run: str) -> SumRounds:
         """Return the client in the rounds of secure sums of a run."""

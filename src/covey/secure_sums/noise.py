@@ -70,10 +70,13 @@ class NoiseShares:
         """Return the standard deviation of the noise in a sum over so many clients."""
         return self.step * S * math.sqrt(clients)
 
+    def rounding(self, coordinates: int) -> float:
+        """Return what rounding so many coordinates adds to 1 / z'."""
+        return math.sqrt(coordinates) / (2 * S * math.sqrt(self.honest))
+
     def effective_multiplier(self, coordinates: int) -> float:
         """Return z', which is z less what rounding so many coordinates adds to a client's norm."""
-        rounding = math.sqrt(coordinates) / (2 * S * math.sqrt(self.honest))
-        return 1 / (1 / self.multiplier + rounding)
+        return 1 / (1 / self.multiplier + self.rounding(coordinates))
 
     def numbers(
         self,

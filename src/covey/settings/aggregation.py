@@ -85,7 +85,8 @@ def round_cost_of(config: Config, coordinates: int) -> "RoundCost | None":
     counts = shares.effective_multiplier(count_of_counts(shares) - 1)
     return RoundCost(
         privacy.noise_model,
-        shares.effective_multiplier(coordinates),
+        privacy.client_noise,
+        shares.rounding(coordinates),
         counts if config.risk.counts else None,
         config.risk.every,
     )

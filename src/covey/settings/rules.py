@@ -300,11 +300,12 @@ def _noise_of_clients(config: Sections) -> Conflicts:
     yield Clash(
         config.leaving.store_updates > 0, key, "no update to be kept bare", "leaving.store_updates"
     )
-    if not local and privacy.colluders >= privacy.min_cohort:
+    if not local and privacy.colluders and 5 * privacy.colluders >= privacy.min_cohort:
         yield Refusal(
             ("privacy.colluders", "privacy.min_cohort"),
-            f"privacy.colluders must be below privacy.min_cohort = {privacy.min_cohort}: those "
-            f"who are left hide each other, found {privacy.colluders}. Raise min_cohort.",
+            f"privacy.colluders must be fewer than a fifth of privacy.min_cohort = "
+            f"{privacy.min_cohort}, as more can take masks off, found {privacy.colluders}. Raise "
+            f"min_cohort.",
         )
 
 
