@@ -31,7 +31,7 @@ def trust(config: Config) -> Iterator[Trust]:
         if privacy.clients_add_noise:
             clients = (
                 f"that at most {privacy.colluders} of the {privacy.min_cohort} clients that a sum "
-                f"is over at least tell the server what noise they added"
+                f"is over at least give the server the noise that they added"
             )
         yield Trust("a client", "other clients", clients)
     elif privacy.clients_add_noise:
