@@ -194,11 +194,11 @@ def notes(config: Config) -> tuple[str, ...]:
     algorithm = config.method
     sentences = [algorithm.note, SUMS_ALONE if config.privacy.secure_sums else algorithm.seen]
     hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
-    if algorithm.sends_sums and not hidden:
+    if algorithm.subtracts and not hidden:
         sentences.append(HEADS_WITHOUT_NOISE)
     if config.privacy.secure_sums:
-        whom = (f"{row.who} has to trust {row.whom} {row.for_what}" for row in trust(config))
-        sentences.append(f"Under masks, {'; '.join(islice(whom, 2))}.")
+        left = (f"{row.whom}: {row.for_what}" for row in islice(trust(config), 2))
+        sentences.append(f"Under masks a client still has to trust {'; '.join(left)}.")
     if config.model.task == "regression":
         sentences.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
