@@ -10,6 +10,7 @@ NAMES = (
     "calibration",
     "forgetting",
     "headline",
+    "own_noise",
     "poisoning",
     "record_risk",
     "scale",
