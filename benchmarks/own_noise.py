@@ -13,15 +13,15 @@ asserted on a small federation first.
 import logging
 import secrets
 from argparse import ArgumentParser, Namespace
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import product
 from math import log, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import process_time
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -39,7 +39,13 @@ from covey.aggregation.base import (
     combined_per_cluster,
     mean_per_cluster,
 )
-from covey.aggregation.mean import clipped, mean_of_numbers, numbers_of_update, shares_added
+from covey.aggregation.mean import (
+    clipped,
+    count_of_numbers,
+    mean_of_numbers,
+    numbers_of_update,
+    shares_added,
+)
 from covey.aggregation.server import Models
 from covey.base.events import ClientsAssigned, Event
 from covey.base.history import of_kinds
@@ -47,15 +53,15 @@ from covey.base.params import add, model_hash
 from covey.dp.accountant import epsilon_bound, gaussian, multiplier_for, shares
 from covey.dp.run_guarantees import guarantees
 from covey.secure_sums.noise import NoiseShares
-from covey.settings.aggregation import shares_of
+from covey.settings.aggregation import budget_weight, round_cost_of, shares_of
 from covey.settings.run import BuiltRun, build_run
 
 DELTA = 1e-5
 SAYS = sqrt(2 * log(1.25 / DELTA))
 """By which Flower's local mod divides an epsilon, for the multiplier of one release."""
-CLIP, RATE, ROUNDS = 0.5, 0.1, 10
+CLIP, RATE, ROUNDS = 2.0, 1.0, 10
 """Found by `--search`, on noise of the server, epsilon 8, 200 clients and seed 99."""
-CLIPS, RATES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)
+CLIPS, RATES = (0.5, 1.0, 2.0, 4.0), (0.1, 0.3, 1.0, 3.0)
 LIMITS = (0.5, 2.0, 8.0)
 CLIPPED = "no noise, the same clip"
 COLLUDE = "distributed, 10% collude"
@@ -132,7 +138,7 @@ def _noise(size: Size, epsilons: Sequence[float], seeds: range) -> dict[str, lis
     cases = [(CLIPPED, None), *((who, each) for who in WHO for each in epsilons)]
     rows: list[Row] = []
     for who, epsilon in cases:
-        begun = perf_counter()
+        begun = process_time()
         runs = [_played(who, size, epsilon, seed) for seed in seeds]
         row = {
             "noise": who,
@@ -141,7 +147,7 @@ def _noise(size: Size, epsilons: Sequence[float], seeds: range) -> dict[str, lis
             "epsilon of the run": runs[0].epsilon,
             "by Flower": runs[0].by_flower,
             **_mean([each.accuracy for each in runs]),
-            "s per run": (perf_counter() - begun) / len(runs),
+            "s of the processor": (process_time() - begun) / len(runs),
         }
         note(" ".join(map(str, row.values())))
         rows.append(row)
@@ -164,8 +170,7 @@ class Played(NamedTuple):
 
 def _played(who: str, size: Size, epsilon: float | None, seed: int) -> Played:
     """Play a run with noise for an epsilon, under a secret of the operating system."""
-    streams = Streams(seed, secret=secrets.randbits(256))
-    bare = build_run(size.settings(seed, {}))
+    streams, bare = Streams(seed, secret=secrets.randbits(256)), build_run(size.settings(seed, {}))
     if epsilon is None:
         bounded = {"transforms": (clipped(size.clip),)}
         return Played(_accuracy(bare, _rounds(bare, streams, **bounded)[0]))
@@ -319,18 +324,16 @@ class Flower:
 def _budgets(size: Size, seeds: range) -> dict[str, list[Row]]:
     """Return a row per way to live with a budget for each client, of which a third has each."""
     low, middle, high = (_multiplier("central", each, size) for each in LIMITS)
-    cases = [
-        ("everybody at the smallest", low, False),
-        ("stop when spent", low, False),
-        ("stop when spent", middle, False),
-        ("stop when spent", high, False),
-        ("weights that last", high, True),
-    ]
+    cases = {
+        f"noise for {LIMITS[0]}: nobody stops": (low, False),
+        f"noise for {LIMITS[1]}, until spent": (middle, False),
+        f"noise for {LIMITS[2]}, until spent": (high, False),
+        f"noise for {LIMITS[2]}, weights": (high, True),
+    }
     rows: list[Row] = []
-    for name, z, weighs in cases:
-        limits = [LIMITS[0]] if name.startswith("everybody") else [*LIMITS]
+    for name, (z, weighs) in cases.items():
         privacy = {"client_clip": size.clip, "client_noise": z, "weigh_by_budget": weighs}
-        runs = [_with_budgets(size.settings(s, privacy, epsilon_limits=limits)) for s in seeds]
+        runs = [_with_budgets(size.settings(s, privacy, epsilon_limits=LIMITS)) for s in seeds]
         row = {"budgets": name, "z": z, **_mean([each.pop("accuracy") for each in runs])}
         rows.append({**row, **runs[0]})
         note(" ".join(map(str, rows[-1].values())))
@@ -338,31 +341,30 @@ def _budgets(size: Size, seeds: range) -> dict[str, list[Row]]:
 
 
 def _with_budgets(config: covey.Config) -> Row:
-    """Play a run as its users do; return its accuracy, and who took part for how long."""
+    """Play a run as its users do; return its accuracy, and what came of each budget."""
     with TemporaryDirectory() as place:
         run = covey.run(config=config, out=Path(place) / "run", progress=False)
-        facts, summary = run.history.all_events, run.summary
+        facts, accuracy = run.history.all_events, run.summary.accuracy.overall
     took = [f.clusters for f in of_kinds(facts, ClientsAssigned) if f.by != "final"]
-    rounds = Counter(handle for clusters in took for handle in clusters)
-    return {
-        "accuracy": summary.accuracy.overall,
-        "rounds": len(took),
-        "clients in round 0": len(took[0]) if took else 0,
-        "clients in the last": len(took[-1]) if took else 0,
-        "rounds of a client, mean": rounds.total() / config.population.clients,
-    }
+    found: Row = {"accuracy": accuracy, "rounds": len(took), "clients in the last": len(took[-1])}
+    built = build_run(config)
+    size = count_of_numbers(built.algorithm.init(built.streams).clusters[0]) - 1
+    cost = round_cost_of(config, size)
+    assert cost is not None  # there is noise
+    for limit in LIMITS:
+        own = [c.handle for c in built.population.clients if c.preference.epsilon_limit == limit]
+        (played,) = {sum(handle in clusters for clusters in took) for handle in own}
+        weight = budget_weight(config, size, limit)
+        spent = epsilon_bound(cost.over(played, weight), DELTA) if played else None
+        said = f"{len(own)}: {played} of weight {weight:.2f}, {spent.epsilon if spent else 0:.2f}"
+        found[f"who has {limit}: rounds, spent"] = said
+    return found
 
 
 def _searched() -> dict[str, list[Row]]:
     """Return accuracy under the server's noise by clip and learning rate."""
-    tried = [Size("mnist", 200, t, c, r) for t in (10, 20) for c in CLIPS for r in RATES]
-    rows = [
-        {
-            "rounds": t.rounds,
-            "clip": t.clip,
-            "rate": t.rate,
-            "accuracy": _played("central", t, 8.0, 99)[0],
-        }
-        for t in tried
-    ]
+    rows: list[Row] = []
+    for clip, rate in product(CLIPS, RATES):
+        played = _played("central", Size("mnist", 200, ROUNDS, clip, rate), 8.0, 99)
+        rows.append({"clip": clip, "rate": rate, "accuracy": played.accuracy})
     return {"central, epsilon 8, 200 clients, seed 99": rows}
