@@ -273,7 +273,9 @@ class Flower:
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
         logging.getLogger("flwr").setLevel(logging.ERROR)
         self.epsilon: float | None = None
-        self._mean, self._mod, self._round = FedAvg(), None, 0
+        self._mean: Any = FedAvg()
+        self._mod: Any = None
+        self._round = 0
         self._std = multiplier * size.clip / (sqrt(size.clients) if is_local else size.clients)
         self._clip = clipped(size.clip)
         if is_local:
@@ -297,10 +299,9 @@ class Flower:
             self._replied(message, add(models[0], each.update))
             for message, each in zip(asked, sent, strict=True)
         ]
-        arrays, _ = self._mean.aggregate_train(self._round, replies)
+        model = self._mean.aggregate_train(self._round, replies)[0].to_torch_state_dict()
         if self._mod is None:
             self.epsilon = self._mean.privacy_spent().epsilon
-        model = arrays.to_torch_state_dict()
         self._assert_noise(models, sent, model)
         return AggregationResult((model,))
 
