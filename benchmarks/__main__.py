@@ -12,6 +12,7 @@ NAMES = (
     "headline",
     "own_noise",
     "poisoning",
+    "private_clusters",
     "record_risk",
     "scale",
     "speed",

@@ -30,22 +30,9 @@ import torch
 
 import covey
 from benchmarks.playing import note
-from covey import Params, ScoringJob, Streams
-from covey.aggregation.base import (
-    AggregationResult,
-    Aggregator,
-    ClientUpdate,
-    Updates,
-    combined_per_cluster,
-    mean_per_cluster,
-)
-from covey.aggregation.mean import (
-    clipped,
-    count_of_numbers,
-    mean_of_numbers,
-    numbers_of_update,
-    shares_added,
-)
+from covey import AggregationResult, ClientUpdate, Params, ScoringJob, Streams
+from covey.aggregation.base import Aggregator, Updates, combined_per_cluster, mean_per_cluster
+from covey.aggregation.mean import clipped, mean_of_numbers, numbers_of_update, shares_added
 from covey.aggregation.server import Models
 from covey.base.events import ClientsAssigned, Event
 from covey.base.history import of_kinds
@@ -71,27 +58,25 @@ Row = dict[str, Any]
 
 
 class Size(NamedTuple):
-    """A federation: its data set, how many share it, for how long, and how they train."""
+    """A federation: how many share a data set, for how long, and how they train.
 
-    data: str
+    Attributes:
+        images: to deal; digits are for the least size.
+        parameters: how many numbers an update has.
+    """
+
     clients: int
-    rounds: int
+    rounds: int = ROUNDS
     clip: float = CLIP
     rate: float = RATE
-
-    @property
-    def examples(self) -> int:
-        """Return how many images each client holds; digits are for the least size."""
-        return (60_000 if self.data == "mnist" else 1_000) // self.clients
-
-    @property
-    def parameters(self) -> int:
-        """Return how many numbers an update has."""
-        return 7850 if self.data == "mnist" else 650
+    data: str = "mnist"
+    images: int = 60_000
+    parameters: int = 7_850
 
     def settings(self, seed: int, privacy: Row, **changes: Any) -> covey.Config:  # noqa: ANN401
         """Return settings in which all images are dealt to one group, as they are."""
-        group = {"share": 1.0, "shift": [0.0, 0.0], "examples_per_client": self.examples}
+        each = self.images // self.clients
+        group = {"share": 1.0, "shift": [0.0, 0.0], "examples_per_client": each}
         people = {"clients": self.clients, "shift": "none", "holdout": 0.0, "audit_examples": 0}
         settings: Row = {
             "seed": seed,
@@ -104,7 +89,6 @@ class Size(NamedTuple):
             "risk": {"name": "none"},
             "engine": {"name": "vmap"},
             "privacy": {"delta": DELTA, **privacy},
-            "checkpoints": {"keep": "thin"},
         }
         return covey.Config.of(settings)
 
@@ -122,15 +106,15 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
     """Return accuracies: of noise by who adds it, of budgets, or of clips and rates."""
     _assert_masks_change_nothing()
     if chosen.quick:
-        small, seeds = Size("digits", 20, 2), range(1)
+        small, seeds = Size(20, 2, data="digits", images=1_000, parameters=650), range(1)
         return {**_noise(small, [8.0], seeds), **_budgets(small, seeds)}
     if chosen.search:
         return _searched()
     seeds = range(chosen.seeds)
     if chosen.budgets:
-        return _budgets(Size("mnist", chosen.clients[0], ROUNDS), seeds)
-    sizes = [Size("mnist", clients, ROUNDS) for clients in chosen.clients]
-    return {t: rows for size in sizes for t, rows in _noise(size, chosen.epsilons, seeds).items()}
+        return _budgets(Size(chosen.clients[0]), seeds)
+    tables = (_noise(Size(clients), chosen.epsilons, seeds) for clients in chosen.clients)
+    return {title: rows for table in tables for title, rows in table.items()}
 
 
 def _noise(size: Size, epsilons: Sequence[float], seeds: range) -> dict[str, list[Row]]:
@@ -245,12 +229,11 @@ def unmasked(config: covey.Config) -> Aggregator:
 
 def _assert_masks_change_nothing() -> None:
     """Play one seeded federation with masks and without: no bit of the model may differ."""
-    small = Size("digits", 10, 2)
+    small = Size(10, 2, data="digits", images=1_000, parameters=650)
     run = build_run(small.settings(0, _privacy(COLLUDE, small, 8.0)))
     masked, facts = _rounds(run, run.streams)
     summed, same = _rounds(run, run.streams, aggregate=unmasked(run.config))
-    if model_hash((masked,)) != model_hash((summed,)) or facts != same:
-        raise AssertionError("Sums without masks must be those under masks, found others.")
+    assert (model_hash((masked,)), facts) == (model_hash((summed,)), same)
 
 
 class Flower:
@@ -295,10 +278,8 @@ class Flower:
         start = ArrayRecord(dict(models[0]))
         nodes = SimpleNamespace(get_node_ids=lambda: range(1, len(sent) + 1))
         asked = self._mean.configure_train(self._round, start, ConfigRecord(), nodes)
-        replies = [
-            self._replied(message, add(models[0], each.update))
-            for message, each in zip(asked, sent, strict=True)
-        ]
+        pairs = zip(asked, sent, strict=True)
+        replies = [self._replied(each, add(models[0], own.update)) for each, own in pairs]
         model = self._mean.aggregate_train(self._round, replies)[0].to_torch_state_dict()
         if self._mod is None:
             self.epsilon = self._mean.privacy_spent().epsilon
@@ -318,8 +299,7 @@ class Flower:
         """Measure the noise: it must be what it is accounted for."""
         exact = mean_per_cluster(models, self._clip(sent), Streams(0)).clusters[0]
         found = float(torch.cat([(model[n] - exact[n]).flatten() for n in sorted(exact)]).std())
-        if not 0.8 < found / self._std < 1.2:
-            raise AssertionError(f"Noise must have deviation {self._std}, found {found}.")
+        assert 0.8 < found / self._std < 1.2, (found, self._std)
 
 
 def _budgets(size: Size, seeds: range) -> dict[str, list[Row]]:
@@ -334,31 +314,30 @@ def _budgets(size: Size, seeds: range) -> dict[str, list[Row]]:
     rows: list[Row] = []
     for name, (z, weighs) in cases.items():
         privacy = {"client_clip": size.clip, "client_noise": z, "weigh_by_budget": weighs}
-        runs = [_with_budgets(size.settings(s, privacy, epsilon_limits=LIMITS)) for s in seeds]
+        runs = [_with_budgets(size, seed, privacy) for seed in seeds]
         row = {"budgets": name, "z": z, **_mean([each.pop("accuracy") for each in runs])}
         rows.append({**row, **runs[0]})
         note(" ".join(map(str, rows[-1].values())))
     return {f"budgets of {', '.join(map(str, LIMITS))}, {size.clients} clients": rows}
 
 
-def _with_budgets(config: covey.Config) -> Row:
+def _with_budgets(size: Size, seed: int, privacy: Row) -> Row:
     """Play a run as its users do; return its accuracy, and what came of each budget."""
+    config = size.settings(seed, privacy, epsilon_limits=LIMITS)
     with TemporaryDirectory() as place:
         run = covey.run(config=config, out=Path(place) / "run", progress=False)
         facts, accuracy = run.history.all_events, run.summary.accuracy.overall
     took = [f.clusters for f in of_kinds(facts, ClientsAssigned) if f.by != "final"]
-    found: Row = {"accuracy": accuracy, "rounds": len(took), "clients in the last": len(took[-1])}
-    built = build_run(config)
-    size = count_of_numbers(built.algorithm.init(built.streams).clusters[0]) - 1
-    cost = round_cost_of(config, size)
+    found: Row = {"accuracy": accuracy, "rounds": len(took)}
+    clients, cost = build_run(config).population.clients, round_cost_of(config, size.parameters)
     assert cost is not None  # there is noise
     for limit in LIMITS:
-        own = [c.handle for c in built.population.clients if c.preference.epsilon_limit == limit]
-        (played,) = {sum(handle in clusters for clusters in took) for handle in own}
-        weight = budget_weight(config, size, limit)
-        spent = epsilon_bound(cost.over(played, weight), DELTA) if played else None
-        said = f"{len(own)}: {played} of weight {weight:.2f}, {spent.epsilon if spent else 0:.2f}"
-        found[f"who has {limit}: rounds, spent"] = said
+        own = [each.handle for each in clients if each.preference.epsilon_limit == limit]
+        (rounds,) = {sum(handle in clusters for clusters in took) for handle in own}
+        weight = budget_weight(config, size.parameters, limit)
+        spent = epsilon_bound(cost.over(rounds, weight), DELTA) if rounds else None
+        said = f"{len(own)}, {rounds}, {weight:.2f}, {spent.epsilon if spent else 0:.2f}"
+        found[f"{limit}: clients, rounds, weight, spent"] = said
     return found
 
 
@@ -366,6 +345,6 @@ def _searched() -> dict[str, list[Row]]:
     """Return accuracy under the server's noise by clip and learning rate."""
     rows: list[Row] = []
     for clip, rate in product(CLIPS, RATES):
-        played = _played("central", Size("mnist", 200, ROUNDS, clip, rate), 8.0, 99)
+        played = _played("central", Size(200, clip=clip, rate=rate), 8.0, 99)
         rows.append({"clip": clip, "rate": rate, "accuracy": played.accuracy})
     return {"central, epsilon 8, 200 clients, seed 99": rows}
