@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from dp_accounting import DpEvent
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 from scipy.special import erf
 from sklearn.mixture import GaussianMixture
 
@@ -107,7 +107,8 @@ def _mixture(
     points = (points - points.min(axis=0)) / np.ptp(points, axis=0)
     even = np.full(groups, 1 / groups)
     kind: Any = {"covariance_type": "spherical", "init_params": "k-means++", "tol": 1e-6}
-    model = GaussianMixture(groups, weights_init=even, random_state=seed, **kind).fit(points)
+    model: Any = GaussianMixture(groups, weights_init=even, random_state=seed, **kind)
+    model.fit(points)
     model.weights_ = even
     means, radii = model.means_, np.sqrt(model.covariances_)
     scores = [
@@ -157,7 +158,8 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
 def _played(name: str, epsilon: float, seed: int, *, is_small: bool) -> Row:
     """Play a run at the least noise for an epsilon; return accuracies, and what it cost."""
     steps = _steps(name, is_small=is_small)
-    z = float(brentq(lambda z: _epsilon(steps, z) - epsilon, 0.3, 50, xtol=1e-3)) + 1e-3
+    least = root_scalar(lambda z: _epsilon(steps, z) - epsilon, bracket=(0.3, 50), xtol=1e-3)
+    z = float(least.root) + 1e-3  # the other side of what it may be off
     by_group, facts = _rounds(name, z, seed, is_small=is_small)
     return {**by_group, "noise": z, "epsilon of the run": _epsilon(facts, None)}
 
