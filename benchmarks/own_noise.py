@@ -46,9 +46,9 @@ from covey.settings.run import BuiltRun, build_run
 DELTA = 1e-5
 SAYS = sqrt(2 * log(1.25 / DELTA))
 """By which Flower's local mod divides an epsilon, for the multiplier of one release."""
-CLIP, RATE, ROUNDS = 2.0, 1.0, 10
-"""Found by `--search`, on noise of the server, epsilon 8, 200 clients and seed 99."""
-CLIPS, RATES = (0.5, 1.0, 2.0, 4.0), (0.1, 0.3, 1.0, 3.0)
+CLIP, RATES, ROUNDS = 2.0, {200: 1.0, 2000: 0.3}, 10
+"""Of so many clients: found by `--search`, on noise of the server, epsilon 8 and seed 99."""
+TRIED = (0.5, 1.0, 2.0, 4.0), (0.1, 0.3, 1.0, 3.0)
 LIMITS = (0.5, 2.0, 8.0)
 CLIPPED = "no noise, the same clip"
 COLLUDE = "distributed, 10% collude"
@@ -68,13 +68,13 @@ class Size(NamedTuple):
     clients: int
     rounds: int = ROUNDS
     clip: float = CLIP
-    rate: float = RATE
+    rate: float = 1.0
     data: str = "mnist"
     images: int = 60_000
     parameters: int = 7_850
 
     def settings(self, seed: int, privacy: Row, **changes: Any) -> covey.Config:  # noqa: ANN401
-        """Return settings in which all images are dealt to one group, as they are."""
+        """Return settings in which all images are dealt to one group; a round has 10 steps."""
         each = self.images // self.clients
         group = {"share": 1.0, "shift": [0.0, 0.0], "examples_per_client": each}
         people = {"clients": self.clients, "shift": "none", "holdout": 0.0, "audit_examples": 0}
@@ -84,7 +84,7 @@ class Size(NamedTuple):
             "data": {"name": self.data},
             "population": {**people, "groups": [group], **changes},
             "model": {"name": "linear"},
-            "train": {"batch_size": 30, "learning_rate": self.rate},
+            "train": {"batch_size": each // 10, "learning_rate": self.rate},
             "method": {"name": "fedavg"},
             "risk": {"name": "none"},
             "engine": {"name": "vmap"},
@@ -95,9 +95,10 @@ class Size(NamedTuple):
 
 def options(parser: ArgumentParser) -> None:
     """Add what this benchmark takes."""
-    parser.add_argument("--clients", type=int, nargs="+", default=[200, 2000])
+    parser.add_argument("--clients", type=int, nargs="+", choices=RATES, default=[200, 2000])
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=WHO, default=list(WHO))
     parser.add_argument("--budgets", action="store_true", help="Epsilons of clients' own.")
     parser.add_argument("--search", action="store_true", help="Clips and learning rates.")
 
@@ -107,19 +108,21 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
     _assert_masks_change_nothing()
     if chosen.quick:
         small, seeds = Size(20, 2, data="digits", images=1_000, parameters=650), range(1)
-        return {**_noise(small, [8.0], seeds), **_budgets(small, seeds)}
+        return {**_noise(small, chosen.only, [8.0], seeds), **_budgets(small, seeds)}
     if chosen.search:
-        return _searched()
-    seeds = range(chosen.seeds)
+        return _searched(chosen.clients[0])
+    seeds, sizes = range(chosen.seeds), [Size(n, rate=RATES[n]) for n in chosen.clients]
     if chosen.budgets:
-        return _budgets(Size(chosen.clients[0]), seeds)
-    tables = (_noise(Size(clients), chosen.epsilons, seeds) for clients in chosen.clients)
+        return _budgets(sizes[0], seeds)
+    tables = (_noise(size, chosen.only, chosen.epsilons, seeds) for size in sizes)
     return {title: rows for table in tables for title, rows in table.items()}
 
 
-def _noise(size: Size, epsilons: Sequence[float], seeds: range) -> dict[str, list[Row]]:
+def _noise(
+    size: Size, ways: Sequence[str], epsilons: Sequence[float], seeds: range
+) -> dict[str, list[Row]]:
     """Return a row per way to add noise and epsilon, and one without noise."""
-    cases = [(CLIPPED, None), *((who, each) for who in WHO for each in epsilons)]
+    cases = [(CLIPPED, None), *product(ways, epsilons)]
     rows: list[Row] = []
     for who, epsilon in cases:
         begun = process_time()
@@ -138,9 +141,8 @@ def _noise(size: Size, epsilons: Sequence[float], seeds: range) -> dict[str, lis
     return {f"{size.clients} clients, {size.rounds} rounds, {len(seeds)} seeds": rows}
 
 
-def _mean(accuracies: Sequence[float]) -> Row:
-    spread = stdev(accuracies) if len(accuracies) > 1 else None
-    return {"accuracy": fmean(accuracies), "spread": spread}
+def _mean(found: Sequence[float]) -> Row:
+    return {"accuracy": fmean(found), "spread": stdev(found) if len(found) > 1 else None}
 
 
 class Played(NamedTuple):
@@ -341,10 +343,10 @@ def _with_budgets(size: Size, seed: int, privacy: Row) -> Row:
     return found
 
 
-def _searched() -> dict[str, list[Row]]:
+def _searched(clients: int) -> dict[str, list[Row]]:
     """Return accuracy under the server's noise by clip and learning rate."""
     rows: list[Row] = []
-    for clip, rate in product(CLIPS, RATES):
-        played = _played("central", Size(200, clip=clip, rate=rate), 8.0, 99)
+    for clip, rate in product(*TRIED):
+        played = _played("central", Size(clients, clip=clip, rate=rate), 8.0, 99)
         rows.append({"clip": clip, "rate": rate, "accuracy": played.accuracy})
-    return {"central, epsilon 8, 200 clients, seed 99": rows}
+    return {f"central, epsilon 8, {clients} clients, seed 99": rows}
