@@ -79,7 +79,7 @@ class RDpcfl(Clustered):
         everybody = {client.handle: 0 for client in clients.cohort}
         updates = tuple(clients.train(state.clusters, everybody, streams, state))
         seed = int(streams.at("mixture").generator().integers(2**31))
-        chances, overlap = _mixture(updates, self.num_clusters, seed)
+        chances, overlap = mixture(updates, self.num_clusters, seed)
         until = max(1, int((1 - overlap) * clients.setup.rounds / 2))
         chosen = ClientsAssigned(self._drawn(chances, streams), "split")
         moved = clients.train_and_aggregate(state, chosen, streams, updates)
@@ -93,7 +93,7 @@ class RDpcfl(Clustered):
         return {h: int(draws.choice(len(own), p=own)) for h, own in sorted(chances.items())}
 
 
-def _mixture(
+def mixture(
     updates: Sequence[ClientUpdate], groups: int, seed: int
 ) -> tuple[dict[Handle, tuple[float, ...]], float]:
     """Return every client's posterior, and how much the two nearest groups overlap.
