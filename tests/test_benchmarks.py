@@ -12,6 +12,7 @@ import torch
 from benchmarks import __main__ as script
 from benchmarks import forgetting
 from benchmarks.poisoning import AGAINST_MINORITY, Poisoned
+from benchmarks.private_clusters import mixture
 from benchmarks.record_risk import CHANCE, LIRA, References, precisions
 from covey import ClientUpdate, Streams
 
@@ -87,6 +88,23 @@ def test_what_colluders_send_by_hand():
     # without the other part of the clients, training is honest
     alone = merged(AGAINST_MINORITY, 3.0, 2.0, 2.0, colluders=1)
     assert alone * 3 == pytest.approx(7.0)
+
+
+# --- private clusters
+
+
+def test_groups_far_apart_are_certain_and_one_cloud_is_not():
+    def found(distance: float):
+        rows = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 30)))
+        rows[:5, 0] += distance
+        sent = [ClientUpdate(f"C{i:02}", 0, {"w": row}, 1.0) for i, row in enumerate(rows)]
+        return mixture(sent, groups=2, seed=0)
+
+    chances, overlap = found(300.0)
+    taken = [max((0, 1), key=lambda j, own=own: own[j]) for own in chances.values()]
+    assert len(set(taken[:5])) == len(set(taken[5:])) == 1 != len(set(taken))
+    assert all(max(own) > 0.99 for own in chances.values())
+    assert overlap < 0.01 < found(0.0)[1]
 
 
 # --- record risk
