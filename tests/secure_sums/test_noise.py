@@ -91,6 +91,15 @@ def test_numbers_are_values_on_the_grid_and_noise():
     )
 
 
+def test_whatever_a_client_has_it_adds_no_more_than_the_bound():
+    shares, at = NoiseShares(1.0, 0.5, 4), Streams(6).at("own noise")
+    scale = np.array([1.0, 2.0, 4.0, 1.0])
+    loud = np.array([3.0, -4.0, 1e9, 0.0])
+    sent = shares.numbers(loud, at.draws(), scale) - discrete_gaussian(4, at.draws())
+    length = np.linalg.norm(sent * shares.step)
+    assert 1 - 2 * shares.step < length <= 1 + 2 * shares.step
+
+
 def test_so_little_noise_that_sums_could_wrap_is_refused():
     shares = NoiseShares(1.0, 1e-9, 4)
     with pytest.raises(ConfigError, match=r"Raise privacy\.client_noise"):

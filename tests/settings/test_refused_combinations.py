@@ -79,6 +79,14 @@ client noise & aggregation.name = "plugins.aggregation_trimmed:TrimmedByNumber"
 client noise & aggregation.weights = "examples"
 client noise & method.pooling = 0.5
 client noise & train.participation = 0.5
+population.epsilon_limits = [1.0, 8.0]
+shares & method.name = "ifca-mir"
+shares & privacy.secure_sums = false
+shares & privacy.colluders = 1
+own noise & privacy.secure_sums = true
+own noise & method.name = "ifca" & method.initialisation = "warm"
+own noise & leaving.store_updates = 1
+own noise & aggregation.weights = "examples"
 choices under noise & method.name = "fedavg"
 choices under noise & method.name = "local"
 choices under noise & method.selection = "threshold"
@@ -96,6 +104,19 @@ SHORT: dict[str, dict[str, Any]] = {
         "aggregation.epsilon": 4.0,
     },
     "client noise": {"privacy.client_clip": 1.0, "privacy.client_noise": 1.0},
+    "own noise": {
+        "method.name": "fedavg",
+        "privacy.client_clip": 1.0,
+        "privacy.client_noise": 1.0,
+        "privacy.noise_model": "local",
+    },
+    "shares": {
+        "method.name": "fedavg",
+        "privacy.client_clip": 1.0,
+        "privacy.client_noise": 1.0,
+        "privacy.noise_model": "distributed",
+        "privacy.secure_sums": True,
+    },
     "choices under noise": {"privacy.selection_noise": 1.0, "method.initialisation": "random"},
 }
 
@@ -128,6 +149,8 @@ client noise
 client noise & method.name = "fedavg" & train.participation = 0.5
 client noise & method.num_clusters = 1 & train.participation = 0.5
 choices under noise & method.name = "ifca"
+shares
+own noise & aggregation.name = "geometric-median" & population.epsilon_limits = [1.0]
 """
 
 

@@ -87,14 +87,16 @@ class NoiseShares:
         """Return what a client sends: its values in steps, under its share of the noise.
 
         Args:
-            values: of which those divided by `scale` have the norm C at most.
+            values: longer ones than C, once they are divided by `scale`, are shortened.
             draws: the client's own, used for nothing else.
             scale: how much more noise an entry gets.
 
         Raises:
             ConfigError: there is so little noise that sums would wrap around.
         """
-        steps = values / (self.step * scale)
+        scaled = values / scale
+        length = float(np.linalg.norm(scaled))
+        steps = scaled * (min(1.0, self.bound / length) if length else 1.0) / self.step
         if self.bound / self.step > MOST:
             raise ConfigError(
                 f"Noise under masks needs a multiplier above 2^-32 or so, as sums are whole "

@@ -250,6 +250,12 @@ def _noise_on_clients(config: Sections) -> Conflicts:
     """A sum is hidden, and not what its terms are: noise on sums takes sums, and a clip."""
     privacy, method, key = config.privacy, config.method, "privacy.client_noise"
     if privacy.client_noise == 0:
+        if config.population.epsilon_limits:
+            yield Refusal(
+                ("population.epsilon_limits", key),
+                "population.epsilon_limits are spent on updates under privacy.client_noise, found "
+                "none: a bare update costs more than any budget. Set it, or remove the limits.",
+            )
         if privacy.client_clip:
             yield Refusal(
                 ("privacy.client_clip", key),
@@ -630,6 +636,11 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
         ("privacy.noise_model", "privacy.colluders"),
         privacy.client_noise == 0,
         "privacy.client_noise = 0 leaves no noise for anybody to add",
+    )
+    yield (
+        ("privacy.weigh_by_budget",),
+        not (population.epsilon_limits or config.engine.is_remote),
+        "population.epsilon_limits = [] leaves nobody with a budget",
     )
     yield (
         ("privacy.colluders",),
