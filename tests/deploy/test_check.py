@@ -178,6 +178,7 @@ MASKS = "[privacy]\nsecure_sums = true\nmin_cohort = 3\n[risk]\nname = 'none'\n[
 
 
 SUMMED = MASKS + "name = 'fedavg'\n[aggregation]\nname = 'mean'\n"
+SEEDED = "[secrets]\nsource = 'seeded'\n"
 NOISE = "client_clip = 1.0\nclient_noise = 1.0\nnoise_model = 'distributed'\n"
 
 
@@ -198,6 +199,13 @@ def test_it_says_who_has_to_trust_whom_for_what(federate, settings, whom, for_wh
         rows = [each for each in trust_in(place) if each.who == "a client"]
         (row,) = [each for each in rows if each.whom == whom]
         assert for_what in row.for_what
+
+
+def test_noise_that_follows_from_a_seed_leaves_the_trust_of_no_noise(federate):
+    noisy = SUMMED.replace("min_cohort", NOISE + "min_cohort")
+    rows = {each.whom: each.for_what for each in trust_in(federate(noisy + SEEDED))}
+    assert rows["the server"].startswith("to keep to the protocol")
+    assert "not bounded" in rows["who has the models"]
 
 
 def test_a_folder_that_is_none_or_was_moved_is_refused(federate, tmp_path, now):

@@ -63,9 +63,10 @@ class RoundCost:
 
     def over(self, rounds: int, weight: float = 1.0) -> tuple[Mechanism, ...]:
         """Return what so many rounds release of a client with this weight."""
-        counted = 0 if self.counts is None else rounds // self.every + 1
-        counts = (release(self.model, self.counts or 1.0),) * (counted if rounds else 0)
-        return (release(self.model, self.hidden_by(weight)),) * rounds + counts
+        updates = (release(self.model, self.hidden_by(weight)),) * rounds
+        if self.counts is None or not rounds:
+            return updates
+        return updates + (release(self.model, self.counts),) * (rounds // self.every + 1)
 
     def rounds_within(self, epsilon: float, delta: float, most: int) -> int:
         """Return how many rounds a budget lasts, up to so many."""

@@ -13,8 +13,12 @@ from covey.base.events import BudgetSpent, ClientsAssigned, Event, RunEndedEarly
 from covey.base.history import History, of_kinds
 from covey.base.names import Handle
 from covey.settings.aggregation import budget_weight, round_cost_of
-from covey.settings.load import Config
 from covey.settings.run import BuiltRun
+
+
+def has_budgets(run: BuiltRun) -> bool:
+    """Say whether a client may have a budget: else nothing recorded has to be looked at."""
+    return run.client_backend is not None or bool(run.config.population.epsilon_limits)
 
 
 def recorded_as_spent(facts: Iterable[Event]) -> set[Handle]:
@@ -30,9 +34,11 @@ def spent(run: BuiltRun, state: ServerState, facts: Sequence[Event]) -> tuple[Ha
         state: of the models whose updates would be sent.
         facts: all that happened.
     """
+    if not run.config.population.epsilon_limits:
+        return ()
     limits = {c.handle: c.preference.epsilon_limit for c in run.population.clients}
     config, size = run.config, count_of_numbers(state.clusters[0]) - 1
-    cost = round_cost_of(config, size) if any(limits.values()) else None
+    cost = round_cost_of(config, size)
     if cost is None:
         return ()
     from covey.dp.budget import fits
@@ -50,8 +56,11 @@ def spent(run: BuiltRun, state: ServerState, facts: Sequence[Event]) -> tuple[Ha
     return tuple(handle for handle, limit in left if is_spent(handle, limit))
 
 
-def ended_by_budgets(run: BuiltRun, history: History, config: Config) -> RunEndedEarly | None:
+def ended_by_budgets(run: BuiltRun, history: History) -> RunEndedEarly | None:
     """Return that the run ends, as too few clients have any budget left."""
+    if not has_budgets(run):
+        return None
+    config = run.config
     gone, played = recorded_as_spent(history.all_events), len(history.rounds)
     left = sum(client.handle not in gone for client in run.population.clients)
     needed = config.stopping.min_clients

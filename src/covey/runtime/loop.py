@@ -33,7 +33,7 @@ from covey.runtime.answers import (
     simulated_request,
     unaffected_models,
 )
-from covey.runtime.budgets import ended_by_budgets, recorded_as_spent, spent
+from covey.runtime.budgets import ended_by_budgets, has_budgets, recorded_as_spent, spent
 from covey.runtime.ending import (
     finalize,
     gather_present,
@@ -166,8 +166,9 @@ def _play_until_request(
             goes_on = t < until and (replay is None or t >= replay.event.until)
             may_end = goes_on and history.rounds and not history.ended_early
             run = session.run
-            ended = early_end(history, run.config) or ended_by_budgets(run, history, run.config)
-            if may_end and ended:
+            if may_end and (
+                ended := early_end(history, run.config) or ended_by_budgets(run, history)
+            ):
                 session.ledger.append_between(records_of([ended]))
                 history = with_entries(history, [(None, [ended])])
             if t >= min(until, rounds_of(session.run.config, history)):
@@ -210,7 +211,7 @@ def _next_round(
     if chosen is not None:
         return session, _solved_again(session, state, chosen)
     session, present, joined = gather_present(session)
-    before = history.all_events
+    before = history.all_events if has_budgets(session.run) else ()
     gone = recorded_as_spent(before) | {*spent(session.run, state, before)}
     present = tuple(client for client in present if client.handle not in gone)
     played = _round(session, present, state, tested, replay, wants_losses=wants_losses)

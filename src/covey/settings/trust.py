@@ -21,31 +21,35 @@ class Trust:
 
 
 def trust(config: Config) -> Iterator[Trust]:
-    """Yield what is left to trust: in the server, in other clients, in who has the models."""
-    privacy, method = config.privacy, config.method
+    """Yield what is left to trust: in the server, in other clients, in who has the models.
+
+    Noise that follows from a seed hides nothing from who has the settings: it counts as none.
+    """
+    privacy, method, secret = config.privacy, config.method, config.secrets.source == "os"
+    own, noisy = privacy.clients_add_noise and secret, noise_on_clients(config) and secret
     names = {of: BARE[of] for of in sorted(summed_up(config))}
     sent, counts = " and ".join(names.values()), names.pop("counts", "")
     if privacy.secure_sums:
-        yield Trust("a client", SERVER, _under_masks(config))
+        yield Trust("a client", SERVER, _under_masks(config, own_noise=own))
         clients = "that fewer than a fifth of them, and than min_cohort - 1, help the server"
-        if privacy.clients_add_noise:
+        if own:
             clients = (
                 f"that at most {privacy.colluders} of the {privacy.min_cohort} clients that a sum "
                 f"is over at least give the server the noise that they added"
             )
         yield Trust("a client", "other clients", clients)
-    elif privacy.clients_add_noise:
+    elif own:
         bare = f"; its {counts} are bare" if counts else ""
         yield Trust(
             "a client", SERVER, f"nothing: its updates leave it under its own noise{bare}{OFTEN}"
         )
     else:
-        noise = "to add the noise, and " if noise_on_clients(config) else ""
+        noise = "to add the noise, and " if noisy else ""
         yield Trust("a client", SERVER, f"{noise}to forget its {sent}, each of which it sees")
     held = "not to attack them: what they reveal of members is measured, and not bounded"
-    if noise_on_clients(config):
+    if noisy:
         held = "nothing, beyond the epsilon of the run"
-    elif privacy.record_noise > 0:
+    elif privacy.record_noise > 0 and secret:
         held = "nothing about a single record, beyond the epsilon of the run"
     elif method.subtracts:
         held = "not to attack them: a ridge head without noise gives its members away"
@@ -56,10 +60,10 @@ def trust(config: Config) -> Iterator[Trust]:
     yield Trust(SERVER, "clients", lies)
 
 
-def _under_masks(config: Config) -> str:
+def _under_masks(config: Config, *, own_noise: bool) -> str:
     """Return what a server that sees sums alone has to be trusted for."""
     of = summed_up(config)
-    if config.privacy.clients_add_noise:
+    if own_noise:
         return f"nothing: it sees sums alone, each under noise of the clients' own{OFTEN}"
     few = " and ".join(BARE[each] for each in sorted(of - {"sums"}))
     sums = "nothing for sums over records: a node opens them over one cohort alone"
