@@ -11,7 +11,7 @@ import click
 import pytest
 
 from covey.base.built_ins import BUILT_INS
-from covey.cli.commands import all_commands, loaded
+from covey.cli.commands import app, loaded
 from covey.settings.reference import settings
 
 ROOT = Path(__file__).parent.parent
@@ -21,7 +21,7 @@ PAGES = sorted(
     for pages in ("*.md", "docs/**/*.md", "benchmarks/**/*.md")
     for path in ROOT.glob(pages)
 )
-WHOLE = all_commands()
+WHOLE = app
 
 
 def test_the_readme_is_short():

@@ -18,10 +18,9 @@ from pathlib import Path
 import pytest
 import covey
 from covey.cli.app import main
-from covey.cli.commands import all_commands, installed, loaded
-for name in installed():
+from covey.cli.commands import app, loaded
+for name in app.list_commands(None):
     loaded(name)
-all_commands()
 sys.argv = ["covey", *sys.argv[1:]]
 main()
 """

@@ -9,7 +9,7 @@ import pytest
 
 import covey
 from covey.base.events import Event
-from covey.cli.commands import all_commands, loaded
+from covey.cli.commands import app, loaded
 from covey.settings.reference import settings
 from covey_site.accessible import accessible
 from covey_site.assemble import DOCS, assemble, written_pages
@@ -37,9 +37,8 @@ def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Com
 
 @pytest.mark.slow
 def test_every_command_has_all_its_options_on_a_page():
-    whole = all_commands()
     pages = written_pages()
-    for name in whole.list_commands(click.Context(whole)):
+    for name in app.list_commands(click.Context(app)):
         page = pages[f"reference/commands/{name}"]
         for path, command in commands(f"covey {name}", loaded(name)):
             section = re.split(rf"^#+ `{path}`$", page, flags=re.MULTILINE)[1]

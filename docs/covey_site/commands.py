@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from covey.cli.commands import all_commands, loaded
+from covey.cli.commands import app, loaded
 from covey_site.markdown import escaped, hidden_tree
 
 WHOLE = "covey"
@@ -27,15 +27,13 @@ def command_tree() -> str:
 
 def _of_all() -> str:
     """Return the page of the options that every command takes."""
-    whole = all_commands()
-    told = _table(whole, click.Context(whole))
+    told = _table(app, click.Context(app))
     head = "Options that every command takes, before its name or after it."
     return "\n".join([f"# `{WHOLE}`", "", head, "", *told])
 
 
 def _names() -> list[str]:
-    whole = all_commands()
-    return whole.list_commands(click.Context(whole))
+    return app.list_commands(click.Context(app))
 
 
 def _address(name: str) -> str:

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, get_args, get_origin, get_type_hints
 
 import click
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DataclassSchema, TypedDictSchema
 
-from covey.cli.commands import all_commands, loaded
+from covey.cli.commands import app, loaded
 from covey_site.shapes import DICTS, FAILURE, FILES
 
 Schema = dict[str, Any]
@@ -38,8 +38,7 @@ ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): ((?:.+)(?:\n {8}.*)*)", re.MULTILINE)
 @cache
 def outputs() -> Mapping[str, Any]:
     """Return the types of what is printed, by command."""
-    whole = all_commands()
-    names = whole.list_commands(click.Context(whole))
+    names = app.list_commands(click.Context(app))
     answers = {
         path: answer
         for name in names
@@ -63,10 +62,8 @@ def _answer_of(command: click.Command) -> Any:  # noqa: ANN401 - a type, or a un
     function = inspect.unwrap(command.callback)
     module = sys.modules[function.__module__]
     _import_for_types(module)
-    answer = eval(str(getattr(function, "answers", None)), vars(module))  # noqa: S307 - covey's own
-    if answer is None:
-        return None
-    return get_args(answer)[0] if "Iterator" in str(answer) else answer
+    answer = get_type_hints(function)["return"]
+    return get_args(answer)[0] if get_origin(answer) is Iterator else answer
 
 
 @cache

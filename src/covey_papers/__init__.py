@@ -7,6 +7,6 @@ imported when the command is wanted.
 from covey.cli.commands import Row
 
 REPRODUCE = Row(
-    "covey_papers.cli",
-    "Measure a table or figure of the papers anew, and write the page over them all.",
+    "covey_papers.cli:reproduce",
+    "Reproduce a table or figure of the papers, and update the overview page.",
 )

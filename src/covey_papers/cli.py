@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from covey.base.errors import ConfigError
 from covey.cli.answer import Answer, Line, table_of
-from covey.cli.app import console
-from covey.cli.commands import RUNS, app
+from covey.cli.commands import PATH, argument, command
+from covey.cli.console import console
 from covey.cli.progress import shown
-from covey.cli.runs import SetOption
+from covey.cli.runs import set_option
 
 if TYPE_CHECKING:
     from covey_papers.reproduce.figures import RowInWords
@@ -79,32 +79,40 @@ class ExperimentsListed:
     experiments: Sequence[ExperimentListed]
 
 
-@app.command(rich_help_panel=RUNS)
+@command()
+@argument("name", default="", help="An experiment, or `all`; --list names them.")
+@click.option("--list", "listed", is_flag=True, help="Name every experiment and its time.")
+@click.option("--quick", is_flag=True, help="A small form, in at most three minutes.")
+@click.option("--column", "columns", multiple=True, help="Only this column; repeatable.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Seeds; 0: as the experiment has. A row with fewer keeps them.",
+)
+@set_option
+@click.option(
+    "--out",
+    type=PATH,
+    default=Path("reproduction"),
+    show_default=True,
+    help="For records, tables, figures and the page.",
+)
+@click.option("--runs", type=PATH, help="For the runs; default OUT/runs.")
 def reproduce(
-    name: str = "",
-    *,
-    listed: Annotated[bool, typer.Option("--list")] = False,
-    quick: bool = False,
-    column: list[str] | None = None,
-    repeats: Annotated[int, typer.Option(min=0)] = 0,
-    overrides: SetOption = None,
-    out: Path = Path("reproduction"),
-    runs: Path | None = None,
+    name: str,
+    listed: bool,
+    quick: bool,
+    columns: Sequence[str],
+    repeats: int,
+    overrides: Sequence[str],
+    out: Path,
+    runs: Path | None,
 ) -> Reproduced | ExperimentsListed:
-    """Measure a table or figure of the papers anew, and write the page over them all.
+    """Reproduce a table or figure of the papers, and update the overview page.
 
     A run that is on disk is not played again, whichever table asks for it; one that was
-    stopped is carried on.
-
-    Args:
-        name: An experiment, or `all`; --list names them.
-        listed: Name every experiment and its time.
-        quick: A small form, in at most three minutes.
-        column: Only this column; repeatable.
-        repeats: Seeds; 0: as the experiment has. A row with fewer keeps them.
-        overrides: Override section.key; repeatable.
-        out: For records, tables, figures and the page.
-        runs: For the runs; default OUT/runs.
+    stopped is continued.
     """
     from covey_papers.reproduce.figures import words, write_page
     from covey_papers.reproduce.record import Shelf, records
@@ -127,13 +135,7 @@ def reproduce(
         if len(chosen) > 1:
             console.print(f"{place} of {len(chosen)}: {each}", style="bold", highlight=False)
         record = reproduced(
-            each,
-            out,
-            shelf,
-            quick=quick,
-            columns=column or (),
-            repeats=repeats,
-            overrides=overrides or (),
+            each, out, shelf, quick=quick, columns=columns, repeats=repeats, overrides=overrides
         )
         found = record.found
         rows = [words(cell) for cell in found.cells]

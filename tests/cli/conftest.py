@@ -39,7 +39,7 @@ def refused(said: str, *words: object) -> None:
     assert (code, out) == (2, ""), (words, err)
     assert said in " ".join(err.split()), words
     assert "Traceback" not in err
-    assert "not expected" not in err
+    assert "Internal error" not in err
 
 
 @pytest.fixture(scope="session")

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import click
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import covey as package
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL, json_of
 from covey.cli import commands
-from covey.cli.answer import Answer, Commands, fail_if
-from covey.cli.app import app
-from covey.cli.commands import all_commands, loaded
+from covey.cli.answer import Answer, fail_if
+from covey.cli.commands import CommandGroup, app, argument, loaded
 from covey_site.schemas import ERROR, FILES, outputs
 from json_schemas import check_json
 
@@ -46,34 +45,35 @@ class Rows:
 
 
 def test_what_is_returned_or_yielded_is_printed_and_ends_the_command():
-    app = Commands()
+    group = CommandGroup("test")
 
-    @app.command()
-    def one(size: int, *, as_json: bool = False) -> Whole:
-        return Whole(Path(str(as_json)), Part(size), (Part(1), Part(2)))
+    @group.command()
+    @argument("size", type=int, help="How large.")
+    def one(size: int) -> Whole:
+        return Whole(Path("one"), Part(size), (Part(1), Part(2)))
 
-    @app.command()
+    @group.command()
+    @argument("size", type=int, help="How large.")
     def many(size: int) -> Iterator[Whole]:
         yield Whole(Path("first"), Part(size), (), {"x": 0.5})
         click.echo("then", err=True)
         fail_if(not size)
 
     def call(*words: str) -> tuple[int, str, str]:
-        done = CliRunner().invoke(app, words)
+        done = CliRunner().invoke(group, words)
         return done.exit_code, done.stdout, done.stderr
 
     code, out, _ = call("one", "3", "--json")
     parts = [{"size": 1}, {"size": 2}]  # inline keys among the others, hidden ones nowhere
-    assert (code, json.loads(out)) == (0, {"path": "True", "size": 3, "parts": parts})
+    assert (code, json.loads(out)) == (0, {"path": "one", "size": 3, "parts": parts})
     code, out, err = call("many", "0", "--json")
     assert (code, json.loads(out)["more"], err) == (1, {"x": 0.5}, "then\n")
     code, out, _ = call("one", "0")
-    assert (code, out.splitlines()[:2]) == (0, ["path: False", "size: 0"])
+    assert (code, out.splitlines()[:2]) == (0, ["path: one", "size: 0"])
 
 
 def commands_with_json() -> Iterator[str]:
-    whole = all_commands()
-    waiting = [(name, loaded(name)) for name in whole.list_commands(click.Context(whole))]
+    waiting = [(name, loaded(name)) for name in app.list_commands(click.Context(app))]
     while waiting:
         path, command = waiting.pop()
         waiting += [(f"{path} {n}", c) for n, c in getattr(command, "commands", {}).items()]
@@ -123,21 +123,20 @@ def test_records_of_experiments_that_are_kept_here(path):
 
 BRINGS = """
 from covey.cli.commands import Row
-from covey.cli.app import app
 
-ROW = Row("their.greeting", "Greet.")
+ROW = Row("their.greeting:greet", "Greet.")
 """
 GREETING = """
 from dataclasses import dataclass
 from covey.cli.answer import Answer
-from covey.cli.app import app
+from covey.cli.commands import command
 
 @dataclass(frozen=True)
 class Greeting(Answer):
     "A greeting."
     word: str
 
-@app.command()
+@command()
 def greet() -> Greeting:
     "Greet."
     return Greeting("good day")
@@ -153,14 +152,12 @@ def point(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
 
     def put(name: str, value: str) -> None:
-        found = [metadata.EntryPoint(name, value, commands.GROUP)]
+        found = [metadata.EntryPoint(name, value, commands.ENTRY_POINTS)]
         monkeypatch.setattr(metadata, "entry_points", lambda **_: found)
         commands.installed.cache_clear()
 
     yield put
     commands.installed.cache_clear()
-    known = app.registered_commands
-    known[:] = [e for e in known if getattr(e.callback, "__name__", "") != "greet"]
     for name in [each for each in sys.modules if each.startswith("their")]:
         del sys.modules[name]
 

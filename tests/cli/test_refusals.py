@@ -3,15 +3,18 @@
 import json
 import shutil
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import covey as covey_package
 from cli.conftest import SMALL, refused, sets
 from covey.base import errors
 from covey.cli.app import exit_code
+from covey.cli.commands import Command
 from recorded import contents
 
 LEAVER, OTHER = "client-00003", "client-00001"
@@ -149,15 +152,37 @@ def test_an_error_is_one_json_object_too(covey, tmp_path, words, kind, said):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_that_nobody_foresaw_is_a_sentence_too(covey, monkeypatch):
-    def surprising(**_: object) -> int:
-        raise AttributeError("'list' object has no attribute 'items'")
+OWN_MODEL = """
+def broken():
+    return [][0]
+"""
 
-    monkeypatch.setattr(import_module("covey.cli.app"), "all_commands", lambda: surprising)
-    code, out, err = covey("report", "run", "--json")
-    assert code == 2
-    assert "AttributeError" in err
-    assert json.loads(out)["error"]["type"] == "AttributeError"
+
+def test_only_a_frame_of_a_users_own_code_is_blamed_on_the_user(covey, tmp_path, monkeypatch):
+    """An error of covey's, or of a library that it calls, is an internal error."""
+    (tmp_path / "own_report.py").write_text(OWN_MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    own_report = import_module("own_report")
+    for function, said in (
+        (own_report.broken, "code of your own raised IndexError: list index out of range in "),
+        (lambda: json.loads("{"), "code of your own raised JSONDecodeError"),
+        (partial(json.loads, "{"), "Internal error: JSONDecodeError"),
+        (partial(np.zeros, -1), "Internal error: ValueError: negative dimensions"),
+    ):
+        fails = Command("report", callback=function)
+        monkeypatch.setattr(import_module("covey.cli.runs"), "report", fails)
+        code, out, err = covey("report", "--json")
+        flat = " ".join(err.split())
+        assert code == 2
+        assert said in flat
+        assert "covey report --json -v" in flat
+        assert json.loads(out)["error"]["message"].startswith(said)
+        if said.startswith("Internal"):
+            assert f"this is covey {covey_package.__version__}" in flat
+            assert "your own" not in flat
+        else:
+            assert "report it" not in flat
+    assert covey("report", "-v")[2].count("Traceback") == 1
 
 
 def test_exit_codes_tell_a_failed_check_from_bad_input():
@@ -223,7 +248,7 @@ def test_whatever_stands_in_a_file_of_a_run(covey, answered, tmp_path, damage):
             path.write_bytes(DAMAGED[damage])
         code, _, err = covey(*words)
         assert "Traceback" not in err
-        assert "not expected" not in err.replace("\n", " "), (name, damage, err)
+        assert "Internal error" not in err.replace("\n", " "), (name, damage, err)
         assert code in (1, 2), (name, words, err)
 
 
@@ -236,4 +261,4 @@ def test_whatever_stands_in_a_file_that_is_given(covey, tmp_path, damage):
     for words in (*playing, ["verify", given]):
         code, _, err = covey(*words)
         assert code in (1, 2), (words, err)
-        assert "not expected" not in err.replace("\n", " ")
+        assert "Internal error" not in err.replace("\n", " ")

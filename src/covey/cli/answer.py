@@ -7,26 +7,22 @@ class has one of its own: an `Answer` in its `lines`, a class of another room in
 under `text_of`.
 """
 
-import inspect
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import dataclass, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
 import click
-import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
-from typer.core import TyperCommand, TyperOption
 
 from covey.base.as_json import facts_of, json_of
 
-FAILED_CHECK = 1
+FAILED_CHECK, BAD_INPUT = 1, 2
+"""Exit codes: a check failed; it cannot be done as requested."""
 
 BAD = "bold red"
 STYLES = {
@@ -158,61 +154,4 @@ def show(answer: object) -> None:
 def fail_if(wrong: int) -> None:
     """End the command if something is wrong, with this exit code."""
     if wrong:
-        raise typer.Exit(int(wrong))
-
-
-class AnsweringCommand(TyperCommand):
-    """A command that takes `--json`, and whose result is printed."""
-
-    def __init__(self, *args: Any, params: list[click.Parameter], **settings: Any) -> None:  # noqa: ANN401
-        option = TyperOption(
-            param_decls=["--json", "as_json"],
-            is_flag=True,
-            default=False,
-            expose_value=False,
-            callback=lambda _context, _param, wanted: wants_json.set(wanted),
-            help="Print exactly one JSON object on standard output.",
-        )
-        super().__init__(*args, params=[*params, option], **settings)
-
-    def invoke(self, ctx: click.Context) -> None:
-        """Run the command, and print what it returns or yields."""
-        returned = super().invoke(ctx)
-        for answer in returned if isinstance(returned, Iterator) else filter(None, [returned]):
-            show(answer)
-
-
-_ARGUMENT = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
-
-
-class Commands(typer.Typer):
-    """Commands that answer, with arguments and options as a function has them."""
-
-    def command(self, name: str | None = None, **settings: Any) -> Any:  # noqa: ANN401 - Typer's
-        """Add a function as a command; see `AnsweringCommand`.
-
-        Parameters by name alone are options, the others arguments; `Args:` of the docstring is
-        their help. What Typer has to know beside that, an `Annotated` says. The return type is
-        for the site: classes in it may be imported for types alone.
-        """
-
-        def added(function: Any) -> Any:  # noqa: ANN401 - the same
-            function.answers = function.__annotations__.pop("return", None)
-            text, _, listed = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")
-            helps = {key: " ".join(said.split()) for key, said in _ARGUMENT.findall(listed)}
-            hints = get_type_hints(function, include_extras=True)
-            for key, each in inspect.signature(function).parameters.items():
-                kind, known = hints[key], getattr(hints[key], "__metadata__", ())
-                if known:
-                    kind, about = kind.__origin__, copy(known[0])
-                elif each.kind is each.KEYWORD_ONLY:
-                    names = [f"--{key.replace('_', '-')}"] if kind is bool else []
-                    about = typer.Option(*names)
-                else:
-                    about = typer.Argument()
-                about.help = about.help or helps.get(key)
-                function.__annotations__[key] = Annotated[kind, about]
-            whole = {"cls": AnsweringCommand, "help": text, **settings}
-            return super(Commands, self).command(name, **whole)(function)
-
-        return added
+        raise click.exceptions.Exit(int(wrong))

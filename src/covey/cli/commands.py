@@ -1,56 +1,206 @@
-"""All commands: covey's own, and those of other packages, imported when one is wanted.
+"""The commands of `covey`: covey's own, and those of other packages, imported when called.
 
-Another package adds one by an entry point of the group `covey.commands`, a `Row`: help,
-completion and a mistyped name need no more of it.
+Another package adds a command by an entry point of the group `covey.commands` that names a
+`Row`. Help, completion and a mistyped name need no more of that package.
 """
 
-from collections.abc import Mapping, Sequence
-from copy import copy
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
-import typer.main
-from typer.core import TyperCommand, TyperGroup
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
 from covey.base.errors import ConfigError
-from covey.cli.answer import Commands
+from covey.cli.answer import show, wants_json
+from covey.cli.console import be_quiet, be_verbose, log_into
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+ENTRY_POINTS = "covey.commands"
 
-GROUP = "covey.commands"
+RUNS, PRIVACY, LEAVING, OPERATION = "Runs", "Privacy", "Leaving", "Operation"
+OWN: Mapping[str, Mapping[str, str]] = {
+    RUNS: {
+        "run": "runs:run",
+        "resume": "runs:resume",
+        "sweep": "runs:sweep",
+        "report": "runs:report",
+        "export": "runs:export",
+        "runs": "runs:runs",
+    },
+    PRIVACY: {
+        "audit": "privacy:audit",
+        "guarantee": "privacy:guarantee",
+        "explain": "privacy:explain",
+    },
+    LEAVING: {
+        "forget": "leaving:forget",
+        "verify": "leaving:verify",
+        "clients": "leaving:clients",
+        "requests": "requests:requests",
+    },
+    OPERATION: {
+        "serve": "operation:serve",
+        "ledger": "operation:ledger",
+        "config": "operation:config",
+        "deploy": "operation:deploy",
+    },
+}
+"""covey's own commands as `module:name` of this folder, by the panel that lists them."""
 
-EVERYWHERE = frozenset({"quiet", "verbose", "log_file"})
-"""Options of the whole, that may stand after a command's name as well."""
-
-PANELS = RUNS, PRIVACY, LEAVING, OPERATION = "Runs", "Privacy", "Leaving", "Operation"
-"""What `covey --help` sorts commands by, as their `rich_help_panel`."""
+PATH = click.Path(path_type=Path)
 
 
-class Row(NamedTuple):
-    """Where a command is defined, the first line of its help, and under what it is listed.
+JSON = click.Option(
+    ["--json"],
+    is_flag=True,
+    expose_value=False,
+    callback=lambda _context, _param, wanted: wants_json.set(wanted),
+    help="Print exactly one JSON object on standard output.",
+)
+EVERYWHERE = (
+    click.Option(
+        ["--quiet", "-q"],
+        is_flag=True,
+        expose_value=False,
+        callback=lambda _context, _param, wanted: be_quiet(wanted),
+        help="Show no progress, only results and errors.",
+    ),
+    click.Option(
+        ["--verbose", "-v"],
+        is_flag=True,
+        expose_value=False,
+        callback=lambda _context, _param, wanted: be_verbose(wanted),
+        help="Log each step to standard error.",
+    ),
+    click.Option(
+        ["--log-file"],
+        type=PATH,
+        expose_value=False,
+        callback=lambda _context, _param, path: log_into(path),
+        help="Log each step to the end of this file.",
+    ),
+)
+"""Options that may stand before a command's name and after it."""
 
-    Importing the module adds the command to `app`.
+
+class _RichHelp(click.Command):
+    """A command whose help is drawn in panels, with colours on a terminal."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help as text."""
+        console = Console(markup=False, highlight=False, emoji=False)
+        with console.capture() as captured:
+            console.print(Padding(Text(self.get_usage(ctx), "bold"), 1))
+            for paragraph in (self.help or "").split("\n\n"):
+                console.print(Padding(" ".join(paragraph.split()), (0, 1, 1, 1)))
+            for title, rows in self.help_panels(ctx):
+                console.print(_panel(title, rows))
+        return captured.get().rstrip()
+
+    def help_panels(self, ctx: click.Context) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
+        """Yield each panel's title and its rows of a name and what it means."""
+        params = self.get_params(ctx)
+        arguments = [p for p in params if isinstance(p, Argument)]
+        if arguments:
+            yield "Arguments", [(p.make_metavar(ctx), p.help) for p in arguments]
+        records = (p.get_help_record(ctx) for p in params if isinstance(p, click.Option))
+        yield "Options", list(filter(None, records))
+
+
+def _panel(title: str, rows: Iterable[tuple[str, str]]) -> Panel:
+    table = Table.grid(padding=(0, 2))
+    for name, meaning in rows:
+        table.add_row(Text(name, "bold cyan"), Text(meaning))
+    return Panel(table, title=title, title_align="left", border_style="dim")
+
+
+class Argument(click.Argument):
+    """An argument with a line of help."""
+
+    def __init__(self, param_decls: Sequence[str], *, help: str, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(param_decls, **settings)
+        self.help = help
+
+
+argument = partial(click.argument, cls=Argument)
+
+
+class Command(_RichHelp):
+    """A command that takes `--json`, and whose result is printed."""
+
+    def __init__(self, *args: Any, params: Sequence[click.Parameter] = (), **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, params=[*params, JSON, *EVERYWHERE], **settings)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command, and print what it returns or yields."""
+        returned = super().invoke(ctx)
+        for answer in returned if isinstance(returned, Iterator) else filter(None, [returned]):
+            show(answer)
+
+
+class CommandGroup(_RichHelp, click.Group):
+    """Commands under one name."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, params: Sequence[click.Parameter] = (), **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, params=[*params, *EVERYWHERE], no_args_is_help=True, **settings)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name; a mistyped name gets a suggestion."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = get_close_matches(name, self.list_commands(ctx))
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def help_panels(self, ctx: click.Context) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
+        """Yield the options, then the commands."""
+        yield from super().help_panels(ctx)
+        rows = [(name, each.get_short_help_str(200)) for name, each in self.commands.items()]
+        yield "Commands", rows
+
+
+command = partial(click.command, cls=Command)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A command of another package.
+
+    Attributes:
+        command: `package.module:name` of a `Command` or a `CommandGroup`.
+        help: the first line of its help.
+        panel: of `covey --help`, in which it is listed.
     """
 
-    module: str
+    command: str
     help: str
     panel: str = RUNS
 
 
-MODULES = ("runs", "privacy", "leaving", "requests", "operation")
-"""Of this folder, each with commands, as they are listed; importing them loads nothing heavy."""
-
-
 @cache
 def installed() -> Mapping[str, Row | ConfigError]:
-    """Return the rows of other packages' commands; why one cannot be had, in its place."""
-    from importlib.metadata import entry_points  # only where it is wanted
+    """Return the rows of other packages' commands; an error where a row cannot be loaded."""
+    from importlib.metadata import entry_points  # slow, and rarely needed
 
-    return {p.name: _row(p) for p in sorted(entry_points(group=GROUP))}
+    own = {name for names in OWN.values() for name in names}
+    points = sorted(entry_points(group=ENTRY_POINTS))
+    return {point.name: _row(point) for point in points if point.name not in own}
 
 
 def _row(point: "EntryPoint") -> Row | ConfigError:
@@ -68,85 +218,59 @@ def _row(point: "EntryPoint") -> Row | ConfigError:
     )
 
 
-class Unloaded(TyperCommand):
-    """A name and a line of help, until the command is wanted."""
+class _Unloaded(click.Command):
+    """Another package's command, for help and completion: its name and a line of help."""
 
 
-class CommandGroup(TyperGroup):
-    """The commands by name; covey's own are not replaced by another package's."""
+class _AllCommands(CommandGroup):
+    """All commands by name; another package's cannot replace covey's own."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of covey's own commands, then those of other packages."""
         del ctx
-        panels = {n: getattr(each, "rich_help_panel", "") for n, each in self.commands.items()}
-        own = sorted(panels, key=lambda name: PANELS.index(panels[name] or RUNS))
-        return [*own, *(name for name in installed() if name not in self.commands)]
+        return [*(name for names in OWN.values() for name in names), *installed()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, or what stands for it until it is wanted."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None or cmd_name not in installed():
-            return own
-        row = installed()[cmd_name]
-        if isinstance(row, ConfigError):
-            return Unloaded(cmd_name, help=str(row))
-        return Unloaded(cmd_name, help=row.help, rich_help_panel=row.panel)
+        """Return a command; of another package, a stand-in with its help."""
+        if cmd_name in installed():
+            row = installed()[cmd_name]
+            return _Unloaded(cmd_name, help=row.help if isinstance(row, Row) else str(row))
+        return loaded(cmd_name) if cmd_name in self.list_commands(ctx) else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments name, with its options."""
-        name, command, rest = super().resolve_command(ctx, args)
-        if isinstance(command, Unloaded):
-            command = loaded(str(name))
-        if command is not None:
-            take_too([p for p in self.params if p.name in EVERYWHERE], command)
-        return name, command, rest
+        """Find the command that the arguments name, and load it."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, loaded(str(name)) if isinstance(found, _Unloaded) else found, rest
 
-
-def take_too(params: Sequence[click.Parameter], command: click.Command) -> None:
-    """Let a command, and those below it, take its group's options in its own place."""
-    known = {each.name for each in command.params}
-    for param in params:
-        if param.name not in known:
-            option = copy(param)
-            option.expose_value = False  # its callback does what is to be done
-            command.params.append(option)
-    if isinstance(command, click.Group):
-        for each in command.commands.values():
-            take_too(params, each)
-
-
-app = Commands(
-    name="covey",
-    cls=CommandGroup,
-    help="Federated learning in which every client chooses how exposed it is.",
-    no_args_is_help=True,
-    suggest_commands=False,  # click does
-    pretty_exceptions_enable=False,
-)
-
-
-def all_commands() -> CommandGroup:
-    """Return the group of all commands; another package's stay unloaded."""
-    for module in MODULES:
-        import_module(f"covey.cli.{module}")
-    group = typer.main.get_command(app)
-    assert isinstance(group, CommandGroup)  # noqa: S101 - what the app was made with
-    return group
+    def help_panels(self, ctx: click.Context) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
+        """Yield the options, then the commands by what they are for."""
+        yield from _RichHelp.help_panels(self, ctx)
+        for panel, names in OWN.items():
+            rows = [(name, loaded(name).get_short_help_str(200)) for name in names]
+            for name, row in installed().items():
+                if (row.panel if isinstance(row, Row) else RUNS) == panel:
+                    rows.append((name, row.help if isinstance(row, Row) else str(row)))
+            yield panel, rows
 
 
 def loaded(name: str) -> click.Command:
-    """Return a command, once its module is imported.
+    """Return a command by its name, once its module is imported.
 
     Raises:
         ConfigError: the package that has it cannot be imported.
     """
-    own = all_commands().commands
-    if name not in own:
-        row = installed()[name]
-        if isinstance(row, ConfigError):
-            raise row
-        import_module(row.module)
-        own = all_commands().commands
-    return own[name]
+    row = installed().get(name)
+    if isinstance(row, ConfigError):
+        raise row
+    places = {name: f"covey.cli.{place}" for names in OWN.values() for name, place in names.items()}
+    module, _, attribute = (row.command if row else places[name]).partition(":")
+    return getattr(import_module(module), attribute)
+
+
+app = click.version_option(package_name="covey", message="%(prog)s %(version)s")(
+    _AllCommands(
+        "covey", help="Federated learning in which every client chooses how exposed it is."
+    )
+)

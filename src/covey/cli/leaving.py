@@ -7,29 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 import covey
 from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.files import read_bounded
 from covey.base.names import BASES, Basis
-from covey.cli.answer import (
-    BAD,
-    Answer,
-    Commands,
-    Line,
-    Text,
-    fail_if,
-    table_of,
-    text_of,
-    wants_json,
-)
-from covey.cli.app import errors, stoppable
-from covey.cli.commands import LEAVING, app
+from covey.cli.answer import BAD, Answer, Line, Text, fail_if, table_of, text_of, wants_json
+from covey.cli.commands import PATH, CommandGroup, argument, command
+from covey.cli.console import errors
 from covey.cli.progress import shown
+from covey.cli.stopping import stoppable
 from covey.runtime.verification import OPERATOR, Verification
 from covey.runtime.verification import verify as check_proof
 from covey.unlearning.plan import AFTERWARDS, ANSWERS, Option, check_basis
@@ -165,7 +156,7 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str:
     )
     answer = ""
     while answer not in offered:
-        answer = typer.prompt(f"Which answer ({', '.join(offered)})", default=NOTHING)
+        answer = click.prompt(f"Which answer ({', '.join(offered)})", default=NOTHING)
     answers = {
         each.client: each.chosen.answer if answer == "auto" and each.chosen else answer
         for each in plans
@@ -174,38 +165,41 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str:
     denied = f" {NOT_DENIED}" if "deny" in answers.values() else ""
     gone = "" if {*answers.values()} == {"stop"} else " The name goes from the run."
     question = f"{all_answers}.{denied}{gone} Go ahead?"
-    if answer == NOTHING or not typer.confirm(question):
+    if answer == NOTHING or not click.confirm(question):
         print("Nothing was done.")
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     return answer
 
 
-@app.command("forget", rich_help_panel=LEAVING)
-def leave(
+@command()
+@argument("run", type=PATH, help="The folder of a run.")
+@argument("clients", nargs=-1, help="Names of clients.")
+@click.option(
+    "--answer",
+    help="auto (the cheapest honest one), deny, subtract, roll_back, retrain, calibrate or stop.",
+)
+@click.option(
+    "--basis",
+    help="What it rests on: erasure, withdrawal, objection, restriction or none. Erasure and "
+    "objection are never denied; a restriction is answered by a stop alone.",
+)
+@click.option("--salt", help="Of a client that left and asks for a stronger answer.")
+@click.option("--plan", is_flag=True, help="Show every answer and its cost; do nothing.")
+@click.option("--again", is_flag=True, help="Show the salts that were not acknowledged.")
+@click.option(
+    "--received", metavar="REQUEST", multiple=True, help="Its requester has the salt: delete it."
+)
+def forget(
     run: Path,
-    clients: list[str] | None = None,
-    *,
-    answer: str | None = None,
-    basis: str | None = None,
-    salt: str | None = None,
-    plan: bool = False,
-    again: bool = False,
-    received: Annotated[list[str] | None, typer.Option(metavar="REQUEST")] = None,
+    clients: Sequence[str],
+    answer: str | None,
+    basis: str | None,
+    salt: str | None,
+    plan: bool,
+    again: bool,
+    received: Sequence[str],
 ) -> Iterator[Forgotten | Queued | Plans | Unacknowledged]:
-    """Answer clients that ask to leave a run, and prove what was answered.
-
-    Args:
-        run: The folder of a run.
-        clients: Names of clients.
-        answer: auto (the cheapest honest one), deny, subtract, roll_back, retrain, calibrate or
-            stop.
-        basis: What it rests on: erasure, withdrawal, objection, restriction or none. Erasure
-            and objection are never denied; a restriction is answered by a stop alone.
-        salt: Of a client that left and asks for a stronger answer.
-        plan: Show every answer and its cost; do nothing.
-        again: Show the salts that were not acknowledged.
-        received: Its requester has the salt: delete it.
-    """
+    """Answer clients that ask to leave a run, and prove what was answered."""
     from covey.runs.parts import wanted_answer
     from covey.runtime.folder import FederationMetadata, RunFolder
     from covey.runtime.leaving import put_down_requests
@@ -213,11 +207,11 @@ def leave(
 
     if again or received:
         held = covey.load(run)
-        for each in received or ():
+        for each in received:
             held.acknowledge(each)
         yield Unacknowledged(run, held.unacknowledged)
         return
-    names = list(dict.fromkeys(clients or ()))
+    names = list(dict.fromkeys(clients))
     if not names:
         raise ConfigError(
             "Somebody has to leave, but no client is named. Name one, or look at the salts "
@@ -300,28 +294,26 @@ def _forget(
         )
 
 
-clients = Commands(help="Let a client join, or change its records, where heads are ridge heads.")
-app.add_typer(clients, name="clients", rich_help_panel=LEAVING)
+clients = CommandGroup(
+    "clients", help="Let a client join, or change its records, where heads are ridge heads."
+)
+data_option = click.option(
+    "--data", type=PATH, required=True, help="Its records: an .npz file with arrays x and y."
+)
 
 
 @clients.command()
+@argument("run", type=PATH, help="The folder of a run.")
+@argument("client", help="A name that no client has or had.")
+@data_option
+@click.option("--threshold", type=float, help="The risk that it accepts, from 0 to 1.")
+@click.option(
+    "--risk-weight", type=float, help="How much a risk weighs in its choice, from 0 to 1."
+)
 def join(
-    run: Path,
-    client: str,
-    *,
-    data: Path,
-    threshold: float | None = None,
-    risk_weight: float | None = None,
+    run: Path, client: str, data: Path, threshold: float | None, risk_weight: float | None
 ) -> Iterator[ChangedRecords]:
-    """Let a client join a run whose models are solved from sums over clients.
-
-    Args:
-        run: The folder of a run.
-        client: A name that no client has or had.
-        data: Its records: an .npz file with arrays x and y.
-        threshold: The risk that it accepts, from 0 to 1.
-        risk_weight: How much a risk weighs in its choice, from 0 to 1.
-    """
+    """Let a client join a run whose models are solved from sums over clients."""
     held = covey.load(run)
     with stoppable(run), shown(run.name) as observe:
         done = held.join(client, data, threshold, risk_weight, observe)
@@ -330,15 +322,12 @@ def join(
 
 
 @clients.command()
-def update(run: Path, client: str, *, data: Path, add: bool = False) -> Iterator[ChangedRecords]:
-    """Replace a client's records, or add to them, and solve the models again.
-
-    Args:
-        run: The folder of a run.
-        client: The client's name.
-        data: Its records: an .npz file with arrays x and y.
-        add: Add to the records that it has.
-    """
+@argument("run", type=PATH, help="The folder of a run.")
+@argument("client", help="The client's name.")
+@data_option
+@click.option("--add", is_flag=True, help="Add to the records that it has.")
+def update(run: Path, client: str, data: Path, add: bool) -> Iterator[ChangedRecords]:
+    """Replace a client's records, or add to them, and solve the models again."""
     held = covey.load(run)
     with stoppable(run), shown(run.name) as observe:
         done = held.update(client, data, add=add, observe=observe)
@@ -361,26 +350,27 @@ def lines_of_verification(verification: Verification) -> Iterator[Line]:
         yield f"the operator's word alone: {words}"
 
 
-@app.command(rich_help_panel=LEAVING)
+@command()
+@argument("proof", type=PATH, help="A proof or a signed report, as JSON.")
+@click.option("--ledger", type=PATH, help="The folder of the run it is of.")
+@click.option("--key", type=PATH, help="The signer's public keys, from elsewhere, as PEM.")
+@click.option("--mine", type=(str, str), metavar="NAME SALT", help="Is the proof about you?")
+@click.option("--receipt", type=PATH, help="What you received for your request.")
+@click.option(
+    "--witness",
+    type=(PATH, PATH),
+    metavar="SEEN KEY",
+    help="What a witness saw of the run, and that witness's keys, from elsewhere.",
+)
 def verify(
     proof: Path,
-    *,
-    ledger: Path | None = None,
-    key: Path | None = None,
-    mine: Annotated[tuple[str, str] | None, typer.Option(metavar="NAME SALT")] = None,
-    receipt: Path | None = None,
-    witness: Annotated[tuple[Path, Path] | None, typer.Option(metavar="SEEN KEY")] = None,
+    ledger: Path | None,
+    key: Path | None,
+    mine: tuple[str, str] | None,
+    receipt: Path | None,
+    witness: tuple[Path, Path] | None,
 ) -> Iterator[Verification]:
-    """Check a proof or a signed report offline; exit code 1 if a check fails.
-
-    Args:
-        proof: A proof or a signed report, as JSON.
-        ledger: The folder of the run it is of.
-        key: The signer's public keys, from elsewhere, as PEM.
-        mine: Is the proof about you?
-        receipt: What you received for your request.
-        witness: What a witness saw of the run, and that witness's keys, from elsewhere.
-    """
+    """Check a proof or a signed report offline; exit code 1 if a check fails."""
     text = b""
     with suppress(OSError):  # what is wrong with the file, a check says
         text = read_bounded(proof)

@@ -12,16 +12,16 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from covey.base.as_json import INLINE
 from covey.base.errors import ConfigError, DataError
-from covey.cli.answer import BAD, Answer, Commands, Line, Text, fail_if, text_of, wants_json
-from covey.cli.app import BAD_INPUT, console, errors
-from covey.cli.commands import OPERATION, app
-from covey.cli.runs import DEFAULT_ROOT, SetOption
+from covey.cli.answer import BAD, BAD_INPUT, Answer, Line, Text, fail_if, text_of, wants_json
+from covey.cli.commands import PATH, CommandGroup, argument, command
+from covey.cli.console import console, errors
+from covey.cli.runs import DEFAULT_ROOT, set_option
 from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
@@ -50,20 +50,20 @@ class Served:
     link: str
 
 
-@app.command(rich_help_panel=OPERATION)
-def serve(
-    roots: list[Path] | None = None,
-    *,
-    port: Annotated[int, typer.Option(min=0, max=65535)] = PORT,
-    write: bool = False,
-) -> Iterator[Served]:
-    """Show runs in a browser on this machine, live; nothing is written without --write.
-
-    Args:
-        roots: Folders that runs lie below. Default: runs
-        port: On this machine only; 0: any that is free.
-        write: Allow forms: requests are taken in, answered and closed.
-    """
+@command()
+@argument("roots", type=PATH, nargs=-1, help="Folders that runs lie below. Default: runs")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="On this machine only; 0: any that is free.",
+)
+@click.option(
+    "--write", is_flag=True, help="Allow forms: requests are taken in, answered and closed."
+)
+def serve(roots: Sequence[Path], port: int, write: bool) -> Iterator[Served]:
+    """Show runs in a browser on this machine, live; nothing is written without --write."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(
             f"Pages in a browser need {' and '.join(missing)}, and covey was installed "
@@ -76,7 +76,7 @@ def serve(
 
     with suppress(OSError, AttributeError):  # Windows has no niceness
         os.nice(NICENESS)
-    server = served(roots or [Path(DEFAULT_ROOT)], port, on_entry, write=write)
+    server = served([*roots] or [Path(DEFAULT_ROOT)], port, on_entry, write=write)
     yield Served(server.link)
     sys.stdout.flush()
     errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)
@@ -88,11 +88,10 @@ def serve(
     server.run()
 
 
-ledger = Commands(
+ledger = CommandGroup(
+    "ledger",
     help="Have the heads of runs witnessed, keep the keys that sign, find and repair damage.",
-    no_args_is_help=True,
 )
-app.add_typer(ledger, name="ledger", rich_help_panel=OPERATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +120,23 @@ class LedgerHead(Answer):
         yield from (f"{name}: {path}" for name, path in self.runs.items())
 
 
-@ledger.command()
-def head(
-    runs: Path,
-    *,
-    since: int = 0,
-    witness: Annotated[tuple[str, Path] | None, typer.Option(metavar="URL KEY")] = None,
-    path: Path | None = None,
-) -> LedgerHead:
-    """Sign the head of the log of all runs below a folder, for a witness to cosign.
+key_path_option = click.option(
+    "--path", type=PATH, help="The private key's file; else the user's own."
+)
 
-    Args:
-        runs: The folder that all runs are below, with the log.
-        since: Heads that the witness has seen.
-        witness: Send it to this C2SP tlog-witness, whose key is a line NAME+MARK+KEY.
-        path: The private key's file; else the user's own.
-    """
+
+@ledger.command()
+@argument("runs", type=PATH, help="The folder that all runs are below, with the log.")
+@click.option("--since", type=int, default=0, help="Heads that the witness has seen.")
+@click.option(
+    "--witness",
+    type=(str, PATH),
+    metavar="URL KEY",
+    help="Send it to this C2SP tlog-witness, whose key is a line NAME+MARK+KEY.",
+)
+@key_path_option
+def head(runs: Path, since: int, witness: tuple[str, Path] | None, path: Path | None) -> LedgerHead:
+    """Sign the head of the log of all runs below a folder, for a witness to cosign."""
     from covey.desk.runs import run_folders
     from covey.ledger.tree import head_of, witness_request
     from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
@@ -179,19 +179,11 @@ class KeysListed:
 
 
 @ledger.command()
-def keys(
-    *,
-    rotate: bool = False,
-    revoke: Annotated[str | None, typer.Option(metavar="FINGERPRINT")] = None,
-    path: Path | None = None,
-) -> KeysListed:
-    """List the keys that sign proofs, replace the one in use, or revoke one.
-
-    Args:
-        rotate: Set the key aside and make another.
-        revoke: Nothing counts that it signs.
-        path: The private key's file; else the user's own.
-    """
+@click.option("--rotate", is_flag=True, help="Set the key aside and make another.")
+@click.option("--revoke", metavar="FINGERPRINT", help="Nothing counts that it signs.")
+@key_path_option
+def keys(rotate: bool, revoke: str | None, path: Path | None) -> KeysListed:
+    """List the keys that sign proofs, replace the one in use, or revoke one."""
     from covey.unlearning import signature
 
     if revoke is not None:
@@ -224,16 +216,17 @@ def lines_of_examination(examination: Examination) -> Iterator[Line]:
 
 
 @ledger.command()
-def doctor(
-    run: Path, *, mend: Annotated[bool, typer.Option("--repair")] = False
-) -> Iterator[Examination]:
+@argument("run", type=PATH, help="The folder of a run.")
+@click.option(
+    "--repair",
+    "mend",
+    is_flag=True,
+    help="Recover what can be: delete damaged states and play their rounds again.",
+)
+def doctor(run: Path, mend: bool) -> Iterator[Examination]:
     """Say what is damaged in a run, and what it can be recovered from.
 
     Exit code 1 if something is damaged that was not repaired.
-
-    Args:
-        run: The folder of a run.
-        mend: Recover what can be: delete damaged states and play their rounds again.
     """
     from covey.runs.repair import examine, repair
 
@@ -242,11 +235,10 @@ def doctor(
     fail_if(bool(examination.damaged))
 
 
-config = Commands(
+config = CommandGroup(
+    "config",
     help="Check a file of settings, describe them all, write one to start from; data files.",
-    no_args_is_help=True,
 )
-app.add_typer(config, name="config", rich_help_panel=OPERATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,19 +256,17 @@ class ConfigChecked:
 
 
 @config.command()
-def check(file: Path, *, overrides: SetOption = None) -> Iterator[ConfigChecked]:
+@argument("file", type=PATH, help="Settings in TOML.")
+@set_option
+def check(file: Path, overrides: Sequence[str]) -> Iterator[ConfigChecked]:
     """List every mistake in settings, and what does nothing; exit code 2 if any is wrong.
 
     No data are read: whether they are there shows when a run starts.
-
-    Args:
-        file: Settings in TOML.
-        overrides: Override section.key; repeatable.
     """
     from covey.settings.load import Config, idle_settings, read_settings
     from covey.settings.problems import together
 
-    settings, of_pairs = read_settings(file, overrides or [])
+    settings, of_pairs = read_settings(file, overrides)
     problems = (*of_pairs, *Config.problems(settings))
     if problems and not wants_json.get():
         raise ConfigError(f"{file}: {together(problems)}")
@@ -322,12 +312,9 @@ def schema() -> SchemaPrinted:
 
 
 @config.command()
-def init(*, out: Path | None = None) -> SettingsFile:
-    """Write a file of all settings at their defaults, with what each means.
-
-    Args:
-        out: A new file; default: standard output.
-    """
+@click.option("--out", type=PATH, help="A new file; default: standard output.")
+def init(out: Path | None) -> SettingsFile:
+    """Write a file of all settings at their defaults, with what each means."""
     from covey.settings.reference import template
 
     text = template()
@@ -351,17 +338,15 @@ class DataFiles:
 
 
 @config.command()
-def data(
-    action: str = "list", *, folder: Annotated[str, typer.Option("--dir")] = ""
-) -> Iterator[DataFiles]:
-    """List the data files that covey can read, or check those that are there.
-
-    Args:
-        action: list or check
-        folder: Default: $COVEY_DATA.
-    """
-    if action not in ("list", "check"):
-        raise ConfigError(f"covey config data takes list or check, found {action!r}.")
+@argument(
+    "action",
+    type=click.Choice(["list", "check"]),
+    default="list",
+    help="Check: compare each file's hash with the published one.",
+)
+@click.option("--dir", "folder", default="", help="Default: $COVEY_DATA.")
+def data(action: str, folder: str) -> Iterator[DataFiles]:
+    """List the data files that covey can read, or check those that are there."""
     where = data_folder(folder)
     files = check_data(where)
     yield DataFiles(where, files)
@@ -373,8 +358,7 @@ def data(
         )
 
 
-deploy = Commands(help="Prepare, check and watch a federation on Flower.", no_args_is_help=True)
-app.add_typer(deploy, name="deploy", rich_help_panel=OPERATION)
+deploy = CommandGroup("deploy", help="Prepare, check and watch a federation on Flower.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,33 +376,35 @@ class FederationWritten:
 
 
 @deploy.command("init")
+@argument("config", type=PATH, help="Settings in TOML.")
+@click.option("--out", type=PATH, required=True, help="The federation's new folder.")
+@click.option("--node", "nodes", multiple=True, required=True, help="A client's name; repeatable.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The server's name or address, as nodes see it.",
+)
+@click.option("--port", type=int, default=8000, show_default=True, help="The server's only port.")
+@click.option(
+    "--organisation",
+    "attested",
+    metavar="NAME=WHOSE",
+    multiple=True,
+    help="Whose client a node is, which you attest; repeatable.",
+)
 def init_folder(
-    config: Path,
-    *,
-    out: Path,
-    node: list[str],
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    organisation: list[str] | None = None,
+    config: Path, out: Path, nodes: Sequence[str], host: str, port: int, attested: Sequence[str]
 ) -> FederationWritten:
-    """Write all that is started on the server and carried to the nodes.
-
-    Args:
-        config: Settings in TOML.
-        out: The federation's new folder.
-        node: A client's name; repeatable.
-        host: The server's name or address, as nodes see it.
-        port: The server's only port.
-        organisation: NAME=WHOSE: whose client a node is, which you attest; repeatable.
-    """
+    """Write all that is started on the server and carried to the nodes."""
     from covey.flower.deployment import Plan, write_federation
 
-    pairs = (each.partition("=") for each in organisation or ())
+    pairs = (each.partition("=") for each in attested)
     organisations = {name: whose for name, _, whose in pairs}
-    plan = Plan(tuple(node), host, port, organisations)
+    plan = Plan(tuple(nodes), host, port, organisations)
     folder = write_federation(config, out, plan, datetime.now(UTC))
-    nodes = {name: folder / "nodes" / name for name in plan.nodes}
-    return FederationWritten(folder, plan.address, nodes)
+    folders = {name: folder / "nodes" / name for name in plan.nodes}
+    return FederationWritten(folder, plan.address, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,12 +422,9 @@ class FederationChecked:
 
 
 @deploy.command("check")
+@argument("folder", type=PATH, help="A federation's folder, or that of one node.")
 def check_folder(folder: Path) -> Iterator[FederationChecked]:
-    """Look for what is missing, wrong or risky; exit code 1 if something is wrong.
-
-    Args:
-        folder: A federation's folder, or that of one node.
-    """
+    """Look for what is missing, wrong or risky; exit code 1 if something is wrong."""
     from covey.flower.folder_check import check, trust_in
 
     findings = check(folder, datetime.now(UTC))
@@ -451,12 +434,9 @@ def check_folder(folder: Path) -> Iterator[FederationChecked]:
 
 
 @deploy.command()
+@argument("folder", type=PATH, help="The folder that `covey deploy init` wrote.")
 def status(folder: Path) -> Iterator[Status]:
-    """Show which nodes are online and how the runs are; exit code 1 without an answer.
-
-    Args:
-        folder: The folder that `covey deploy init` wrote.
-    """
+    """Show which nodes are online and how the runs are; exit code 1 without an answer."""
     from covey.flower.status import status_of
 
     shown = status_of(folder)
@@ -465,13 +445,15 @@ def status(folder: Path) -> Iterator[Status]:
 
 
 @deploy.command("try")
-def try_it(*, out: Path | None = None) -> Tried:
+@click.option(
+    "--out",
+    type=PATH,
+    help="A new folder, in which all is kept. Default: a temporary one, which is deleted.",
+)
+def try_it(out: Path | None) -> Tried:
     """Play a federation on this machine: a server, three nodes over TLS, one leaves.
 
     Nothing has to be there before, and every process has ended afterwards, after Ctrl-C too.
-
-    Args:
-        out: A new folder, in which all is kept. Default: a temporary one, which is deleted.
     """
     from covey.flower.trial import try_federation
 

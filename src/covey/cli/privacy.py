@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import click
 
 import covey
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.errors import ConfigError
 from covey.cli.answer import Answer, Line, fail_if, short, tabled
-from covey.cli.app import console
-from covey.cli.commands import PRIVACY, app
+from covey.cli.commands import PATH, argument, command
+from covey.cli.console import console
 from covey.cli.progress import shown
 from covey.unlearning.participation import DeniabilityRow, settings_below
 
 if TYPE_CHECKING:
     from covey.auditor.result import ModelAudit
     from covey.dp.current_guarantee import Guarantee
-    from covey.dp.run_guarantees import NoisePlan
+    from covey.dp.run_guarantees import Noise, NoisePlan
     from covey.runs.own_records import ExposedRecords
     from covey.runtime.auditing import Audit
     from covey.runtime.dp_audit import CanaryAudit
@@ -109,52 +109,89 @@ class ModelAudited(Answer):
             yield f"report: {self.report}"
 
 
-@app.command(rich_help_panel=PRIVACY)
+@command()
+@argument("run", type=PATH, required=False, help="The folder of a finished run; or --model.")
+@click.option(
+    "--attack",
+    multiple=True,
+    help="loss, shokri, lira, rmia (these four are the default, with bavaria and inverse-hessian "
+    "of a model), entropy, plain-entropy, lira-offline, rmia-offline, bavaria-offline, "
+    "gradient-norm, fedmia, source, weights (of ridge heads; of a model ridge-weights), or your "
+    "own as package.module:function; repeatable.",
+)
+@click.option(
+    "--references",
+    type=int,
+    help="Federations played again per cluster (default 4), or models that --train trains "
+    "(default 8); at least 2.",
+)
+@click.option(
+    "--game",
+    type=click.Choice(["participation"]),
+    help="Instead of attacking records, ask of whole clients whether they took part.",
+)
+@click.option(
+    "--control",
+    is_flag=True,
+    help="With --game: play the run once more without some of the participants, and ask about "
+    "them again.",
+)
+@click.option(
+    "--epsilon", is_flag=True, help="Instead: put the run's noise to the test, a release at a time."
+)
+@click.option(
+    "--model",
+    help="In place of a run: package.module:factory, a function that returns a classifier of "
+    "torch.",
+)
+@click.option(
+    "--members",
+    type=PATH,
+    help="With --model: the records that it was trained on, an .npz file with arrays x and y (or "
+    "inputs and labels).",
+)
+@click.option("--non-members", type=PATH, help="With --model: records that it never saw.")
+@click.option(
+    "--weights",
+    type=PATH,
+    help="With --model: its state dict, as .safetensors, or as .pt with tensors alone.",
+)
+@click.option(
+    "--train",
+    help="With --model: package.module:function, which takes (examples, seed) and returns a model "
+    "trained like it; LiRA, RMIA and Shokri need it.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    help="With --model: a folder for audit.html and audit.json, and for what references say: the "
+    "same command again trains none of them twice.",
+)
+@click.option(
+    "--limit",
+    type=click.FloatRange(0, 1),
+    help="With --model: exit code 1, too, where the strongest attack's AUC is above this.",
+)
 def audit(
-    run: Path | None = None,
+    run: Path | None,
     *,
-    attack: list[str] | None = None,
-    references: int | None = None,
-    game: Literal["participation"] | None = None,
-    control: bool = False,
-    epsilon: bool = False,
-    model: str | None = None,
-    members: Path | None = None,
-    non_members: Path | None = None,
-    weights: Path | None = None,
-    train: str | None = None,
-    out: Path | None = None,
-    limit: Annotated[float | None, typer.Option(min=0, max=1)] = None,
+    attack: Sequence[str],
+    references: int | None,
+    game: str | None,
+    control: bool,
+    epsilon: bool,
+    model: str | None,
+    members: Path | None,
+    non_members: Path | None,
+    weights: Path | None,
+    train: str | None,
+    out: Path | None,
+    limit: float | None,
 ) -> Iterator[RunAudited | ModelAudited | Game | CanaryAudit]:
     """Attack every final cluster model, with its members against matched non-members.
 
     With --model, any classifier of torch, without a run. A model that diverged has no
     figures: its reason says so, and the exit code is 1.
-
-    Args:
-        run: The folder of a finished run; or --model.
-        attack: loss, shokri, lira, rmia (these four are the default, with bavaria and
-            inverse-hessian of a model), entropy, plain-entropy, lira-offline, rmia-offline,
-            bavaria-offline, gradient-norm, fedmia, source, weights (of ridge heads; of a model
-            ridge-weights), or your own as package.module:function; repeatable.
-        references: Federations played again per cluster (default 4), or models that --train
-            trains (default 8); at least 2.
-        game: participation: instead of attacking records, ask of whole clients whether they
-            took part.
-        control: With --game: play the run once more without some of the participants, and
-            ask about them again.
-        epsilon: Instead: put the run's noise to the test, one release at a time.
-        model: In place of a run: package.module:factory, a function that returns a classifier
-            of torch.
-        members: With --model: the records that it was trained on, an .npz file with arrays x
-            and y (or inputs and labels).
-        non_members: With --model: records that it never saw.
-        weights: With --model: its state dict, as .safetensors, or as .pt with tensors alone.
-        train: With --model: package.module:function, which takes (examples, seed) and returns a
-            model trained like it; LiRA, RMIA and Shokri need it.
-        out: With --model: a folder for audit.html and audit.json, and for what references say:
-            the same command again trains none of them twice.
-        limit: With --model: exit code 1, too, where the strongest attack's AUC is above this.
     """
     sides = {"--members": members, "--non-members": non_members}
     of_model = {**sides, "--weights": weights, "--train": train, "--out": out}
@@ -329,53 +366,83 @@ class Deniability:
     settings: Sequence[DeniabilityRow]
 
 
-Positive = Annotated[float | None, typer.Option(min=0)]
-Count = Annotated[int, typer.Option(min=1)]
+def _number(name: str, kind: click.IntRange | click.FloatRange, default: float, help: str) -> Any:  # noqa: ANN401
+    return click.option(name, type=kind, default=default, show_default=True, help=help)
 
 
-@app.command(rich_help_panel=PRIVACY)
+POSITIVE, COUNT = click.FloatRange(min=0), click.IntRange(min=1)
+
+
+@command()
+@click.option(
+    "--noise",
+    type=click.Choice(["paper", "sound", "client", "distributed", "local", "record"]),
+    help="Whose epsilon? The paper's theorem, or a mechanism's.",
+)
+@click.option(
+    "--sigma",
+    type=POSITIVE,
+    help="The noise: the paper's sigma, else the multiplier z of its mechanism.",
+)
+@click.option("--epsilon", type=POSITIVE, help="Find the noise for this epsilon.")
+@_number("--delta", click.FloatRange(1e-12, 0.5), 1e-5, "The slack of the epsilon.")
+@_number("--set-size", COUNT, 6, "k, with --noise sound.")
+@_number("--sets", COUNT, 1, "With --noise sound.")
+@_number(
+    "--sampling",
+    click.FloatRange(1e-6, 1),
+    1.0,
+    "Chance of a client per round, or of an example per step.",
+)
+@_number("--steps", COUNT, 1, "Per round, of a client.")
+@_number("--radius", POSITIVE, 1.0, "Delta, or the clip.")
+@_number(
+    "--coordinates",
+    COUNT,
+    61_706,
+    "Parameters of the model; lenet5 has 107786, linear on MNIST 7850.",
+)
+@click.option(
+    "--limit",
+    "limits",
+    type=click.FloatRange(min=1e-6),
+    multiple=True,
+    help="A client's own budget (epsilon_limit): how many rounds does it last?",
+)
+@click.option("--deniability", is_flag=True, help="Which k and x keep forced replays rare?")
+@_number(
+    "--clients",
+    click.IntRange(min=2),
+    50,
+    "In every round; with --noise distributed, min_cohort less colluders.",
+)
+@_number("--rounds", COUNT, 50, "How many are played.")
+@_number("--requests", click.IntRange(min=0), 10, "Clients that ask to leave.")
+@_number("--target", click.FloatRange(0, 1), 0.05, "The probability to stay below.")
 def guarantee(
     *,
-    noise: Literal["paper", "sound", "client", "distributed", "local", "record"] | None = None,
-    sigma: Positive = None,
-    epsilon: Positive = None,
-    delta: Annotated[float, typer.Option(min=1e-12, max=0.5)] = 1e-5,
-    set_size: Count = 6,
-    sets: Count = 1,
-    sampling: Annotated[float, typer.Option(min=1e-6, max=1)] = 1.0,
-    steps: Count = 1,
-    radius: Annotated[float, typer.Option(min=0)] = 1.0,
-    coordinates: Count = 61_706,
-    limit: Annotated[list[float] | None, typer.Option(min=1e-6)] = None,
-    deniability: bool = False,
-    clients: Annotated[int, typer.Option(min=2)] = 50,
-    rounds: Count = 50,
-    requests: Annotated[int, typer.Option(min=0)] = 10,
-    target: Annotated[float, typer.Option(min=0, max=1)] = 0.05,
+    noise: Noise | Literal["paper"] | None,
+    sigma: float | None,
+    epsilon: float | None,
+    delta: float,
+    set_size: int,
+    sets: int,
+    sampling: float,
+    steps: int,
+    radius: float,
+    coordinates: int,
+    limits: Sequence[float],
+    deniability: bool,
+    clients: int,
+    rounds: int,
+    requests: int,
+    target: float,
 ) -> NoiseGuarantee | Deniability:
     """Say what settings promise before a run is played.
 
     --noise: the epsilon that noise delivers, or the noise for an epsilon.
     --deniability: exact where each round's sets are drawn at random
     (aggregation.partition = public-random); for sets of similar models it is a guide.
-
-    Args:
-        noise: Whose epsilon? The paper's theorem, or a mechanism's.
-        sigma: The noise: the paper's sigma, else the multiplier z of its mechanism.
-        epsilon: Find the noise for this epsilon.
-        delta: The slack of the epsilon.
-        set_size: k, with --noise sound.
-        sets: With --noise sound.
-        sampling: Chance of a client per round, or of an example per step.
-        steps: Per round, of a client.
-        radius: Delta, or the clip.
-        coordinates: Parameters of the model; lenet5 has 107786, linear on MNIST 7850.
-        limit: A client's own budget (epsilon_limit): how many rounds does it last?
-        deniability: Which k and x keep forced replays rare?
-        clients: In every round; with --noise distributed, min_cohort less colluders.
-        rounds: How many are played.
-        requests: Clients that ask to leave.
-        target: The probability to stay below.
     """
     if deniability == (noise is not None):
         raise ConfigError(
@@ -418,7 +485,7 @@ def guarantee(
         views=dict(adversary_views(plan, z)) if noise == "sound" else None,
         noise_norm=None if averaged else noise_norm(plan, z, radius, coordinates),
         update_norm=None if averaged else radius,
-        budgets=None if limit is None else [_budget(plan, z, each) for each in limit],
+        budgets=[_budget(plan, z, each) for each in limits] or None,
     )
 
 
@@ -473,25 +540,27 @@ def _of_the_paper(
     return NoiseGuarantee("paper", rounds, claimed, delivered, noise / 2, noise)
 
 
-@app.command(rich_help_panel=PRIVACY)
+@command()
+@argument("run", type=PATH, help="The folder of a run; with --records also of a client's node.")
+@argument("client", default="", help="The client's name; of a node's folder it is known.")
+@click.option("--page", type=PATH, help="Write it as an HTML page, too.")
+@click.option(
+    "--records",
+    is_flag=True,
+    help="Instead: the client's most exposed records, on the machine where their losses lie. "
+    "Needs train.keep_losses; nothing else is written or sent.",
+)
+@click.option(
+    "--share",
+    type=float,
+    default=0.02,
+    show_default=True,
+    help="With --records: which part of them, at least one.",
+)
 def explain(
-    run: Path,
-    client: str = "",
-    *,
-    page: Path | None = None,
-    records: bool = False,
-    share: float = 0.02,
+    run: Path, client: str, page: Path | None, records: bool, share: float
 ) -> Explanation | ExposedRecords:
-    """Show what is held on a client, and where, before anything is erased.
-
-    Args:
-        run: The folder of a run; with --records also of a client's node.
-        client: The client's name; of a node's folder it is known.
-        page: Write it as an HTML page, too.
-        records: Instead: the client's most exposed records, on the machine where their losses
-            lie. Needs train.keep_losses; nothing else is written or sent.
-        share: With --records: which part of them, at least one.
-    """
+    """Show what is held on a client, and where, before anything is erased."""
     if records:
         from covey.runs.own_records import exposed_records
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from covey.cli.app import console
+from covey.cli.console import console
 
 if TYPE_CHECKING:
     from covey.base.history import History

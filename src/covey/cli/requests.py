@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from covey.base.as_json import json_of
 from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
-from covey.cli.answer import Answer, Commands, Line, fail_if, short, table_of, text_of
-from covey.cli.commands import LEAVING, app
+from covey.cli.answer import Answer, Line, fail_if, short, table_of, text_of
+from covey.cli.commands import PATH, CommandGroup, argument
 from covey.cli.progress import shown
-from covey.cli.runs import DEFAULT_ROOT, RootsOption
+from covey.cli.runs import DEFAULT_ROOT, root_option
 
 if TYPE_CHECKING:
     from covey.desk.answering import Plan
@@ -125,95 +125,96 @@ class RequestsAnswered(Answer):
             yield "no run is left to be answered"
 
 
-commands = Commands(help="Answer people who ask about their data, over all runs that know them.")
-app.add_typer(commands, name="requests", rich_help_panel=LEAVING)
-
-NumberArgument = Annotated[str, typer.Argument(metavar="REQUEST")]
-NumbersArgument = Annotated[list[str] | None, typer.Argument(metavar="REQUEST")]
+requests = CommandGroup(
+    "requests", help="Answer people who ask about their data, over all runs that know them."
+)
 
 
-@commands.command()
+def _text(name: str, help: str, default: str = "", **settings: Any) -> Any:  # noqa: ANN401
+    return click.option(name, default=default, help=help, **settings)
+
+
+BASIS = "erasure, withdrawal, restriction, objection or access."
+NAMES = "As the runs know the client; several times for several."
+register_option = click.option(
+    "--register", type=PATH, help="The folder of the register. Default: `requests` in the root."
+)
+number_argument = argument("number", metavar="REQUEST", help="Its number.")
+numbers_argument = argument(
+    "numbers", metavar="REQUEST", nargs=-1, help="Numbers. Default: all that are open."
+)
+answer_option = _text("--answer", "Of every run: auto, or as of `covey forget`.")
+received_option = _text("--received", "When it came: YEAR-MONTH-DAY.")
+reference_option = _text("--reference", "Your own reference.")
+
+
+@requests.command()
+@argument("names", metavar="NAME", nargs=-1, required=True, help=NAMES)
+@click.option("--basis", required=True, help=BASIS)
+@received_option
+@reference_option
+@_text("--language", "Of the statement: en or de.", default="en")
+@root_option
+@register_option
 def add(
-    names: Annotated[list[str], typer.Argument(metavar="NAME")],
-    *,
+    names: Sequence[str],
     basis: str,
-    received: str = "",
-    reference: str = "",
-    language: str = "en",
-    roots: RootsOption = None,
-    register: Path | None = None,
+    received: str,
+    reference: str,
+    language: str,
+    roots: Sequence[str],
+    register: Path | None,
 ) -> RequestView:
-    """Take a request in: say when it is due, and which runs know the names.
-
-    Args:
-        names: As the runs know the client; several times for several.
-        basis: erasure, withdrawal, restriction, objection or access.
-        received: When it came: YEAR-MONTH-DAY.
-        reference: Your own reference.
-        language: Of the statement: en or de.
-        roots: A folder that runs lie below, or a ledger's URL. Default: runs
-        register: The folder of the register. Default: `requests` in the root.
-    """
+    """Take a request in: say when it is due, and which runs know the names."""
     from covey.desk.requests import add_request
 
     where, day = _where(register, roots), _day(received)
     return add_request(*where, names, basis, day, reference, language)
 
 
-@commands.command()
+@requests.command()
+@number_argument
+@click.option("--name", "names", multiple=True, help=NAMES)
+@_text("--basis", BASIS)
+@received_option
+@reference_option
+@_text("--language", "Of the statement: en or de.")
+@_text("--extended", "When the requester heard that the answer takes longer.")
+@_text("--reason", "Why it takes longer.")
+@root_option
+@register_option
 def correct(
-    number: NumberArgument,
+    number: str,
     *,
-    names: Annotated[list[str] | None, typer.Option("--name")] = None,
-    basis: str = "",
-    received: str = "",
-    reference: str = "",
-    language: str = "",
-    extended: str = "",
-    reason: str = "",
-    roots: RootsOption = None,
-    register: Path | None = None,
+    names: Sequence[str],
+    basis: str,
+    received: str,
+    reference: str,
+    language: str,
+    extended: str,
+    reason: str,
+    roots: Sequence[str],
+    register: Path | None,
 ) -> RequestView:
-    """Correct what the register says of a request, or extend it by two months.
-
-    Args:
-        number: Its number.
-        names: As the runs know the client; several times for several.
-        basis: erasure, withdrawal, restriction, objection or access.
-        received: When it came: YEAR-MONTH-DAY.
-        reference: Your own reference.
-        language: Of the statement: en or de.
-        extended: When the requester heard that the answer takes longer.
-        reason: Why it takes longer.
-        roots: A folder that runs lie below, or a ledger's URL. Default: runs
-        register: The folder of the register. Default: `requests` in the root.
-    """
+    """Correct what the register says of a request, or extend it by two months."""
     from covey.desk.requests import correct_request
 
-    texts = {"names": names, "basis": basis, "reference": reference, "language": language}
+    texts = {"names": [*names], "basis": basis, "reference": reference, "language": language}
     days = {"received": _day(received), "extended": _day(extended, "extended")}
     changed = {k: value for k, value in {**texts, **days, "reason": reason}.items() if value}
     return correct_request(*_where(register, roots), number, changed)
 
 
-@commands.command("list")
+@requests.command("list")
+@argument("number", metavar="REQUEST", default="", help="Show this one.")
+@click.option("--due", is_flag=True, help="By due date; exit code 1 if one is overdue.")
+@click.option("--closed", is_flag=True, help="Closed ones, too.")
+@root_option
+@register_option
 def show_all(
-    number: NumberArgument = "",
-    *,
-    due: bool = False,
-    closed: bool = False,
-    roots: RootsOption = None,
-    register: Path | None = None,
+    number: str, due: bool, closed: bool, roots: Sequence[str], register: Path | None
 ) -> Iterator[RequestView | RequestsListed]:
-    """List the requests that are open, or show one.
-
-    Args:
-        number: Show this one.
-        due: By due date; exit code 1 if one is overdue.
-        closed: Closed ones, too.
-        roots: A folder that runs lie below, or a ledger's URL. Default: runs
-        register: The folder of the register. Default: `requests` in the root.
-    """
+    """List the requests that are open, or show one."""
     from covey.desk.register import read_register
 
     with read_register(_where(register, roots)[0]) as held:
@@ -226,97 +227,66 @@ def show_all(
     fail_if(due and late)
 
 
-@commands.command()
-def plan(
-    numbers: NumbersArgument = None,
-    *,
-    answer: str = "",
-    roots: RootsOption = None,
-    register: Path | None = None,
-) -> Plan:
-    """Say what every run would answer, what that costs, and what is true then.
-
-    Args:
-        numbers: Numbers. Default: all that are open.
-        answer: Of every run: auto, or as of `covey forget`.
-        roots: A folder that runs lie below, or a ledger's URL. Default: runs
-        register: The folder of the register. Default: `requests` in the root.
-    """
+@requests.command()
+@numbers_argument
+@answer_option
+@root_option
+@register_option
+def plan(numbers: Sequence[str], answer: str, roots: Sequence[str], register: Path | None) -> Plan:
+    """Say what every run would answer, what that costs, and what is true then."""
     from covey.desk.answering import plan_answers
 
-    return plan_answers(*_where(register, roots), numbers or [], answer)
+    return plan_answers(*_where(register, roots), numbers, answer)
 
 
-@commands.command("answer")
+@requests.command("answer")
+@numbers_argument
+@answer_option
+@root_option
+@register_option
 def answer_all(
-    numbers: NumbersArgument = None,
-    *,
-    answer: str = "",
-    roots: RootsOption = None,
-    register: Path | None = None,
+    numbers: Sequence[str], answer: str, roots: Sequence[str], register: Path | None
 ) -> Iterator[RequestsAnswered]:
     """Answer in every run that has the names, and write what is handed over.
 
     Say it again after a stop. Exit code 1 if a run could not answer yet.
-
-    Args:
-        numbers: Numbers. Default: all that are open.
-        answer: Of every run: auto, or as of `covey forget`.
-        roots: A folder that runs lie below, or a ledger's URL. Default: runs
-        register: The folder of the register. Default: `requests` in the root.
     """
     from covey.desk.answering import answer_requests
     from covey.desk.pack import write_packs
 
     folder, below = _where(register, roots)
     with shown("requests") as observe:
-        outcomes = answer_requests(folder, below, numbers or [], answer, observe=observe)
-    yield RequestsAnswered(outcomes, write_packs(folder, numbers or []))
+        outcomes = answer_requests(folder, below, numbers, answer, observe=observe)
+    yield RequestsAnswered(outcomes, write_packs(folder, numbers))
     fail_if(not all(each.answer or each.ended for each in outcomes))
 
 
-@commands.command()
+@requests.command()
+@number_argument
+@_text("--reason", "Why, where not every run has answered.")
+@click.option("--delete-salts", is_flag=True, help="Delete salts that were not handed over.")
+@root_option
+@register_option
 def close(
-    number: NumberArgument,
-    *,
-    reason: str = "",
-    delete_salts: bool = False,
-    roots: RootsOption = None,
-    register: Path | None = None,
+    number: str, reason: str, delete_salts: bool, roots: Sequence[str], register: Path | None
 ) -> RequestView:
-    """Close a request that was handed over: salts, packs and names are deleted.
-
-    Args:
-        number: Its number.
-        reason: Why, where not every run has answered.
-        delete_salts: Delete salts that were not handed over.
-        roots: A folder that runs lie below, or a ledger's URL. Default: runs
-        register: The folder of the register. Default: `requests` in the root.
-    """
+    """Close a request that was handed over: salts, packs and names are deleted."""
     from covey.desk.requests import close_request
 
     where = _where(register, roots)
     return close_request(*where, number, reason, delete_salts=delete_salts)
 
 
-@commands.command()
+@requests.command()
+@click.option("--since", required=True, help="First day of receipt: YEAR-MONTH-DAY.")
+@_text("--until", "Last day. Default: today.")
+@click.option("--out", type=PATH, help="A JSON file.")
+@root_option
+@register_option
 def export(
-    *,
-    since: str,
-    until: str = "",
-    out: Path | None = None,
-    roots: RootsOption = None,
-    register: Path | None = None,
+    since: str, until: str, out: Path | None, roots: Sequence[str], register: Path | None
 ) -> RequestsListed:
-    """Write all requests of a period for a regulator; no requester is named.
-
-    Args:
-        since: First day of receipt: YEAR-MONTH-DAY.
-        until: Last day. Default: today.
-        out: A JSON file.
-        roots: A folder that runs lie below, or a ledger's URL. Default: runs
-        register: The folder of the register. Default: `requests` in the root.
-    """
+    """Write all requests of a period for a regulator; no requester is named."""
     from covey.desk.register import read_register
     from covey.desk.requests import export_requests
 
@@ -328,7 +298,7 @@ def export(
     return exported
 
 
-def _where(register: Path | None, roots: list[str] | None) -> tuple[Path, list[str]]:
+def _where(register: Path | None, roots: Sequence[str]) -> tuple[Path, list[str]]:
     """Return where the register and the runs lie.
 
     Raises:
@@ -336,7 +306,7 @@ def _where(register: Path | None, roots: list[str] | None) -> tuple[Path, list[s
     """
     from covey.desk.register import register_of
 
-    below = roots or [DEFAULT_ROOT]
+    below = [*roots] or [DEFAULT_ROOT]
     folders = [Path(each) for each in below if Path(each).is_dir()]
     if register is None and not folders:
         raise ConfigError(

@@ -12,18 +12,19 @@ from datetime import timedelta
 from importlib.resources import as_file, files
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 import covey
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.built_ins import BASELINE, REFERENCES
 from covey.base.errors import ConfigError, RunError
-from covey.cli.answer import BAD, FAILED_CHECK, Answer, Commands, Line, fail_if, short, table_of
-from covey.cli.app import console, errors, stoppable
-from covey.cli.commands import RUNS, app
+from covey.cli.answer import BAD, FAILED_CHECK, Answer, Line, fail_if, short, table_of
+from covey.cli.commands import PATH, CommandGroup, argument, command
+from covey.cli.console import console, errors
 from covey.cli.progress import shown
+from covey.cli.stopping import stoppable
 
 if TYPE_CHECKING:
     from covey.base.figure import RiskEstimate
@@ -37,10 +38,19 @@ if TYPE_CHECKING:
 DEFAULT_ROOT = "runs"
 """Where `covey run` puts runs."""
 
-SET_HELP = "Override section.key; repeatable."
-SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)]
-ROOTS_HELP = "A folder that runs lie below, or a ledger's URL. Default: runs"
-RootsOption = Annotated[list[str] | None, typer.Option("--root", help=ROOTS_HELP)]
+set_option = click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Override section.key; repeatable.",
+)
+root_option = click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    help="A folder that runs lie below, or a ledger's URL. Default: runs",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,33 +125,26 @@ def _with_extremes(estimate: RiskEstimate) -> str:
     return f"{estimate.figure} ({', '.join(known)})" if known else str(estimate.figure)
 
 
-@app.command(rich_help_panel=RUNS)
+@command()
+@argument("config", type=PATH, required=False, help="Settings in TOML; none: the embedded example.")
+@click.option("--out", type=PATH, help="The run's new folder; default runs/NAME.")
+@set_option
+@click.option("--with-baseline", is_flag=True, help="Play FedAvg beside it, on the same data.")
 def run(
-    config: Path | None = None,
-    *,
-    out: Path | None = None,
-    overrides: SetOption = None,
-    with_baseline: bool = False,
+    config: Path | None, out: Path | None, overrides: Sequence[str], with_baseline: bool
 ) -> Iterator[RunConcluded]:
-    """Play a federation and write its report.
-
-    Args:
-        config: Settings in TOML; none: the embedded example.
-        out: The run's new folder; default runs/NAME.
-        overrides: Override section.key; repeatable.
-        with_baseline: Play FedAvg beside it, on the same data.
-    """
+    """Play a federation and write its report."""
     from covey.settings.load import Config, idle_settings, load_config
     from covey.settings.run import build_run
 
     with as_file(files("covey") / "embedded.toml") as embedded:
-        settings = load_config(config or embedded, overrides or [])
+        settings = load_config(config or embedded, overrides)
     unused = idle_settings(settings)
     _note(unused)
     began = time.monotonic()
     if config is not None and settings.engine.is_remote:
         place = out or _free_name(settings)
-        _submit(config.parent, place, overrides or [])
+        _submit(config.parent, place, overrides)
         yield from _concluded(covey.load(place), unused, began)
         return
     parts, fedavg = build_run(settings), None
@@ -159,13 +162,10 @@ def run(
     yield from _concluded(played, unused, began)
 
 
-@app.command(rich_help_panel=RUNS)
+@command()
+@argument("run", type=PATH, help="The folder of a run that was started.")
 def resume(run: Path) -> Iterator[RunConcluded]:
-    """Carry a run on after it was stopped, to the result it would have had.
-
-    Args:
-        run: The folder of a run that was started.
-    """
+    """Continue a stopped run; the result is the same."""
     from covey.runtime.folder import FederationMetadata, RunFolder
     from covey.settings.load import idle_settings
 
@@ -270,7 +270,7 @@ def fail_if_diverged(
         beside: runs that they are compared with: these fail nothing.
 
     Raises:
-        typer.Exit: a model of `histories` diverged.
+        click.exceptions.Exit: a model of `histories` diverged.
     """
     from covey.report.clients import diverged_sentences
 
@@ -333,26 +333,19 @@ class Swept(Answer):
         yield f"table: {self.table}"
 
 
-@app.command(rich_help_panel=RUNS)
+@command()
+@argument("config", type=PATH, help="Settings in TOML.")
+@click.option("--over", metavar="KEY=V1,V2,...", multiple=True, required=True, help="Repeatable.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, help="Seeds 0 to N-1.")
+@set_option
+@click.option("--out", type=PATH, help="Default: sweeps/NAME.")
 def sweep(
-    config: Path,
-    *,
-    over: Annotated[list[str], typer.Option(metavar="KEY=V1,V2,...")],
-    seeds: Annotated[int, typer.Option(min=1)] = 1,
-    overrides: SetOption = None,
-    out: Path | None = None,
+    config: Path, over: Sequence[str], seeds: int, overrides: Sequence[str], out: Path | None
 ) -> Iterator[Swept]:
     """Play every combination with every seed, and compare them pair by pair.
 
     Runs that are on disk already are not played again; unfinished ones are resumed.
     Where a model diverges the other runs are played all the same; exit code 1.
-
-    Args:
-        config: Settings in TOML.
-        over: Repeatable.
-        seeds: Seeds 0 to N-1.
-        overrides: Override section.key; repeatable.
-        out: Default: sweeps/NAME.
     """
     from covey.runs.sweeps import check_variant, concluded_sweep, variants_of
     from covey.runtime.auditing import is_finished
@@ -363,7 +356,7 @@ def sweep(
 
     def changed(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         swept = [f"{key}={value}" for key, value in pairs]
-        return swept_settings(config, overrides or [], swept)
+        return swept_settings(config, overrides, swept)
 
     root = out or Path("sweeps") / config.stem
     variants = variants_of(changed, axes, range(seeds))
@@ -415,18 +408,14 @@ class ReportWritten:
     signed: Path | None = field(default=None, metadata=OPTIONAL)
 
 
-@app.command(rich_help_panel=RUNS)
-def report(
-    runs: list[Path], *, out: Path | None = None, sign: bool = False
-) -> Iterator[ReportWritten]:
+@command()
+@argument("runs", type=PATH, nargs=-1, required=True, help="Folders of runs.")
+@click.option("--out", type=PATH, help="The HTML file.")
+@click.option("--sign", is_flag=True, help="Sign its figures, and the page's hash, beside it.")
+def report(runs: Sequence[Path], out: Path | None, sign: bool) -> Iterator[ReportWritten]:
     """Write a run's report again, or one that compares several runs.
 
     Exit code 1 if a model of theirs diverged: the report says which.
-
-    Args:
-        runs: Folders of runs.
-        out: The HTML file.
-        sign: Sign its figures, and the page's hash, beside it.
     """
     from covey.runs.pages import page_over
 
@@ -458,28 +447,27 @@ class Exported:
     recipient: str | None
 
 
-@app.command(rich_help_panel=RUNS)
+@command()
+@argument("run", type=PATH, help="The folder of a run.")
+@click.option("--client", help="The model this client uses.")
+@click.option("--cluster", type=int, help="This cluster's model.")
+@click.option("--out", type=PATH, help="The file to write; default in RUN/exports.")
+@click.option(
+    "--recipient",
+    default="",
+    help="For whom. Kept on record: covey forget says who is to be notified, and proofs name it.",
+)
+@click.option(
+    "--round",
+    "after",
+    default="",
+    help="The model as it was after this round, counted from 1, or `best`: after the best by "
+    "checkpoints.best, or by accuracy.",
+)
 def export(
-    run: Path,
-    *,
-    client: str | None = None,
-    cluster: int | None = None,
-    out: Path | None = None,
-    recipient: str = "",
-    after: Annotated[str, typer.Option("--round")] = "",
+    run: Path, client: str | None, cluster: int | None, out: Path | None, recipient: str, after: str
 ) -> Exported:
-    """Write one cluster model's state dict as safetensors, and put it on record.
-
-    Args:
-        run: The folder of a run.
-        client: The model this client uses.
-        cluster: This cluster's model.
-        out: The file to write; default in RUN/exports.
-        recipient: For whom. Kept on record: covey forget says who is to be notified, and
-            proofs name it.
-        after: The model as it was after this round, counted from 1, or `best`: after the best
-            by checkpoints.best, or by accuracy.
-    """
+    """Write one cluster model's state dict as safetensors, and put it on record."""
     from covey.runtime.folder import RunFolder
 
     if after not in ("", "best") and not (after.isdecimal() and int(after) > 0):
@@ -497,8 +485,7 @@ def export(
     return Exported(copy.location(folder), copy.cluster, copy.sha256, copy.recipient or None)
 
 
-runs = Commands(help="List the runs below some folders, show one, or delete old ones.")
-app.add_typer(runs, name="runs", rich_help_panel=RUNS)
+runs = CommandGroup("runs", help="List the runs below some folders, show one, or delete old ones.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,26 +524,25 @@ def _row(run: RunEntry) -> Mapping[str, object]:
     }
 
 
-@runs.command("list")
-def list_runs(roots: list[str] | None = None) -> RunsListed:
-    """List all runs: state, rounds, age, size, ledger head, open requests.
+roots_argument = argument(
+    "roots", nargs=-1, help="Folders that runs lie below, or URLs of ledgers. Default: runs"
+)
 
-    Args:
-        roots: Folders that runs lie below, or URLs of ledgers. Default: runs
-    """
+
+@runs.command("list")
+@roots_argument
+def list_runs(roots: Sequence[str]) -> RunsListed:
+    """List all runs: state, rounds, age, size, ledger head, open requests."""
     from covey.desk.runs import find_runs
 
     return RunsListed(find_runs(roots or [DEFAULT_ROOT]))
 
 
 @runs.command("show")
-def show_run(run: str, *, roots: RootsOption = None) -> RunEntry:
-    """Show one run; its whole ledger is verified for that.
-
-    Args:
-        run: Its folder, or its name in the list.
-        roots: Folders that runs lie below.
-    """
+@argument("run", help="Its folder, or its name in the list.")
+@root_option
+def show_run(run: str, roots: Sequence[str]) -> RunEntry:
+    """Show one run; its whole ledger is verified for that."""
     from covey.desk.runs import named_run
 
     return named_run(run, roots or ([DEFAULT_ROOT] if Path(DEFAULT_ROOT).is_dir() else []))
@@ -598,27 +584,37 @@ class Pruned(Answer):
 
 
 @runs.command("prune")
+@roots_argument
+@click.option(
+    "--older-than",
+    default="90d",
+    show_default=True,
+    help="How long ago the last event was: 90d, 12w, 36h.",
+)
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="The whole run, its ledger too; else states but the newest, and stored updates.",
+)
+@click.option("--with-proofs", is_flag=True, help="Whole runs in which proofs lie, too.")
+@click.option(
+    "--register",
+    type=PATH,
+    help="The folder of the register of requests. Default: `requests` in a root.",
+)
+@click.option("--yes", is_flag=True, help="Delete it. Without this, only say what would.")
 def prune_runs(
-    roots: list[str] | None = None,
-    *,
-    older_than: str = "90d",
-    whole: bool = False,
-    with_proofs: bool = False,
-    register: Path | None = None,
-    yes: bool = False,
+    roots: Sequence[str],
+    older_than: str,
+    whole: bool,
+    with_proofs: bool,
+    register: Path | None,
+    yes: bool,
 ) -> Pruned:
     """Delete states of old runs, or old runs; never what an open request needs.
 
     Without --yes nothing is deleted: it says what would go, how many bytes, and what
     could then no longer be answered.
-
-    Args:
-        roots: Folders that runs lie below, or URLs of ledgers. Default: runs
-        older_than: How long ago the last event was: 90d, 12w, 36h.
-        whole: The whole run, its ledger too; else states but the newest, and stored updates.
-        with_proofs: Whole runs in which proofs lie, too.
-        register: The folder of the register of requests. Default: `requests` in a root.
-        yes: Delete it. Without this, only say what would.
     """
     from covey.desk.pruning import prune, retention
     from covey.desk.register import register_of
