@@ -20,6 +20,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/deptry src
 	$(BIN)/codespell README.md docs src tests examples benchmarks
 
 # Two processes, and no more threads in each than it asks for itself. COVERAGE=1 measures

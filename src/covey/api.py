@@ -1,5 +1,6 @@
 """covey from Python: the same runs, with a model and data that live in the program."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from covey.base.user_code import user_function
 from covey.data.sets import PassedClients
 from covey.desk.search import delete_run
 from covey.models.build import PassedModel
+from covey.report.clients import diverged_sentences
 from covey.runs.pages import in_notebook, live_line
 from covey.runs.parts import reference_of
 from covey.runs.run import Run
@@ -24,6 +26,7 @@ from covey.runs.sweeps import Sweep, check_variant, concluded_sweep, variants_of
 from covey.runtime.auditing import is_finished
 from covey.runtime.evaluation import OnRound
 from covey.runtime.folder import RunFolder
+from covey.runtime.reading import describe_reached
 from covey.runtime.session import Observer
 from covey.settings.clients import Overrides
 from covey.settings.load import Config, config_of
@@ -105,7 +108,7 @@ def run(  # noqa: PLR0913 - most have defaults
     preferring = replace(overrides, thresholds=thresholds, risk_weights=risk_weights)
     assembled = build_run(named, preferring)
     made = _run_in(Path(out), assembled, overrides, exist)
-    return made.resume(_watched(observe, made.folder.name, progress), on_round=on_round)
+    return _played(made, _watched(observe, made.folder.name, progress), on_round, overrides)
 
 
 def sweep(
@@ -167,7 +170,27 @@ def resume(
         progress: as of `covey.run`.
     """
     watched = _watched(observe, Path(folder).name, progress)
-    return load(folder, model, clients, config).resume(watched, on_round=on_round)
+    passed = Overrides(model, clients, parts=None if config is None else config_of(config))
+    return _played(load(folder, model, clients, config), watched, on_round, passed)
+
+
+def _played(run: Run, observe: Observer, on_round: OnRound | None, overrides: Overrides) -> Run:
+    """Play a run to its end; warn of models that failed, and say how a stopped run goes on."""
+    try:
+        run.resume(observe, on_round=on_round)
+    except KeyboardInterrupt as stopped:
+        passed = {"model": overrides.model, "clients": overrides.clients, "config": overrides.parts}
+        words = [
+            repr(str(run.folder)),
+            *(f"{name}=..." for name in passed if passed[name] is not None),
+        ]
+        reached = describe_reached(RunFolder(run.folder))
+        raise type(stopped)(
+            f"stopped {reached}; continue: covey.resume({', '.join(words)})"
+        ) from None
+    for sentence in diverged_sentences(run.history):
+        warnings.warn(f"{run.folder}: {sentence}", RuntimeWarning, stacklevel=3)
+    return run
 
 
 def load(

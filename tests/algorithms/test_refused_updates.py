@@ -114,7 +114,7 @@ def test_a_model_whose_cohort_is_refused_has_diverged_until_an_update_is_accepte
     assert facts(played, ClientsAssigned)[0].clusters == {}
     assert list(divergences(played.state)) == [0]
     nobody = moved(fine, (), played.state)
-    assert "its training diverged" in divergences(nobody.state)[0]
+    assert "diverged: no update" in divergences(nobody.state)[0]
     assert not divergences(moved(fine, people("a"), nobody.state).state)
 
 

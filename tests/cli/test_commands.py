@@ -68,6 +68,17 @@ def test_the_resolved_config_runs_again_to_the_same_hash_and_in_words(ran, covey
     assert re.findall(r"^round (\d/3)", err, re.MULTILINE) == ["1/3", "2/3", "3/3"]
 
 
+def test_a_run_with_its_baseline_ends_with_both_side_by_side(copy_of_ran, covey, ran):
+    code, out, _ = covey("resume", copy_of_ran)
+    assert code == 0
+    head, mine, fedavg = [line.split() for line in out.splitlines()[-5:-2]]
+    assert head == ["method", "accuracy", "minority", "highest", "risk", "violations"]
+    assert (mine[0], fedavg[0]) == ("ifca-mir", "fedavg")
+    (told, _) = ran[1]["compared"]
+    assert mine[1] == f"{told['accuracy']:.3f}"
+    assert str(told["violations"]) in mine
+
+
 def test_export_by_client_is_its_clusters_model(ran, answer, tmp_path):
     folder, _ = ran
     mine = answer("export", folder, "--client", "client-00003", "--out", "a.safetensors")
@@ -97,7 +108,7 @@ def test_a_terminal_shows_rounds_accuracy_risk_violations_and_time_left(tmp_path
         "minority",
         "risk",
         "±",
-        "over threshold",
+        "violations",
     ):
         assert word in text
 
@@ -126,7 +137,7 @@ def test_a_run_that_diverged_says_so_and_exits_with_1(covey):
     assert told["diverged"]
     assert told["violations"]["count"] is None
     assert all(c["risk"] is c["true_risk"] is None for c in told["clusters"])
-    assert "run: the model of cluster 0 diverged" in err
+    assert "run: round 2: the model of cluster 0 diverged: " in err
     assert covey("resume", "run")[0] == 1
 
 
@@ -138,7 +149,7 @@ def test_a_sweep_goes_on_after_a_run_that_diverged_and_exits_with_1(covey, tmp_p
     told = json.loads(out)
     assert code == 1
     assert [bool(row["diverged"]) for row in told["rows"]] == [True, False]
-    assert "diverged (round 1)" in err
+    assert "round 1: the model of cluster 0 diverged: " in err
 
 
 def test_what_is_damaged_is_said_and_mended_on_request(covey, copy_of_ran):

@@ -3,6 +3,7 @@
 import csv
 import importlib
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -161,6 +162,37 @@ ONE = {
 def played_to(out: Path, exist: Literal["error", "resume", "overwrite"] = "error", **changes: Any):
     config = Config.of({**ONE, **changes})
     return run(lambda: make_model(), data_of(), config, out, exist=exist)
+
+
+def test_a_program_hears_of_a_model_that_failed(tmp_path):
+    """By a warning, by the object's own words and in a notebook; else accuracy is all it sees."""
+    mostly = {name: (x, (x[:, 0] > 1).long()) for name, (x, _) in data_of().items()}
+    cases = {"diverged: ": (1e30, data_of()), "predicts the majority class: ": (1e-6, mostly)}
+    for told, (rate, data) in cases.items():
+        config = Config.of({**ONE, "train": {"learning_rate": rate, "local_epochs": 1}})
+        with pytest.warns(RuntimeWarning, match=f"round 2: the model of cluster 0 {told}"):
+            made = run(lambda: constant(), data, config, tmp_path / told[:8])
+        for said in (repr(made), made._repr_html_()):
+            assert f"the model of cluster 0 {told}" in said
+
+
+def constant() -> nn.Module:
+    """A model that says "class 0" of everything, until it is trained."""
+    layer = nn.Linear(2, 2)
+    nn.init.zeros_(layer.weight)
+    layer.bias.data = torch.tensor([3.0, 0.0])
+    return layer
+
+
+def test_ctrl_c_in_a_program_says_how_the_run_goes_on(tmp_path):
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "run"
+    told = f"stopped after round 1; continue: covey.resume('{out}', model=..., clients=...)"
+    with pytest.raises(KeyboardInterrupt, match=re.escape(told)):
+        run(lambda: make_model(), data_of(), ONE, out, on_round=stop)
+    assert resume(out, make_model, data_of()).summary.finished
 
 
 class CutError(Exception):

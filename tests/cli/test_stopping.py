@@ -53,7 +53,7 @@ def test_a_stopped_run_says_how_it_is_carried_on_and_is(monkeypatch, capsys, tmp
         patch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as ended:
             main()
-    said = f"stopped after round 2; carry on: covey resume {run}"
+    said = f"stopped after round 2; continue: covey resume {run}"
     assert ended.value.code == code
     assert said in told.getvalue()
     assert "Traceback" not in told.getvalue()

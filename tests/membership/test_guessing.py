@@ -84,7 +84,8 @@ def test_who_knows_the_classes_is_a_model_and_who_is_always_wrong_or_says_nan_is
         return judged(client, "multiclass", [[-w], [w]], [0.0, 0.0])
 
     assert says(halves, 1.0) == ""
-    assert "no better than guessing on 100" in says(halves, -1.0)
+    assert says(halves, -1.0).startswith("diverged: on 100 of its clients")
+    assert says(halves, -0.01).startswith("is no better than guessing: on 100")
     assert "not finite" in says(halves, math.nan)
     # 80 of 100 right, and the 20 others cost 2000 nats each: badly scaled losses
     held = halves.train
@@ -125,7 +126,7 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
         assert (found.source, found.round_index) == ("mine", t)
         assert found.is_known == any(target is each for each in asked)
         if not found.is_known:
-            assert found.reason == f"diverged: {found.diverged}"
+            assert found.reason == f"the model {found.diverged}"
             assert found.auc is None
             assert not found.counts
     assert len(asked) == len(fine)
@@ -141,3 +142,15 @@ def test_of_a_model_that_diverged_no_older_figure_counts(halves):
     assert [each is not None for each in first.risk_estimates()] == [True]
     second = team.measured(replace(first, round_index=2), (), Streams(0)).state
     assert second.risk_estimates() == (None,)
+
+
+def test_who_predicts_the_majority_class_is_called_that_and_not_diverged(make_client):
+    """Whatever the size of its loss: it is right on that class, and on nothing else."""
+    labels = torch.tensor([0] * 85 + [1] * 15)
+    client = make_client("a", Examples(torch.randn(100, 2), labels))
+    zeros = [[0.0, 0.0]] * 2
+    for bias in ([0.1, 0.0], [50.0, 0.0]):
+        told = judged(client, "multiclass", zeros, bias)
+        assert told.startswith("predicts the majority class: on 100 of its clients' examples")
+        assert "an accuracy of 0.850, and 0.850 without inputs" in told
+    assert judged(client, "multiclass", zeros, [0.0, 50.0]).startswith("diverged: ")

@@ -24,7 +24,7 @@ from covey.report.comparison import comparison, means
 from covey.report.queries import Reported
 from covey.report.summary import Exposure, Violations, summary
 
-WHY = "it does no better than guessing"
+WHY = "is no better than guessing"
 CLIENTS = {"h0": 0, "h1": 0, "h2": 1, "h3": 1}
 
 
@@ -86,14 +86,16 @@ def test_what_rests_on_a_diverged_model_is_null_and_the_rest_is_not(one_of_two):
     assert told_.diverged == [ModelDiverged(0, 3, WHY)]
     none, sound = told_.clusters
     assert none.risk is none.true_risk is none.auc is none.blind_auc is None
-    unknown = Figure.unknown(f"diverged: {WHY}")
+    unknown = Figure.unknown(f"the model {WHY}")
     assert none.measured.figure == none.truth.figure == unknown
     assert none.exposed_risk == none.traced_risk == unknown
-    assert none.reason == f"diverged: {WHY}"
+    assert none.reason == f"the model {WHY}"
     assert none.measured.diverged == none.truth.diverged == WHY
     assert sound.true_risk == sound.risk == 0.7
-    rests = "diverged: it rests on the model of cluster 0"
-    assert told_.violations == Violations(unknown=4, reason=rests)
+    rests = f"it rests on the model of cluster 0, which {WHY}"
+    assert told_.violations == Violations(
+        unknown=4, unknown_by_group={"small": 2, "large": 2}, reason=rests
+    )
     assert told_.fairness_reason == rests
     assert told_.exposure == Exposure(Figure.unknown(rests), Figure.unknown(rests))
     assert told_.fairness is None

@@ -146,14 +146,14 @@ def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
     config = diverging(1e30, method={"name": "fedavg"}, population=enough)
     result = run(config=config, out=tmp_path / "run")
     answer = result.audit(["loss", "source"], references=2)
-    assert all(each.reason.startswith("diverged: ") for each in answer.clusters)
+    assert all(each.reason.startswith("the model diverged: ") for each in answer.clusters)
     assert not any(each.attacks or each.accuracies for each in answer.clusters)
     assert {each.blind_auc for each in answer.clusters} == {None}
     assert answer.source is None
-    assert answer.source_reason.startswith("diverged: ")
+    assert answer.source_reason.startswith("it rests on all models in use")
     page = (result.folder / "audit" / "audit.html").read_text()
-    assert "diverged: its training diverged" in page
-    with pytest.raises(RunError, match="the model of cluster 0 is none"):
+    assert "the model diverged: no update of its clients was finite" in page
+    with pytest.raises(RunError, match="the model of cluster 0 diverged"):
         result.game()
 
 

@@ -244,14 +244,14 @@ def _refusal(
     Args:
         records: of both sides.
         answers: the model's, for all records.
-        diverged: what is not finite in the model; "": nothing.
+        diverged: that something is not finite in the model; "": nothing.
         streams: of the audit.
     """
     if diverged:
-        return f"diverged: {diverged}", {}
+        return f"the model {diverged}", {}
     if why := no_better_than_guessing(_ENGINE, answers, [records.numbers], whose="the members"):
         return (
-            f"diverged: {why}. Prepare inputs as in training, and number the classes "
+            f"the model {why}. Prepare inputs as in training, and number the classes "
             f"alike: whatever answers nothing looks private, and is no model"
         ), {}
     blind = blind_risk((records.sides,), _HOLDOUTS, streams.at("inputs"))
@@ -392,7 +392,7 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     names = np.array([str(each) for each in groups or [""] * offered])[records.places]
     module = model if isinstance(model, nn.Module) else None
     entry = not_finite(module.state_dict() if module else {}) or not_finite(answers)
-    diverged = f"its {entry} hold numbers that are not finite" if entry else ""
+    diverged = f"diverged: its {entry} hold numbers that are not finite" if entry else ""
     streams = Streams(seed).at("audit of a model")
     reason, controls = _refusal(records, answers, diverged, streams)
     candidates = Candidates.of(strata_of((records.numbers,), _HOLDOUTS, streams))

@@ -168,8 +168,8 @@ class RiskEstimate:
 
     @classmethod
     def of_diverged(cls, why: str, source: str = "") -> "RiskEstimate":
-        """Return no estimate of a model that is none."""
-        figure = Figure.unknown(f"diverged: {why}")
+        """Return no estimate of a model that is none; `why` goes on after "the model"."""
+        figure = Figure.unknown(f"the model {why}")
         return cls(figure, calibrated=False, source=source, diverged=why)
 
     @property

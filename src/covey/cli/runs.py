@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from covey.base.history import History
     from covey.desk.pruning import Retention
     from covey.desk.runs import RunEntry
+    from covey.report.comparison import Compared
     from covey.report.summary import ClusterSummary, Summary
     from covey.settings.load import Config
     from covey.settings.rules import Idle
@@ -60,6 +61,7 @@ class RunConcluded(Answer):
     Attributes:
         seconds: of this command.
         report: the page that was written.
+        compared: this run and FedAvg beside it, with `--with-baseline`.
     """
 
     run: str
@@ -68,10 +70,11 @@ class RunConcluded(Answer):
     unused_settings: Sequence[Idle]
     seconds: float
     report: Path
+    compared: Sequence[Compared] | None = field(default=None, metadata=OPTIONAL)
 
     def lines(self) -> Iterator[Line]:
         """Yield the outcome in a few lines: no figure without what it rests on."""
-        from covey.report.summary import by_attacks
+        from covey.report.summary import describe_violations
 
         summary = self.summary
         is_number = summary.squared_error.overall is not None
@@ -86,18 +89,32 @@ class RunConcluded(Answer):
             clients = f"; clients from {short(one.lowest)} to {short(one.highest)}"
             yield f"{metric}: {one.overall}{_by_group(one.by_group)}{clients if known else ''}"
         yield from map(_cluster_line, summary.clusters[:6])
-        violations = summary.violations
-        if violations.count is None:
-            yield f"violations: unknown: {violations.reason}"
-        else:
-            yield (
-                f"violations: {violations.count} clients end above what they accept "
-                f"({violations.count_lower} by the 95% lower bound){by_attacks(violations)}"
-            )
+        yield describe_violations(summary.violations)
         for each in summary.privacy.guarantees:
             more = "" if each.epsilon is None else "; the report says what it does not cover"
             yield each.sentence + more
+        if self.compared is not None:
+            yield from ("", table_of(list(map(_comparison_row, self.compared))), "")
         yield f"report: {self.report}"
+
+
+def _comparison_row(run: Compared) -> Mapping[str, str]:
+    def cell(value: float | None, figure: str) -> str:
+        unknown = run.unknown[figure]
+        return (
+            f"{short(value)} ({unknown} unknown)" if value is not None and unknown else short(value)
+        )
+
+    is_number = run.squared_error is not None
+    name = "mean squared error" if is_number else "accuracy"
+    minority = run.minority_squared_error if is_number else run.minority_accuracy
+    return {
+        "method": run.method,
+        name: cell(run.squared_error if is_number else run.accuracy, "accuracy"),
+        "minority": cell(minority, "minority_accuracy"),
+        "highest risk": cell(run.risk, "risk"),
+        "violations": cell(run.violations, "violations"),
+    }
 
 
 def _by_group(values: Mapping[str, float | None]) -> str:
@@ -235,11 +252,14 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
 
 def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Iterator[RunConcluded]:
     """Write the report and yield the answer; fail then if a model diverged."""
+    from covey.report.comparison import compared
+
     page = result.report()
     baseline, name = result.folder / "baseline", result.folder.name
     beside: dict[str, History] = {}
     if (baseline / "config.toml").is_file():
         beside[f"{name}/baseline"] = covey.load(baseline).history
+    both = [result.history, *beside.values()]
     yield RunConcluded(
         run=str(result.folder),
         summary=result.summary,
@@ -247,6 +267,7 @@ def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Itera
         unused_settings=unused,
         seconds=round(time.monotonic() - began, 1),
         report=page,
+        compared=[compared(each) for each in both] if beside else None,
     )
     fail_if_diverged({name: result.history}, beside)
 
@@ -283,8 +304,8 @@ def fail_if_diverged(
         errors.print(sentence, style=BAD, soft_wrap=True)
     if sentences:
         errors.print(
-            "Figures that rest on a model that diverged are unknown. Try a lower "
-            "train.learning_rate or, where a model has hardly begun to learn, more rounds.",
+            "Figures that rest on such a model are unknown. Try a lower train.learning_rate "
+            "or, if a model has hardly begun to learn, more rounds.",
             soft_wrap=True,
         )
     fail_if(FAILED_CHECK if diverged_in(histories) else 0)
@@ -314,7 +335,7 @@ class Swept(Answer):
         from covey.report.summary import spread
 
         metrics = ("accuracy", "minority_accuracy", "violations")
-        yield table_of(self.rows, "reason", "violations_unknown", "diverged")
+        yield table_of(self.rows, "reason", "diverged")
         yield ""
         yield table_of(
             [

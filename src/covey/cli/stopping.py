@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from covey.base.errors import LedgerError
-
 
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM, raised where Ctrl-C would be."""
@@ -43,9 +41,12 @@ def stoppable(run: Path, carry_on: str = "") -> Generator[None]:
             yield
     except KeyboardInterrupt as stopped:
         ended = isinstance(stopped, TerminatedError)
+        from covey.runtime.folder import RunFolder
+        from covey.runtime.reading import describe_reached
+
         command = carry_on or f"covey resume {shlex.quote(str(run))}"
         raise StoppedError(
-            f"stopped {_reached(run)}; carry on: {command}",
+            f"stopped {describe_reached(RunFolder(run))}; continue: {command}",
             signal.SIGTERM if ended else signal.SIGINT,
         ) from None
 
@@ -65,20 +66,3 @@ def sigterm_raised() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _reached(path: Path) -> str:
-    """Say how many rounds are recorded."""
-    from covey.ledger.store import Ledger
-    from covey.runtime.folder import RunFolder
-
-    folder, last = RunFolder(path), None
-    try:
-        if Ledger.exists(folder.ledger):
-            with Ledger.read(folder.ledger) as ledger:
-                last = ledger.last_round()
-    except LedgerError:
-        return f"in {path}"
-    if last is None:
-        return "before the first round was complete"
-    return f"after round {min(last + 1, folder.config().rounds)}"

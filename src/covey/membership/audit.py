@@ -208,7 +208,7 @@ def examine_cluster(
 ) -> ClusterAuditResult:
     """Attack one cluster model; no figures where it diverged, or sides do not match."""
     if why := target.diverged or has_non_finite_values(target.params):
-        return _without_attacks(target, None, f"diverged: {why}", diverged=True)
+        return _without_attacks(target, None, f"the model {why}", diverged=True)
     if not target.members:
         return _without_attacks(target, None, "no client both uses and trained this cluster")
     blind = blind_risk(target.members, reference, streams)

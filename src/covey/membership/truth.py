@@ -82,7 +82,7 @@ ROUNDING = 1e-4
 EXPLODED = 3.0
 """So often the loss of guessing, a model in the middle of a run has diverged."""
 
-STALLED = "its training diverged: no update of its clients was finite, so all were refused"
+STALLED = "diverged: no update of its clients was finite, so all were refused"
 """Why a model that did not move is none."""
 
 
@@ -138,6 +138,10 @@ def no_better_than_guessing(
 ) -> str:
     """Say why a model is no better than a guess on these clients' examples; "" if it may be.
 
+    The answer goes on after "the model": it predicts the majority class, if it is right on
+    that class and on no other example; it diverged, if its loss is EXPLODED times loss* or
+    not finite; else it is no better than guessing.
+
     It is no better if its mean loss is not below the best constant's and, where answers
     are right or wrong, its accuracy is not clearly above the best constant's:
 
@@ -172,19 +176,30 @@ def no_better_than_guessing(
     if loss < times * constant.loss * (1 - ROUNDING):
         return ""
     size = f"of {loss:.3g} nats" if math.isfinite(loss) else "that is not finite"
-    reason = f"a mean loss {size}, and {constant.loss:.3g} without looking at inputs"
+    reason = f"on {n} of {whose} a mean loss {size}, and {constant.loss:.3g} without inputs"
     if scored.correct is not None and constant.accuracy is not None:
         accuracy, a = float(scored.correct.double().mean()), constant.accuracy
         if accuracy > a + max(2 * math.sqrt(a * (1 - a) / n), (1 - a) / 10):
             return ""
-        reason += f"; an accuracy of {accuracy:.3f}, and {a:.3f} without"
-    return f"it does no better than guessing on {n} of {whose}: {reason}"
+        reason += f"; an accuracy of {accuracy:.3f}, and {a:.3f} without inputs"
+    if math.isfinite(loss) and _is_right_on_one_class(scored.correct, some.labels):
+        return f"predicts the majority class: {reason}"
+    if not loss < EXPLODED * constant.loss:
+        return f"diverged: {reason}"
+    return f"is no better than guessing: {reason}"
+
+
+def _is_right_on_one_class(correct: Tensor | None, labels: Tensor) -> bool:
+    """Say whether a classifier is right on the most frequent class, and on no other example."""
+    if correct is None or labels.dim() != 1 or correct.shape != labels.shape:
+        return False
+    return torch.equal(correct.bool(), labels == labels.mode().values)
 
 
 def has_non_finite_values(params: Params) -> str:
-    """Say which numbers of a model are not finite; "" if all are."""
+    """Say which numbers of a model are not finite, as "diverged: ..."; "" if all are."""
     entry = not_finite(params)
-    return f"its {entry} holds numbers that are not finite" if entry else ""
+    return f"diverged: its {entry} holds numbers that are not finite" if entry else ""
 
 
 def divergence(engine: Engine, target: Target, start: Sequence[Params], rounds: int) -> str:

@@ -133,8 +133,7 @@ def diverged_sentences(history: History) -> list[str]:
     """Return one sentence per cluster whose model is none now, for a person."""
     rounds = history.started.rounds if history.started else None
     return [
-        f"the model of cluster {j} diverged (round {round_number(each.round_index, rounds)}): "
-        f"{each.reason}"
+        f"round {round_number(each.round_index, rounds)}: the model of cluster {j} {each.reason}"
         for j, each in sorted(history.diverged.items())
     ]
 
@@ -150,9 +149,8 @@ def why_unknown(history: History, clusters: Collection[int] = ()) -> str:
     `clusters`: those that the figure rests on and that diverged.
     """
     if clusters:
-        names = ", ".join(str(j) for j in sorted(clusters))
-        plural = "s" if len(clusters) > 1 else ""
-        return f"diverged: it rests on the model{plural} of cluster{plural} {names}"
+        gone = (f"cluster {j}, which {history.diverged[j].reason}" for j in sorted(clusters))
+        return f"it rests on the model of {'; of '.join(gone)}"
     if not history.exposures:
         return NOT_FINISHED
     users = history.clusters_of_clients()

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from math import isnan, nan
 from statistics import mean, stdev
@@ -15,9 +15,9 @@ from covey.base.errors import ConfigError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.dp.status import guarantee_status
-from covey.report.clients import client_summaries, diverged_sentences
+from covey.report.clients import ClientSummary, client_summaries, diverged_sentences
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
-from covey.report.summary import NO_GROUPS, violations
+from covey.report.summary import NO_GROUPS, summary, violations
 
 INERT = ("engine.", "checkpoints.", "data.dir")
 """Settings that change no result."""
@@ -194,6 +194,59 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         "noise": " and ".join(name for name, there in noise if there),
         "reason": "; ".join(dict.fromkeys(reasons)),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The figures of one of several runs on the same data, as a terminal shows them.
+
+    Attributes:
+        accuracy: on unseen data, the mean over clients; None: unknown, or models answer a
+            number.
+        minority_accuracy: the same of the smallest group.
+        squared_error, minority_squared_error: the same where models answer a number.
+        risk: the highest of a model in use, by the strongest attack that was run on it.
+        violations: clients above the accepted risk, by the same attacks.
+        unknown: of how many clients each is unknown, by `accuracy`, `minority_accuracy`, ...
+    """
+
+    method: str
+    accuracy: float | None
+    minority_accuracy: float | None
+    squared_error: float | None
+    minority_squared_error: float | None
+    risk: float | None
+    violations: int | None
+    unknown: Mapping[str, int]
+
+
+def compared(history: History) -> Compared:
+    """Return a finished run's figures, each with how many clients it is unknown of."""
+    run, ends = summary(history), client_summaries(history).values()
+    smallest = next(iter(group_sizes(history)), "")
+    minority = [each for each in ends if each.group == smallest]
+    is_number = run.squared_error.overall is not None
+
+    def judged(client: ClientSummary) -> bool:
+        end = client.end
+        return end is not None and (end.squared_error if is_number else end.accuracy) is not None
+
+    risks = [each.risk.risk for each in ends if each.risk is not None]
+    return Compared(
+        method=run.method or "unknown",
+        accuracy=run.accuracy.overall,
+        minority_accuracy=run.accuracy.by_group.get(smallest),
+        squared_error=run.squared_error.overall,
+        minority_squared_error=run.squared_error.by_group.get(smallest),
+        risk=max(risks, default=None),
+        violations=run.violations.count,
+        unknown={
+            "accuracy": sum(not judged(each) for each in ends),
+            "minority_accuracy": sum(not judged(each) for each in minority),
+            "risk": len(ends) - len(risks),
+            "violations": run.violations.unknown,
+        },
+    )
 
 
 def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[dict[str, Any]]:

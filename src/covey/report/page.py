@@ -19,7 +19,15 @@ from covey.base.names import round_number
 from covey.report.clients import diverged_sentences
 from covey.report.comparison import comparison, labels, means, with_baselines
 from covey.report.queries import Reported, group_sizes, metrics_csv, utility, utility_of
-from covey.report.summary import PROMISE, Summary, by_attacks, happenings, spread, summary
+from covey.report.summary import (
+    PROMISE,
+    Summary,
+    by_attacks,
+    describe_violations,
+    happenings,
+    spread,
+    summary,
+)
 from covey.runtime.auditing import Audit
 from covey.runtime.places import Explanation
 
@@ -130,6 +138,7 @@ def templates(package: str = "covey.report") -> Environment:
     environment.filters["round_number"] = round_number
     environment.globals |= {
         "by_attacks": by_attacks,
+        "describe_violations": describe_violations,
         "diverged_sentences": diverged_sentences,
         "figure": Figure,
         "group_sizes": group_sizes,

@@ -211,11 +211,16 @@ def round_line(history: History) -> str:
         f"{quality.name} {number(quality.overall)}",
         *(f"{name} {number(value)}" for name, value in quality.by_group.items()),
         "risk " + ", ".join(map(str, row.risks[:CLUSTERS_SHOWN])),
-        f"over threshold {'unknown' if row.over is None else row.over}",
+        f"violations {'unknown' if row.over is None else f'{row.over} {_by_red_team(history)}'}",
         *diverged_sentences(history)[:CLUSTERS_SHOWN],
         describe_budget(history),
     ]
     return "  ".join(filter(None, parts))
+
+
+def _by_red_team(history: History) -> str:
+    """Name what the risks in force were measured with."""
+    return f"by {' and '.join(sorted({each.source for each in history.figures.values()}))}"
 
 
 def describe_budget(history: History) -> str:

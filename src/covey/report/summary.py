@@ -127,6 +127,7 @@ class Violations:
         clients: their handles.
         attacks: those that were counted with, the strongest on each model.
         unknown: of how many clients it is not known.
+        unknown_by_group: of `unknown`.
     """
 
     count: int | None = None
@@ -136,6 +137,7 @@ class Violations:
     clients: Sequence[Handle] | None = None
     attacks: Sequence[str] = ()
     unknown: int = 0
+    unknown_by_group: Mapping[str, int] | None = None
     reason: str = ""
 
 
@@ -346,17 +348,28 @@ def violations(history: History, by: str | None = None) -> Violations:
 
 
 def _violations(history: History, ends: Sequence[ClientSummary]) -> Violations:
+    groups = client_groups(history)
+
+    def by_group(handles: Iterable[Handle]) -> Mapping[str, int]:
+        return Counter(groups[handle] for handle in handles if handle in groups)
+
     if sits := sits_in_diverged(history):
-        reason = why_unknown(history, sits)
-        return Violations(unknown=len(history.assignment), reason=reason)
+        everybody = history.assignment.keys()
+        return Violations(
+            unknown=len(everybody),
+            unknown_by_group=by_group(everybody),
+            reason=why_unknown(history, sits),
+        )
     if history.reported is not None:
         reports = history.reported.above
         over = [handle for handle, is_above in reports.items() if is_above]
+        silent = history.assignment.keys() - reports.keys()
         return Violations(
             count=len(over) if reports else None,
-            by_group={},
+            by_group=by_group(over),
             clients=over,
-            unknown=len(history.assignment.keys() - reports.keys()),
+            unknown=len(silent),
+            unknown_by_group=by_group(silent),
             reason="" if reports else "no client reports whether a risk is above its own",
         )
     known = [
@@ -365,16 +378,18 @@ def _violations(history: History, ends: Sequence[ClientSummary]) -> Violations:
         if each.risk is not None and each.threshold is not None
     ]
     above = [each for each, risk, tau in known if risk.risk > tau]
+    unknown = {each.handle for each in ends} - {each.handle for each, _, _ in known}
     exposed = [float(each.exposure) > each.threshold for each in ends if each.threshold is not None]
     reached = _reached(history, ends)
     return Violations(
         count=len(above) if known else None,
         count_lower=sum(risk.figure.lower_bound > tau for _, risk, tau in known) if known else None,
         count_exposed=sum(exposed) if known and not reached else None,
-        by_group=Counter(each.group for each in above if each.group is not None),
+        by_group=by_group(each.handle for each in above),
         clients=[each.handle for each in above],
         attacks=sorted({risk.source for _, risk, _ in known}),
-        unknown=len(ends) - len(known),
+        unknown=len(unknown),
+        unknown_by_group=by_group(unknown),
         reason=why_unknown(history, reached) if reached or not known else "",
     )
 
@@ -459,6 +474,17 @@ def age(seconds: float | None) -> str:
         if (count := int(seconds // length)) >= 1:
             return f"{count} {unit}{'s' if count > 1 else ''} ago"
     return "just now"
+
+
+def describe_violations(violations: Violations) -> str:
+    """Return the count in a line, with the attacks, and of how many clients it is unknown."""
+    if violations.count is None:
+        return f"violations: unknown for {violations.unknown} clients: {violations.reason}"
+    clients = f"{violations.count} client{'' if violations.count == 1 else 's'}"
+    unknown = f", {violations.unknown} unknown" if violations.unknown else ""
+    lower = violations.count_lower
+    surely = "" if lower is None else f" ({lower} by the 95% lower bound)"
+    return f"violations: {clients} above the accepted risk{unknown}{by_attacks(violations)}{surely}"
 
 
 def by_attacks(violations: Violations) -> str:

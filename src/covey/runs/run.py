@@ -14,6 +14,7 @@ from covey.base.own_code import no_foreign_code
 from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Scorer
+from covey.report.clients import diverged_sentences
 from covey.report.comparison import client_rows, frame_of
 from covey.report.page import rendered, write_audit
 from covey.report.queries import round_rows
@@ -128,11 +129,13 @@ class Run:
         return cls.begin(folder, build_run(config))
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r})"
+        seen = diverged_sentences(self._seen[0].history) if self._seen else ()
+        return f"Run({', '.join([repr(str(self.folder)), *seen])})"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the run in a few lines, with its clusters."""
-        view = {"name": self.folder.name, "summary": self.summary}
+        failed = diverged_sentences(self.history)
+        view = {"name": self.folder.name, "summary": self.summary, "failed": failed}
         return rendered("notebook.html", {}, view).decode()
 
     def rounds_frame(self) -> Any:  # noqa: ANN401 - pandas has no types

@@ -153,7 +153,7 @@ def audit_run(
     source = _source(run, targets) if SOURCE in attacks and not gone else None
     no_source = NO_SOURCE
     if gone:
-        no_source = f"diverged: it rests on all models in use, and cluster {gone} has none"
+        no_source = f"it rests on all models in use, and cluster {gone} has none"
     return Audit(
         view=VIEW,
         references=references,

@@ -150,8 +150,8 @@ def play_game(session: Session, *, control: bool = False, observe: Observer = qu
     if gone := record.history.diverged:
         j, why = next(iter(sorted(gone.items())))
         raise RunError(
-            f"The game asks what models show of clients, and the model of cluster {j} is "
-            f"none: {why.reason}. Play it on a run whose models learn something."
+            f"The game asks what models show of clients, and the model of cluster {j} "
+            f"{why.reason}. Play it on a run whose models learn something."
         )
     blind = blind_risk(participants, run.reference, streams)
     if refused := mismatch(participants, run.reference, blind):

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
-from covey.base.errors import RunError
+from covey.base.errors import LedgerError, RunError
 from covey.base.names import ClientName, Handle
 from covey.ledger.store import Ledger
 from covey.runtime.anchors import check_anchors
@@ -26,6 +26,20 @@ def checked_ledger(folder: RunFolder) -> Generator[Ledger]:
         if not folder.is_checked(ledger):
             check_settings(folder.config(), history, folder)
         yield ledger
+
+
+def describe_reached(folder: RunFolder) -> str:
+    """Say how many rounds of a stopped run are recorded: "after round 3"."""
+    last = None
+    try:
+        if Ledger.exists(folder.ledger):
+            with Ledger.read(folder.ledger) as ledger:
+                last = ledger.last_round()
+    except LedgerError:
+        return f"in {folder.path}"
+    if last is None:
+        return "before the first round was complete"
+    return f"after round {min(last + 1, folder.config().rounds)}"
 
 
 def unknown_client(folder: RunFolder, name: ClientName, more: str = "") -> RunError:

@@ -23,8 +23,8 @@ REASONS: Mapping[str, str] = {
     "too-few": "the requester holds too few examples to attack",
     "not-at-hand": "the requester's data were not at hand",
     "gone": "the answer was interrupted, and the data are gone since",
-    "diverged-before": "before the answer the model diverged",
-    "diverged-after": "after the answer the model diverged",
+    "diverged-before": "before the answer the model had diverged, or was no better than guessing",
+    "diverged-after": "after the answer the model has diverged, or is no better than guessing",
 } | {each.name: each.value for each in NoGuarantee}
 """Codes of why a value is not known, in words."""
 

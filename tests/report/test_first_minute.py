@@ -1,0 +1,53 @@
+"""What a newcomer reads first: unknown is never printed as "not above"."""
+
+from dataclasses import replace
+
+from covey import History
+from covey.base.figure import RiskEstimate
+from covey.report.comparison import compared
+from covey.report.queries import round_line
+from covey.report.summary import Violations, describe_violations, violations
+
+
+def without_risk(history: History, cluster: int) -> History:
+    """The same run, but nothing is known of one cluster's model."""
+    none = RiskEstimate.unknown("too few records")
+    audits = [replace(a, truth=none) if a.cluster == cluster else a for a in history.audits]
+    return replace(history, audits=tuple(audits))
+
+
+def test_a_count_of_violations_says_of_how_many_clients_it_is_unknown(histories):
+    # .70 and .55: h0, h1 of cluster 0 (the minority) and h2 are above what they accept
+    known = histories["two clusters"]
+    assert describe_violations(violations(known)) == (
+        "violations: 3 clients above the accepted risk, by the strongest attack: loss "
+        "(2 by the 95% lower bound)"
+    )
+    some = violations(without_risk(known, 0))
+    assert (some.count, some.unknown) == (1, 2)
+    assert some.by_group == {"majority": 1}
+    assert some.unknown_by_group == {"minority": 2}
+    assert describe_violations(some).startswith(
+        "violations: 1 client above the accepted risk, 2 unknown, by the strongest attack: loss"
+    )
+    none = violations(without_risk(without_risk(known, 0), 1))
+    assert describe_violations(none) == (f"violations: unknown for 6 clients: {none.reason}")
+    reported = Violations(count=2, unknown=11)  # of clients that report one bit
+    assert describe_violations(reported) == (
+        "violations: 2 clients above the accepted risk, 11 unknown"
+    )
+
+
+def test_runs_side_by_side_say_of_how_many_clients_each_figure_is_unknown(histories):
+    both = compared(histories["two clusters"])
+    assert (both.method, both.accuracy, both.minority_accuracy) == ("ifca-mir", 0.9, 0.8)
+    assert (both.risk, both.violations) == (0.70, 3)
+    assert set(both.unknown.values()) == {0}
+    some = compared(without_risk(histories["two clusters"], 0))
+    assert (some.risk, some.violations) == (0.55, 1)
+    assert some.unknown == {"accuracy": 0, "minority_accuracy": 0, "risk": 2, "violations": 2}
+
+
+def test_a_round_and_the_end_have_one_word_and_name_the_attack(histories):
+    assert round_line(histories["two clusters"]).endswith("  violations 1 by federated")
+    assert round_line(histories["no red team"]).endswith("  violations unknown")
