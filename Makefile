@@ -4,6 +4,12 @@ BIN := .venv/bin
 
 .PHONY: setup demo check test contracts slow pages mutants results torture docs slowdown audit bench-peers hashes licences clean
 
+# As a user has it: the newest versions of what covey needs, and no others.
+demo:
+	test -x .venv-demo/bin/python || $(PYTHON) -m venv .venv-demo
+	.venv-demo/bin/python -m pip install --quiet .
+	.venv-demo/bin/covey run --with-baseline
+
 setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
@@ -11,9 +17,6 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools wheel
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,docs]'
 	touch .venv/ready
-
-demo: setup
-	$(BIN)/covey run --with-baseline
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -101,4 +104,4 @@ licences: setup
 	PYTHONPATH=tests $(BIN)/python -m supply.licences > LICENCES.md
 
 clean:
-	rm -rf .venv .venv-audit .venv-peers
+	rm -rf .venv .venv-audit .venv-demo .venv-peers

@@ -2,6 +2,7 @@ import json
 import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 import covey as package
 from covey.cli.app import main
 from json_schemas import check_printed
+
+needs_flower = pytest.mark.skipif(find_spec("flwr") is None, reason="needs the extra flower")
 
 
 def command(*words: object) -> tuple[int, str, str]:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("flwr", reason="the extra flower")
+
 from cli.conftest import refused
 from covey import Config, load
 from covey.flower.apps import Federated

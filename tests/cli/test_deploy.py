@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cli.conftest import refused
+from cli.conftest import needs_flower, refused
 
 
 @pytest.fixture
@@ -18,6 +18,7 @@ def programs(tmp_path, monkeypatch):
     return folder
 
 
+@needs_flower
 def test_init_check_and_status_tell_what_they_did(covey, answer, programs, tmp_path):
     (tmp_path / "c.toml").write_text("rounds = 3\n")
     words = ("deploy", "init", "c.toml", "--out", "fed", "--node", "client-00000", "--port", "8444")

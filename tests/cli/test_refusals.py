@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import covey as covey_package
-from cli.conftest import SMALL, refused, sets
+from cli.conftest import SMALL, needs_flower, refused, sets
 from covey.base import errors
 from covey.cli.app import exit_code
 from covey.cli.commands import Command
@@ -94,7 +94,7 @@ def test_settings_that_cannot_be(here, settings, said):
         ("guarantee --noise client --sigma 1 --epsilon 1", "covey guarantee"),
         ("deploy init default.toml --out fed --node a/b", "found 'a/b'"),
         ("deploy check fed", "deploy.toml says which"),
-        ("deploy try --out occupied", "must be a new folder"),
+        pytest.param("deploy try --out occupied", "must be a new folder", marks=needs_flower),
         ("reproduce", "takes an experiment, `all`, or --list"),
         ("reproduce table-9 --quick --out x", "There is no experiment 'table-9'"),
         ("reproduce ifca-mir-figure-8 --column MNIST,", "takes one of 'MNIST', 'FEMNIST'"),

@@ -45,7 +45,7 @@ def made(request: pytest.FixtureRequest) -> MakeEngine:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[Any]:
     """A cluster of one node; its processes find what this one can import."""
-    ray = pytest.importorskip("ray", reason="pip install 'covey[ray]'")
+    ray = pytest.importorskip("ray", reason="the extra ray")
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))

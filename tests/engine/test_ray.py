@@ -46,7 +46,7 @@ def built(**options: Any) -> Any:
     ],
 )
 def test_no_cluster_is_said_at_once(address, said):
-    ray = pytest.importorskip("ray", reason="pip install 'covey[ray]'")
+    ray = pytest.importorskip("ray", reason="the extra ray")
     if ray.is_initialized() and not address.startswith("ray://"):
         pytest.skip("this process is connected to a cluster, and stays so")
     with pytest.raises(ConfigError, match=said):

@@ -20,7 +20,7 @@ HEAD = """# Licences
 covey is under Apache-2.0. This is the licence of every distribution that it needs,
 directly or through another one, as the metadata of the installed versions
 (`constraints.txt`) state it, on Linux with Python 3.11. "needed for": nothing is
-`pip install covey`; `docs` and `dev` are for working on covey, and are not shipped.
+a plain install; `docs` and `dev` are for working on covey, and are not shipped.
 `make licences` writes this page; a test compares it with what is installed.
 
 | distribution | licence | needed for |

@@ -40,7 +40,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def tracked(played: Run, name: str) -> Path:
     """Tell a tracker of the run, and return its folder."""
-    pytest.importorskip(NEEDED[name], reason=f"pip install 'covey[{name}]'")
+    pytest.importorskip(NEEDED[name], reason=f"the extra {name}")
     assert tell(played, name) == TINY["rounds"]
     return played.folder / "tracking" / name
 

@@ -116,7 +116,7 @@ def test_rounds_that_are_rolled_back_are_told_anew(play):
 def test_off_loads_nothing_and_a_kill_in_a_round_doubles_none(tmp_path: Path, monkeypatch):
     """The trackers may be anywhere when the kill comes."""
     monkeypatch.setattr(background, "PATIENCE", 60.0)
-    pytest.importorskip("tensorboard", reason="pip install 'covey[tensorboard]'")
+    pytest.importorskip("tensorboard", reason="the extra tensorboard")
     settings = Config.of({**TINY, "tracking": [LINES, "tensorboard"]}).toml()
     out, off = tmp_path / "killed", tmp_path / "off"
     child = subprocess.run(

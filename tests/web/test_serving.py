@@ -39,7 +39,7 @@ def without_the_extra(*words: str) -> subprocess.CompletedProcess[str]:
 def test_without_the_extra_it_says_what_to_install():
     ran = without_the_extra("serve", ".")
     assert ran.returncode == 2
-    assert 'pip install "covey[serve]"' in ran.stderr
+    assert 'pip install "PATH[serve]"' in ran.stderr
 
 
 @contextmanager

@@ -61,6 +61,11 @@ def __getattr__(name: str) -> object:
 __version__ = version("covey")
 
 
+def how_to_install(extra: str) -> str:
+    """Say how an extra is installed: no package index has covey."""
+    return f'pip install "PATH[{extra}]", where PATH is a clone of covey or its wheel'
+
+
 def another_format(what: object, found: object, expected: object) -> str:
     """Say why nothing is read that another version of covey wrote."""
     return (

@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from torch import Tensor
 
+_ONE = np.uint64(1)  # numpy 1 takes 0-d arrays of uint64 with no Python number
+
 GRID = 4
 """A standard deviation of noise has 2^4 to 2^5 steps of the grid."""
 
@@ -99,7 +101,7 @@ class SecretDraws:
 
     def random(self, size: tuple[int, ...] = ()) -> np.ndarray:
         """Return uniform numbers: odd multiples of 2^-53 in (0, 1)."""
-        return np.asarray(((self._words(size) >> 12) + 0.5) * 2.0**-52)
+        return np.asarray(((self._words(size) >> np.uint64(12)) + 0.5) * 2.0**-52)
 
     def integers(self, high: int) -> int:
         """Return one of 0 .. high - 1."""
@@ -119,8 +121,8 @@ class SecretDraws:
         from scipy.special import ndtri
 
         words = self._words(size)
-        half = ndtri(((words >> 1) + 0.5) * 2.0**-64)
-        return np.asarray(mean + std * np.where(words & 1, half, -half))
+        half = ndtri(((words >> _ONE) + 0.5) * 2.0**-64)
+        return np.asarray(mean + std * np.where(words & _ONE, half, -half))
 
     def _words(self, size: tuple[int, ...]) -> np.ndarray:
         return self.words(math.prod(size)).reshape(size)

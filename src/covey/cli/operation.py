@@ -18,6 +18,7 @@ import click
 
 from covey.base.as_json import INLINE
 from covey.base.errors import ConfigError, DataError
+from covey.base.names import how_to_install
 from covey.cli.answer import BAD, BAD_INPUT, Answer, Line, Text, fail_if, text_of, wants_json
 from covey.cli.commands import PATH, CommandGroup, argument, command
 from covey.cli.console import console, errors
@@ -67,7 +68,7 @@ def serve(roots: Sequence[Path], port: int, write: bool) -> Iterator[Served]:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(
             f"Pages in a browser need {' and '.join(missing)}, and covey was installed "
-            f'without. Install them: pip install "covey[serve]".'
+            f"without. Install them: {how_to_install('serve')}."
         )
     from covey.web.app import serve as served
 

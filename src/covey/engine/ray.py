@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from covey.base.errors import ConfigError, EngineError
-from covey.base.names import Params, __version__
+from covey.base.names import Params, __version__, how_to_install
 from covey.data.examples import Examples
 from covey.engine.cpu import ParallelEngine, Precision, bundled, num_parameters, training_work
 from covey.engine.dropout import check_dropout
@@ -74,7 +74,7 @@ def library() -> Any:  # noqa: ANN401 - a module
         return import_module("ray")
     except ImportError as error:
         raise ConfigError(
-            f"engine.name = 'ray' needs Ray, but: {error}. Install it: pip install 'covey[ray]'."
+            f"engine.name = 'ray' needs Ray, but: {error}. Install it: {how_to_install('ray')}."
         ) from error
 
 

@@ -1,6 +1,6 @@
 """covey on Flower: the same runs, with remote clients.
 
-Needs `pip install covey[flower]`. A complete federation needs no code: `covey deploy init`
+Needs the extra `flower`. A complete federation needs no code: `covey deploy init`
 writes it. Who has a Flower app keeps its training function and adds
 
     app = ClientApp(mods=[covey_mod(Net, load_data)])           # client_app.py

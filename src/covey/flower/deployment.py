@@ -37,6 +37,7 @@ from covey.base.built_ins import DEFAULTS, NEWCOMERS, ROBUST
 from covey.base.components import reference
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
+from covey.base.names import __version__
 from covey.data.population import read_organisations
 from covey.engine.kinds import FlowerNodes
 from covey.settings.clients import least_organisations
@@ -186,7 +187,12 @@ class Declaration:
             keep_trailing_newline=True,
         )
         where = {"plan": self.plan, "name": self.node, "out": self.folder, "switches": SWITCHES}
-        words = {"connection": CONNECTION, "timeout": _ROUND_TIMEOUT, "authority": AUTHORITY}
+        words = {
+            "connection": CONNECTION,
+            "timeout": _ROUND_TIMEOUT,
+            "authority": AUTHORITY,
+            "version": __version__,
+        }
         programs = sysconfig.get_path("scripts")
         side = "node/" if self.node else "server/"
         for template in environment.list_templates():

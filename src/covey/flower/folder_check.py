@@ -18,6 +18,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from covey.base.built_ins import DEFAULTS
 from covey.base.errors import CoveyError, RunError
 from covey.base.files import permissions_of_others, read_bounded
+from covey.base.names import how_to_install
 from covey.data.arrays import read_client
 from covey.data.population import read_organisations
 from covey.flower.deployment import (
@@ -196,7 +197,8 @@ def _versions() -> str:
         found = "0.0: none"
     if not FLOWER[0] <= tuple(map(int, found.split(":")[0].split(".")[:2])) < FLOWER[1]:
         raise RunError(
-            f"expected flwr >= {least}, < {below}, found {found}. Run pip install 'covey[flower]'."
+            f"expected flwr >= {least}, < {below}, found {found}. Install it: "
+            f"{how_to_install('flower')}."
         )
     return f"version {found}, with covey {version('covey')}; use the same on every machine"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import read_bounded
+from covey.base.names import how_to_install
 from covey.flower.deployment import CONNECTION, SWITCHES, Declaration
 
 
@@ -107,7 +108,7 @@ def _ask(folder: Path, *words: str) -> dict[str, Any]:
     program = shutil.which("flwr") or shutil.which("flwr", path=sysconfig.get_path("scripts"))
     if program is None:
         raise ConfigError(
-            "Expected Flower's command flwr, found none. Run pip install 'covey[flower]'."
+            f"Expected Flower's command flwr, found none. Install it: {how_to_install('flower')}."
         )
     problem = f"nothing in {_STATUS_SECONDS:.0f} seconds."
     with suppress(subprocess.TimeoutExpired):

@@ -17,6 +17,7 @@ from typing import Any
 
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import read_bounded, read_text
+from covey.base.names import how_to_install
 from covey.flower.deployment import Plan, write_federation
 from covey.flower.status import NoAnswerError, Node, nodes_of
 
@@ -67,7 +68,9 @@ def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
         RunError: a step failed; the logs say more.
     """
     if any(find_spec(name) is None for name in ("flwr", "psutil")):
-        raise ConfigError("A trial needs Flower, found none. Run pip install 'covey[flower]'.")
+        raise ConfigError(
+            f"A trial needs Flower, found none. Install it: {how_to_install('flower')}."
+        )
     if folder.exists():
         raise ConfigError(f"--out must be a new folder, and {folder} is there. Give another.")
     began, names = time.monotonic(), (*_STAYING, _LEAVING)

@@ -22,6 +22,7 @@ from sqlalchemy.schema import CreateSchema
 
 from covey.base.errors import LedgerError, LedgerLocked, LedgerUnavailable
 from covey.base.files import read_text
+from covey.base.names import how_to_install
 from covey.ledger.tables import clients, requests
 
 ENVIRONMENT, FILE = "env:", "file:"
@@ -309,7 +310,7 @@ class PostgresRun:
         except ImportError as error:
             raise LedgerUnavailable(
                 f"The ledger {self} needs the package psycopg, but it cannot be loaded "
-                f"({error}). Install covey[postgres]."
+                f"({error}). Install it: {how_to_install('postgres')}."
             ) from error
 
 

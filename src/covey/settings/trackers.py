@@ -17,6 +17,7 @@ from pydantic import field_validator
 
 from covey.base.components import Component
 from covey.base.errors import ConfigError
+from covey.base.names import how_to_install
 
 Figures = Mapping[str, float]
 """Figures by name, such as `accuracy`, `accuracy/GROUP`, `risk/cluster_0`.
@@ -83,7 +84,7 @@ def needed(module: str, extra: str) -> Any:  # noqa: ANN401 - a module
         return import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"{module} must be installed, but: {error}. Install it: pip install 'covey[{extra}]'."
+            f"{module} must be installed, but: {error}. Install it: {how_to_install(extra)}."
         ) from error
 
 
