@@ -72,13 +72,52 @@ def test_what_is_returned_or_yielded_is_printed_and_ends_the_command():
     assert (code, out.splitlines()[:2]) == (0, ["path: one", "size: 0"])
 
 
-def commands_with_json() -> Iterator[str]:
+def every_command() -> Iterator[tuple[str, click.Command]]:
     waiting = [(name, loaded(name)) for name in app.list_commands(click.Context(app))]
     while waiting:
         path, command = waiting.pop()
         waiting += [(f"{path} {n}", c) for n, c in getattr(command, "commands", {}).items()]
+        yield path, command
+
+
+def commands_with_json() -> Iterator[str]:
+    for path, command in every_command():
         if any("--json" in each.opts for each in command.params):
             yield path
+
+
+def test_help_of_every_command_names_its_options_and_of_all_its_four_panels(covey):
+    code, out, _ = covey("--help")
+    assert code == 0
+    assert [out.index(f"─ {each} ─") for each in commands.OWN] == sorted(
+        out.index(f"─ {each} ─") for each in commands.OWN
+    )
+    for path, command in every_command():
+        assert f"{path.split()[0]} " in out
+        code, told, err = covey(*path.split(), "--help")
+        assert (code, err) == (0, ""), path
+        flat = " ".join(told.replace("│", " ").split())
+        assert f"Usage: covey {path} " in flat
+        options = [each.opts[0] for each in command.params if each.opts[0].startswith("-")]
+        assert [each for each in options if each not in flat] == [], path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("runn", "No such command 'runn'. Did you mean 'run' or 'runs'?"),
+        ("runs lst", "No such command 'lst'. Did you mean 'list'?"),
+        ("run --with-base", "--with-baseline"),
+        ("sweep c.toml", "Missing option '--over'"),
+        ("guarantee --steps many", "Invalid value for '--steps': 'many' is not a valid integer"),
+        ("config data fetch", "'fetch' is not one of 'list', 'check'"),
+    ],
+)
+def test_a_mistyped_word_is_a_sentence_and_a_hint(covey, words, said):
+    code, out, err = covey(*words.split())
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.split())
+    assert "Traceback" not in err
 
 
 def test_every_command_with_json_has_a_schema_and_every_schema_a_command():

@@ -1,0 +1,129 @@
+"""What is installed exists: the wheel, the source distribution, and every command that says so."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+BUILD = "import sys; from setuptools import build_meta as b; getattr(b, sys.argv[1])(sys.argv[2])"
+INSTALLED = re.compile(r"""(?:pip|uv|pipx) install[^`\n#.,;]*?["' =]covey(?=[\[\s"'=<>~`.,]|$)""")
+"""An installation of covey by its name, from whatever index a machine asks."""
+
+
+@pytest.fixture(scope="session")
+def built(once) -> Path:
+    """A folder with the wheel and the source distribution of the files that git knows."""
+
+    def build(folder: Path) -> None:
+        listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)
+        for name in filter(os.path.isfile, names.stdout.splitlines()):
+            (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / "tree" / name)
+        for what in ("build_sdist", "build_wheel"):
+            words = [sys.executable, "-c", BUILD, what, str(folder)]
+            subprocess.run(words, cwd=folder / "tree", capture_output=True, check=True)
+        shutil.rmtree(folder / "tree")
+
+    return once("built", build)
+
+
+def test_an_installation_of_covey_by_its_name_is_recognised():
+    for line in ('pip install "covey[flower]"', "pip install covey", "RUN pip install -q 'covey'"):
+        assert INSTALLED.search(line), line
+    for line in ("pip install .", 'pip install ".[ray]"', "pip install dist/covey-0.2.0-any.whl"):
+        assert not INSTALLED.search(line), line
+
+
+def test_nothing_installs_covey_by_its_name():
+    """No index has such a project: who takes the name would run code on nodes."""
+    texts = [*ROOT.glob("*.md"), ROOT / "Makefile", *ROOT.glob(".ci/*")]
+    for folder in ("src", "docs", "examples", "benchmarks"):
+        texts += [p for p in (ROOT / folder).rglob("*") if p.suffix in TEXTS or not p.suffix]
+    named = [
+        f"{path.relative_to(ROOT)}: {found[0]}"
+        for path in texts
+        if path.is_file() and "egg-info" not in str(path)
+        for found in INSTALLED.finditer(path.read_text("utf-8", errors="ignore"))
+    ]
+    assert named == []
+
+
+TEXTS = {".py", ".md", ".toml", ".yaml", ".sh", ".html", ".jinja", ".service", ".cfg"}
+
+
+@pytest.mark.slow
+def test_compose_builds_server_and_nodes_out_of_the_wheel(built, tmp_path):
+    """Read, as no Docker is here: each file that is copied or installed is one that exists."""
+    covey = [sys.executable, "-m", "covey", "deploy", "init", "c.toml", "--out", "fed"]
+    (tmp_path / "c.toml").write_text("rounds = 1\n")
+    subprocess.run([*covey, "--node", "a", "--node", "b"], cwd=tmp_path, check=True)
+    services = yaml.safe_load((tmp_path / "fed" / "compose.yaml").read_text())["services"]
+    contexts = {each["build"] for each in services.values()}
+    assert contexts == {"image"}
+    image = tmp_path / "fed" / "image"
+    (wheel,) = built.glob("*.whl")
+    shutil.copy(wheel, image)  # as the Dockerfile's first lines say
+    lines = (image / "Dockerfile").read_text().splitlines()
+    ((source, target),) = [each.split()[1:] for each in lines if each.startswith("COPY")]
+    assert (image / source).is_file()
+    (install,) = [each for each in lines if each.startswith("RUN")]
+    (path, extra) = re.findall(r'"(\S+\.whl)\[(\w+)\]"', install)[0]
+    assert path == f"{target}{wheel.name}"
+    metadata = next(n for n in zipfile.ZipFile(wheel).namelist() if n.endswith("METADATA"))
+    assert f"Provides-Extra: {extra}\n" in zipfile.ZipFile(wheel).read(metadata).decode()
+    for service in services.values():  # what starts is in the folder, as it is mounted
+        place = dict(each.split(":") for each in service["volumes"])
+        (outside, inside), *_ = place.items()
+        for word in service["command"]:
+            assert Path(word.replace(inside, outside, 1)).is_file(), word
+        assert {"key", "ca.key"} & {each.name for each in image.iterdir()} == set()
+
+
+@pytest.mark.slow
+def test_a_source_distribution_holds_its_tests_and_passes_ten_of_them(built, tmp_path):
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    for name in (
+        "CHANGELOG.md",
+        "constraints.txt",
+        "docs/index.md",
+        "tests/conftest.py",
+        "LICENSE",
+    ):
+        assert (folder / name).is_file(), name
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/test_rng.py",
+        "tests/test_params.py",
+    ]
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COVEY_CI": ""},
+    )
+    assert done.returncode == 0, done.stdout
+    (passed,) = re.findall(r"^(\d+) passed", done.stdout, re.MULTILINE)
+    assert int(passed) >= 10
+
+
+def test_what_ci_plays_are_the_commands_that_the_readme_shows():
+    shown = re.findall(r"^    ((?:make|pip|covey) .*?)\s+#", (ROOT / "README.md").read_text(), re.M)
+    assert shown == ["make demo", "make test", "pip install .", "covey run"]
