@@ -11,8 +11,8 @@ __all__ = ["serving"]
 
 
 @contextmanager
-def serving(root: Path, *, write: bool = False) -> Iterator[Server]:
-    server = serve([root], 0, lambda _: None, write=write)
+def serving(root: Path) -> Iterator[Server]:
+    server = serve([root], 0, lambda _: None)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

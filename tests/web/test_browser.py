@@ -1,7 +1,6 @@
 """The pages in a real browser: opened, clicked through, and live."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-import covey
 from covey.web.app import Server
 from web.servers import serving
 from web.stories import Story, written
@@ -146,52 +144,6 @@ def test_nothing_keeps_anybody_from_using_a_page(
         assert any(part in path for path in found), part
     context.close()
     assert {path: each for path, each in found.items() if each} == {}
-
-
-FORGED = """
-<form method="post" action="{address}/requests"><input name="names" value="client-00001">
-<input name="received" value="2026-01-31"><input name="basis" value="erasure"></form>
-<script>document.forms[0].submit()</script>
-"""
-
-
-@pytest.mark.slow
-def test_a_request_is_answered_by_forms_after_a_second_look(
-    browser: Browser, shown: Path, tmp_path: Path
-):
-    run = shutil.copytree(shown / "real", tmp_path / "real")
-    width, height = SIZES["phone"]
-    context = browser.new_context(viewport={"width": width, "height": height})
-    leaver = sorted(covey.load(run).names)[0]
-    with serving(tmp_path, write=True) as server, visiting(context, server) as visit:
-        visit.open("/requests")
-        page = visit.page
-        page.get_by_label("Names, as the runs know them").fill(leaver)
-        page.get_by_label("Received").fill("2026-11-01")
-        found = [*problems(page), *too_wide(page)]
-        page.get_by_role("button", name="Take it in").click()
-        found += [*problems(page), *too_wide(page)]
-        page.get_by_label("Answer", exact=True).select_option("retrain")
-        page.get_by_role("button", name="Show what becomes true").click()
-        found += [*problems(page), *too_wide(page)]
-        assert leaver in covey.load(run).names
-        page.get_by_role("button", name="Answer, and sign the proofs").click()
-        page.get_by_text("1 of 1 runs have answered.").wait_for(timeout=60_000)
-        assert (found, visit.wrong, visit.elsewhere) == ([], [], [])
-    context.close()
-    assert leaver not in covey.load(run).names
-
-
-@pytest.mark.slow
-def test_a_form_of_another_page_does_nothing(browser: Browser, shown: Path, tmp_path: Path):
-    shutil.copytree(shown / "real", tmp_path / "real")
-    context = browser.new_context()
-    with serving(tmp_path, write=True) as server, visiting(context, server) as visit:
-        elsewhere = context.new_page()
-        with elsewhere.expect_navigation():
-            elsewhere.set_content(FORGED.format(address=visit.address))
-        assert not (tmp_path / "requests").exists()
-    context.close()
 
 
 def problems(page: Page) -> list[str]:

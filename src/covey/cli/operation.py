@@ -60,11 +60,8 @@ class Served:
     show_default=True,
     help="On this machine only; 0: any that is free.",
 )
-@click.option(
-    "--write", is_flag=True, help="Allow forms: requests are taken in, answered and closed."
-)
-def serve(roots: Sequence[Path], port: int, write: bool) -> Iterator[Served]:
-    """Show runs in a browser on this machine, live; nothing is written without --write."""
+def serve(roots: Sequence[Path], port: int) -> Iterator[Served]:
+    """Show runs in a browser on this machine, live; nothing is written."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(
             f"Pages in a browser need {' and '.join(missing)}, and covey was installed "
@@ -77,15 +74,10 @@ def serve(roots: Sequence[Path], port: int, write: bool) -> Iterator[Served]:
 
     with suppress(OSError, AttributeError):  # Windows has no niceness
         os.nice(NICENESS)
-    server = served([*roots] or [Path(DEFAULT_ROOT)], port, on_entry, write=write)
+    server = served([*roots] or [Path(DEFAULT_ROOT)], port, on_entry)
     yield Served(server.link)
     sys.stdout.flush()
     errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)
-    if write:
-        errors.print(
-            "Who opens it can answer requests to leave, and that cannot be taken back.",
-            soft_wrap=True,
-        )
     server.run()
 
 

@@ -17,7 +17,6 @@ from starlette.staticfiles import StaticFiles
 from covey.base.errors import RunError
 from covey.base.own_code import no_foreign_code
 from covey.web import pages
-from covey.web.forms import Forms
 from covey.web.guard import Guard
 from covey.web.runs import FollowedRun, WatchedRuns
 
@@ -25,18 +24,15 @@ View = Mapping[str, Any]
 """What a page says."""
 
 
-def application(
-    roots: list[Path], port: int, on_used: Callable[[str], object], *, write: bool = False
-) -> Guard:
+def application(roots: list[Path], port: int, on_used: Callable[[str], object]) -> Guard:
     """Return the whole server as one ASGI app; its `link` opens it.
 
     Args:
         roots: folders that runs lie below.
         port: where it will be reached, on this machine.
         on_used: called with the next link once one was used.
-        write: whether requests can be taken in, answered and closed by forms.
     """
-    runs, forms = WatchedRuns(roots), Forms(roots) if write else None
+    runs = WatchedRuns(roots)
 
     def run_of(request: Request) -> FollowedRun:
         if (run := runs.get(request.path_params["key"])) is None:
@@ -48,8 +44,7 @@ def application(
 
         def answer(request: Request) -> Response:
             with no_foreign_code():
-                fields = forms.view(request) if forms and "/requests" in path else {}
-                return HTMLResponse(pages.page(f"{template}.html", {**make(request), **fields}))
+                return HTMLResponse(pages.page(f"{template}.html", make(request)))
 
         return Route(path, answer)
 
@@ -76,7 +71,6 @@ def application(
 
     app = Starlette(
         routes=[
-            *(forms.routes() if forms else ()),
             page("/", "list", lambda _: pages.list_page(runs)),
             page("/compare", "compared", lambda r: pages.compared_page(runs, r)),
             page("/requests", "requests", lambda _: pages.requests_page(runs.roots)),
@@ -95,7 +89,7 @@ def application(
         ],
         exception_handlers={404: lambda *_: HTMLResponse(pages.page("missing.html", {}), 404)},
     )
-    return Guard(app, port, on_used, write=write)
+    return Guard(app, port, on_used)
 
 
 HOST = "127.0.0.1"
@@ -134,16 +128,13 @@ class Server:
         self._server.should_exit = True
 
 
-def serve(
-    roots: list[Path], port: int, on_link: Callable[[str], object], *, write: bool = False
-) -> Server:
+def serve(roots: list[Path], port: int, on_link: Callable[[str], object]) -> Server:
     """Return a server that listens on 127.0.0.1.
 
     Args:
         roots: folders that runs lie below.
         port: where; 0: any port that is free.
         on_link: called with the next link once one was used.
-        write: whether requests can be taken in, answered and closed by forms.
 
     Raises:
         RunError: a root is not a folder, or the port is taken.
@@ -161,5 +152,4 @@ def serve(
             f"Pages are to be served on port {port} of this machine, but it cannot be "
             f"had: {error.strerror}. Give another --port; 0 takes any that is free."
         ) from error
-    guard = application(roots, listener.getsockname()[1], on_link, write=write)
-    return Server(guard, listener)
+    return Server(application(roots, listener.getsockname()[1], on_link), listener)

@@ -1,4 +1,4 @@
-"""Who may open a page: one browser per link, on this machine; to read, unless forms are allowed."""
+"""Who may open a page: one browser per link, on this machine, to read."""
 
 import hmac
 import secrets
@@ -16,7 +16,7 @@ POLICY = (
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",  # without one, a form is sent from nowhere
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
@@ -30,35 +30,22 @@ WRONG_HOST = (
     "names another host. Open that address.\n"
 )
 ONLY_GET = "These pages can be read, and change nothing: only GET and HEAD are answered.\n"
-FORM = "application/x-www-form-urlencoded"
-LONGEST = 64 * 1024
-"""Bytes of a form that is sent."""
-NO_FORM = (
-    "A form is sent by a page of this server, in its own form, and this is none. Open the "
-    "page, and send it from there.\n"
-)
 
 
 class Guard:
     """Refuses every request but those of a browser that was let in.
 
-    A link's token lets one browser in, and is worth nothing afterwards. Where forms are
-    allowed, one is passed on if a page of this server sent it (`Origin`); whether it holds
-    the token that only such a page has, `has_token` says.
+    A link's token lets one browser in, and is worth nothing afterwards.
     """
 
-    def __init__(
-        self, app: ASGIApp, port: int, on_used: Callable[[str], object], *, write: bool = False
-    ) -> None:
+    def __init__(self, app: ASGIApp, port: int, on_used: Callable[[str], object]) -> None:
         """Guard an app.
 
         Args:
             app: what is behind it.
             port: where it is reached, on this machine only.
             on_used: called with the next link once one was used.
-            write: whether forms may be sent.
         """
-        self._write, self._form_key = write, secrets.token_bytes(32)
         self._app, self._on_used = app, on_used
         self._hosts = frozenset(f"{h}:{port}" for h in ("127.0.0.1", "localhost"))
         self._address = f"http://127.0.0.1:{port}/"
@@ -79,7 +66,6 @@ class Guard:
         request = Request(scope)
         session = self._session(request.cookies.get(self._cookie, ""))
         refused = self._refusal(request, session)
-        scope["form_token"] = self._form_token(session) if self._write else ""
         answer = self._app if refused is None else refused
         await answer(scope, receive, _with_headers(send))
 
@@ -88,22 +74,12 @@ class Guard:
         hosts = [value for key, value in request.headers.items() if key == "host"]
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             return PlainTextResponse(WRONG_HOST, 400)
-        sends = self._write and request.method == "POST"
-        if not sends and request.method not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD"):
             return PlainTextResponse(ONLY_GET, 405, {"allow": "GET, HEAD"})
         token = request.query_params.get("token")
         if token is not None and request.url.path == "/":
             return self._let_in(token)
-        if not session:
-            return PlainTextResponse(NO_COOKIE, 401)
-        is_forged = sends and not _is_own_form(request, hosts[0])
-        return PlainTextResponse(NO_FORM, 403) if is_forged else None
-
-    def _form_token(self, session: str) -> str:
-        """Return what a form of this session's pages holds; "": there is no session."""
-        if not session:
-            return ""
-        return hmac.new(self._form_key, session.encode(), "sha256").hexdigest()
+        return None if session else PlainTextResponse(NO_COOKIE, 401)
 
     def _let_in(self, token: str) -> Response:
         if not hmac.compare_digest(token.encode(), self._token.encode()):
@@ -120,26 +96,6 @@ class Guard:
         mine = cookie.encode()
         known = (s for s in self._sessions if hmac.compare_digest(mine, s.encode()))
         return next(known, "")
-
-
-def has_token(request: Request, sent: str) -> bool:
-    """Say whether a form that was sent holds the token of its session."""
-    token: str = request.scope.get("form_token", "")
-    return bool(token) and hmac.compare_digest(token.encode(), sent.encode())
-
-
-def _is_own_form(request: Request, host: str) -> bool:
-    """Say whether a page of this very address sent this, and no more than a form."""
-    headers = request.headers
-    length = headers.get("content-length", "")
-    return (
-        headers.get("origin") == f"http://{host}"
-        and headers.get("sec-fetch-site", "same-origin") == "same-origin"
-        and headers.get("content-type", "").partition(";")[0].strip() == FORM
-        and length.isascii()
-        and length.isdigit()
-        and int(length) <= LONGEST
-    )
 
 
 def _with_headers(send: Send) -> Send:

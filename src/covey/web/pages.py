@@ -48,8 +48,6 @@ def page(template: str, view: Mapping[str, Any]) -> str:
 
 _pages = templates("covey.web")
 _pages.globals |= {
-    "answering": "",
-    "form_token": "",  # forms are on no page, unless it says so
     "since": lambda written_at: age(seconds_since(written_at, datetime.now(UTC))),
     "version": __version__,
 }
