@@ -263,46 +263,6 @@ class ReceiptDocument(TypedDict):
     signature: SignatureBlock
 
 
-class SignedRun(TypedDict):
-    """Which run it is of.
-
-    Attributes:
-        config_hash: SHA-256 of the settings.
-        data_hash: SHA-256 of the data; None: they never left the clients.
-        clients: that have not left.
-    """
-
-    covey_version: str | None
-    config_hash: str | None
-    data_hash: str | None
-    clients: int
-
-
-class SignedReport(TypedDict):
-    """A run's figures, signed: `report.json`.
-
-    Attributes:
-        says: what the document says, and what it does not.
-        written: when, ISO 8601.
-        ledger_events: how many events the figures follow from.
-        ledger_head: hash of the last of these.
-        summary: as of `covey.Run.summary`, without clients, folder and head.
-        files: SHA-256 of the page beside it, by its name.
-    """
-
-    format: str
-    version: int
-    says: str
-    name: str
-    written: str
-    ledger_events: int
-    ledger_head: str
-    run: SignedRun
-    summary: Mapping[str, Any]
-    files: dict[str, str]
-    signature: SignatureBlock
-
-
 class ErrorTold(TypedDict):
     """Why nothing was answered.
 
@@ -339,7 +299,6 @@ FILES: Mapping[str, Any] = {
     "audit.json of a model": ModelAuditFile,
     "proofs/REQUEST.json": Proof,
     "receipts/REQUEST.json": ReceiptDocument,
-    "report.json": SignedReport,
     "Run.summary": Summary,
     "EXPERIMENT.json of covey reproduce": Record,
 }

@@ -78,7 +78,6 @@ def test_settings_that_cannot_be(here, settings, said):
         ("run --out occupied", "is not a covey run"),
         ("run --frob[red]nicate", "--frob[red]nicate"),
         ("run --out RAN", "covey resume"),
-        ("report nowhere elsewhere --sign", "signs the report of one run, found 2"),
         ("export nowhere --round first", "--round takes a round"),
         ("export RAN --client client-99999", "no client 'client-99999'"),
         ("config init --out default.toml", "Give another"),

@@ -16,7 +16,6 @@ from covey import Config, CoveyError, LedgerError, load, run, verify
 from covey.ledger.chain import GENESIS, link, sealed_text
 from covey.ledger.store import Ledger
 from covey.ledger.tree import LogProof, TreeHead, head_of
-from covey.report.signed import FORMAT, VERSION, check_report
 from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
 from covey.runtime.folder import RunFolder
 from covey.runtime.verification import Verification
@@ -226,7 +225,7 @@ LATER = "2099-01-01T00:00:00.000+00:00"
 
 
 def test_a_revoked_key_speaks_nowhere_any_more(copy):
-    """Of whoever stole it: a receipt, a report and a head, all dated after that."""
+    """Of whoever stole it: a receipt and a head, dated after that."""
     own = signing_key()
     revoke_key(fingerprint(own.public_key()))
     told = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
@@ -237,11 +236,6 @@ def test_a_revoked_key_speaks_nowhere_any_more(copy):
     told = checks(copy, receipt=copy / "receipt.json")
     assert told["receipt"].ok is False
     assert "its key: it was revoked at" in told["receipt"].detail
-    report = {"format": FORMAT, "version": VERSION, "written": LATER}
-    (copy / "report.json").write_text(json.dumps(sign(own, report)))
-    found = {c.name: c for c in check_report(copy / "report.json", key=keys(copy))}
-    assert found["signature"].ok
-    assert found["key"].ok is False
     with pytest.raises(CoveyError, match="it was revoked"):
         signing_key()  # of a log
 

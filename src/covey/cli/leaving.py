@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ import click
 import covey
 from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError, LedgerLocked, RunError
-from covey.base.files import read_bounded
 from covey.base.names import BASES, Basis
 from covey.cli.answer import BAD, Answer, Line, Text, fail_if, table_of, text_of, wants_json
 from covey.cli.commands import PATH, CommandGroup, argument, command
@@ -351,7 +349,7 @@ def lines_of_verification(verification: Verification) -> Iterator[Line]:
 
 
 @command()
-@argument("proof", type=PATH, help="A proof or a signed report, as JSON.")
+@argument("proof", type=PATH, help="A proof, as JSON.")
 @click.option("--ledger", type=PATH, help="The folder of the run it is of.")
 @click.option("--key", type=PATH, help="The signer's public keys, from elsewhere, as PEM.")
 @click.option("--mine", type=(str, str), metavar="NAME SALT", help="Is the proof about you?")
@@ -370,15 +368,7 @@ def verify(
     receipt: Path | None,
     witness: tuple[Path, Path] | None,
 ) -> Iterator[Verification]:
-    """Check a proof or a signed report offline; exit code 1 if a check fails."""
-    text = b""
-    with suppress(OSError):  # what is wrong with the file, a check says
-        text = read_bounded(proof)
-    if b'"format": "covey-report"' in text:
-        from covey.report.signed import check_report  # what a proof does not need
-
-        verification = Verification.of(check_report(proof, ledger, key))
-    else:
-        verification = check_proof(proof, ledger, key, mine, receipt, witness)
+    """Check a proof offline; exit code 1 if a check fails."""
+    verification = check_proof(proof, ledger, key, mine, receipt, witness)
     yield verification
     fail_if(not verification.valid)

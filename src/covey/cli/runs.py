@@ -418,38 +418,27 @@ def _axis(text: str) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class ReportWritten:
-    """A page that was written again, over one run or several.
-
-    Attributes:
-        signed: the file of the signed figures, with `--sign`.
-    """
+    """A page that was written again, over one run or several."""
 
     report: Path
     diverged: Sequence[Mapping[str, Any]]
-    signed: Path | None = field(default=None, metadata=OPTIONAL)
 
 
 @command()
 @argument("runs", type=PATH, nargs=-1, required=True, help="Folders of runs.")
 @click.option("--out", type=PATH, help="The HTML file.")
-@click.option("--sign", is_flag=True, help="Sign its figures, and the page's hash, beside it.")
-def report(runs: Sequence[Path], out: Path | None, sign: bool) -> Iterator[ReportWritten]:
+def report(runs: Sequence[Path], out: Path | None) -> Iterator[ReportWritten]:
     """Write a run's report again, or one that compares several runs.
 
     Exit code 1 if a model of theirs diverged: the report says which.
     """
     from covey.runs.pages import page_over
 
-    if sign and len(runs) > 1:
-        raise ConfigError(
-            f"--sign signs the report of one run, found {len(runs)} runs. Name one of them."
-        )
     held = {str(run): covey.load(run) for run in runs}
     one = held[str(runs[0])]
-    page = one.report(out, sign=sign) if len(runs) == 1 else page_over(runs, out)
+    page = one.report(out) if len(runs) == 1 else page_over(runs, out)
     histories = {name: run.history for name, run in held.items()}
-    signed = page.with_suffix(".json") if sign else None
-    yield ReportWritten(page, diverged_in(histories), signed)
+    yield ReportWritten(page, diverged_in(histories))
     fail_if_diverged(histories)
 
 

@@ -44,7 +44,7 @@ def page_of(
         own = folder.path / "report.html"
         if out is None or out.resolve() == own.resolve():
             return write_report(shown, own)
-        beside = ("metrics.csv", "figures/*.svg", out.with_suffix(".json").name)
+        beside = ("metrics.csv", "figures/*.svg")
         with on_record([folder.path], "report", out, beside):
             return write_report(shown, out)
 

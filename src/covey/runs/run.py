@@ -18,7 +18,6 @@ from covey.report.clients import diverged_sentences
 from covey.report.comparison import client_rows, frame_of
 from covey.report.page import rendered, write_audit
 from covey.report.queries import round_rows
-from covey.report.signed import write_signed
 from covey.report.summary import Summary, summary
 from covey.runs.own_records import ExposedRecords, exposed_records
 from covey.runs.pages import Plots, baseline_of, page_of
@@ -436,24 +435,19 @@ class Run:
         with no_foreign_code():
             return export_model(self._folder, j, path, recipient, after)
 
-    def report(self, out: str | Path | None = None, *, sign: bool = False) -> Path:
+    def report(self, out: str | Path | None = None) -> Path:
         """Write the run's page anew: report.html in its folder, with figures/.
 
         Args:
             out: another place.
-            sign: whether its figures and the hash of the page are signed, in a file beside
-                it that ends in `.json`, for `covey verify`. No client is named in it.
 
         Raises:
-            CoveyError: there is no ledger, it is broken, or the key cannot be used.
+            CoveyError: there is no ledger, or it is broken.
         """
         place = Path(out) if out else None
         self._seen = read_record(self._folder)
         population = self._parts.population if self._parts else None
-        page = page_of(self._folder, population, place, self._seen[0])
-        if sign:
-            write_signed(self._folder, page)
-        return page
+        return page_of(self._folder, population, place, self._seen[0])
 
     def audit(
         self,

@@ -255,7 +255,7 @@ def erase_copy(folder: RunFolder, copy: Copy) -> None:
 
 
 BASELINE = "baseline"
-RENDERED = ("report.html", "report.json", "metrics.csv", "figures", "audit", BASELINE)
+RENDERED = ("report.html", "metrics.csv", "figures", "audit", BASELINE)
 """What shows a run as it was, and can be made again: it goes with every answer."""
 
 _FATE_WORDS: Mapping[Fate, str] = {

@@ -47,7 +47,7 @@ _OTHER = Check.failed("subject", "the ledger's event of this answer holds anothe
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a proof, or a signed report, is worth.
+    """What a proof is worth.
 
     Attributes:
         valid: no check failed.
