@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
 from threading import Thread
@@ -168,7 +169,7 @@ def test_a_command_waits_while_another_one_writes(register, none):
 
 def test_a_changed_register_is_not_read(register, none):
     add(register, none)
-    with sqlite3.connect(register / "register.sqlite") as database:
+    with closing(sqlite3.connect(register / "register.sqlite")) as database, database:
         for position, body in database.execute("SELECT position, body FROM events").fetchall():
             changed = compress(decompress(body).replace(b"erasure", b"access!"))
             new = "UPDATE events SET body = ? WHERE position = ?"

@@ -5,6 +5,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from zlib import compress, decompress
 
@@ -38,7 +39,7 @@ def left(tmp_path_factory, once):
 
 
 def rows_of(folder: Path) -> list[Row]:
-    with sqlite3.connect(folder / "ledger.sqlite") as place:
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as place, place:
         query = "SELECT round, kind, body FROM events ORDER BY position"
         return [(t, kind, decompress(body).decode()) for t, kind, body in place.execute(query)]
 

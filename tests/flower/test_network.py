@@ -16,7 +16,7 @@ import covey
 from covey import Run, load, load_config
 from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.flower.deployment import node_key
-from covey.flower.status import NoAnswerError, nodes_of, status_of
+from covey.flower.nodes import NoAnswerError, nodes_of
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from flower.conftest import all_of, same_risks, told
@@ -110,7 +110,7 @@ def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp
         for name in deployment.names:
             deployment.start_node(name)
         deployment.wait_online(*deployment.names)
-        found = {node.name: node.state for node in status_of(folder).nodes}
+        found = {node.name: node.state for node in nodes_of(folder)}
         assert found == dict.fromkeys(names(6), "online")
         ended(deployment.covey("resume", run))
     assert deployment.running() == []

@@ -50,7 +50,7 @@ def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
 
 def test_a_run_that_was_stopped_or_has_not_begun_waits(put, roots):
     folder = put("one")
-    with sqlite3.connect(folder / "ledger.sqlite") as database:
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database, database:
         database.execute("DELETE FROM events WHERE round >= 2")
         database.execute("DELETE FROM clock WHERE position > (SELECT max(position) FROM events)")
     database.close()
@@ -84,7 +84,7 @@ def flipped(folder):
 
 
 def other_kind(folder):
-    with sqlite3.connect(folder / "ledger.sqlite") as database:
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database, database:
         database.execute("UPDATE clock SET written_at = 7")
         database.execute("UPDATE events SET body = x'00ff' WHERE position = 1")
     database.close()
@@ -96,7 +96,7 @@ def cut(folder):
 
 
 def an_unknown_version(folder):
-    with sqlite3.connect(folder / "ledger.sqlite") as database:
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database, database:
         database.execute("UPDATE schema SET version = 999")
     database.close()
 
@@ -120,7 +120,8 @@ def test_what_is_no_run_is_no_entry(roots):
     (roots / "broken").mkdir()
     (roots / "broken" / "config.toml").write_bytes(b"\xff\x00")
     (roots / "database").mkdir()
-    sqlite3.connect(roots / "database" / "ledger.sqlite").execute("CREATE TABLE t (x)")
+    with closing(sqlite3.connect(roots / "database" / "ledger.sqlite")) as database:
+        database.execute("CREATE TABLE t (x)")
     (roots / "pipe").mkdir()
     os.mkfifo(roots / "pipe" / "ledger.sqlite")
     (roots / "folder" / "ledger.sqlite").mkdir(parents=True)

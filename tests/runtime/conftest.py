@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -126,7 +127,7 @@ def cut() -> Callable[[Path, int], None]:
     """Take a run back to its first so many rounds, as if it had been stopped there."""
 
     def taken_back(folder: Path, rounds: int) -> None:
-        with sqlite3.connect(folder / "ledger.sqlite") as database:
+        with closing(sqlite3.connect(folder / "ledger.sqlite")) as database, database:
             database.execute("DELETE FROM events WHERE round >= ?", (rounds,))
             database.execute(
                 "DELETE FROM clock WHERE position > (SELECT max(position) FROM events)"

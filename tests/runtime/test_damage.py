@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -183,7 +184,7 @@ def test_no_flip_in_a_ledger_is_silent(flips, answered):
 def test_a_damaged_ledger_is_nothing_to_repair_by(play):
     played = play()
     path = played.folder / "ledger.sqlite"
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE events SET body = '{}' WHERE position = 3")
     database.close()
     (found,) = examine(played.folder).damaged

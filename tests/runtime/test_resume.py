@@ -1,6 +1,7 @@
 """Whenever a run is killed, resuming it ends as if nothing had happened."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 import torch
@@ -85,7 +86,7 @@ def test_changed_data_do_not_pass_for_the_same_run(tmp_path):
 
 def test_a_round_that_replays_differently_is_refused(play, monkeypatch):
     finished = play()
-    with sqlite3.connect(finished.folder / "ledger.sqlite") as database:
+    with closing(sqlite3.connect(finished.folder / "ledger.sqlite")) as database, database:
         database.execute("DELETE FROM events WHERE round = 4")
     database.close()
     for checkpoint in (finished.folder / "checkpoints").iterdir():

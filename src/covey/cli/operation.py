@@ -27,7 +27,6 @@ from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
     from covey.flower.folder_check import Finding
-    from covey.flower.status import Status
     from covey.flower.trial import Tried
     from covey.runs.repair import Examination
     from covey.settings.problems import Problem
@@ -351,7 +350,7 @@ def data(action: str, folder: str) -> Iterator[DataFiles]:
         )
 
 
-deploy = CommandGroup("deploy", help="Prepare, check and watch a federation on Flower.")
+deploy = CommandGroup("deploy", help="Prepare, check and try a federation on Flower.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,17 +423,6 @@ def check_folder(folder: Path) -> Iterator[FederationChecked]:
     is_valid = all(each.level != "error" for each in findings)
     yield FederationChecked(is_valid, findings, trust_in(folder))
     fail_if(not is_valid)
-
-
-@deploy.command()
-@argument("folder", type=PATH, help="The folder that `covey deploy init` wrote.")
-def status(folder: Path) -> Iterator[Status]:
-    """Show which nodes are online and how the runs are; exit code 1 without an answer."""
-    from covey.flower.status import status_of
-
-    shown = status_of(folder)
-    yield shown
-    fail_if(bool(shown.problem))
 
 
 @deploy.command("try")

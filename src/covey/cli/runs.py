@@ -246,7 +246,7 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
     if done.returncode or not ended:
         raise RunError(
             f"The run in {out} did not come to its end; what the server said stands above. "
-            f"See `covey deploy status {home}`, and carry it on with `covey resume {out}`."
+            f"See `covey deploy check {home}`, and continue it with `covey resume {out}`."
         )
 
 

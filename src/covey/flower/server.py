@@ -238,7 +238,7 @@ class FlowerServer:
             if not self._hellos:
                 raise RunError(
                     "A federation learns from its nodes what their data look like, found "
-                    "no node. Start the nodes first, and see `covey deploy status`."
+                    "no node. Start the nodes first; `./flwr.sh supernode list` shows them."
                 )
             first = min(self._hellos.values(), key=lambda hello: hello.name)
             classes = max(hello.classes for hello in self._hellos.values())

@@ -19,7 +19,7 @@ from covey.base.errors import ConfigError, RunError
 from covey.base.files import read_bounded, read_text
 from covey.base.names import how_to_install
 from covey.flower.deployment import Plan, write_federation
-from covey.flower.status import NoAnswerError, Node, nodes_of
+from covey.flower.nodes import NoAnswerError, Node, nodes_of
 
 _TRIED = """
 rounds = 3

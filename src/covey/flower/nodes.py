@@ -1,4 +1,4 @@
-"""A federation that runs: its nodes and its runs, as Flower's server says."""
+"""The nodes of a federation that runs, as Flower's server says."""
 
 import json
 import os
@@ -35,48 +35,6 @@ class Node:
     id: str | None
     state: str
     since: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a Flower app; its state is Flower's word."""
-
-    id: str
-    app: str
-    state: str
-    detail: str
-    elapsed: float
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What the server says.
-
-    Attributes:
-        problem: why there is no answer; empty if the server answered.
-    """
-
-    address: str
-    problem: str
-    nodes: tuple[Node, ...] = ()
-    runs: tuple[Run, ...] = ()
-
-
-def status_of(folder: Path) -> Status:
-    """Ask the server of a federation for its nodes and runs.
-
-    Raises:
-        RunError: the folder is none that `deploy init` wrote.
-        ConfigError: Flower is not installed here.
-    """
-    address = Declaration.read(folder).plan.address
-    words = ("run-id", "fab-id", "status", "status-details")
-    try:
-        nodes, runs = nodes_of(folder), _ask(folder, "list")["runs"]
-    except NoAnswerError as problem:
-        return Status(address, str(problem))
-    listed = (Run(*(str(run[key]) for key in words), elapsed=float(run["elapsed"])) for run in runs)
-    return Status(address, "", nodes, tuple(listed))
 
 
 def nodes_of(folder: Path) -> tuple[Node, ...]:
