@@ -1,6 +1,5 @@
 """What is PostgreSQL's alone: runs side by side, a lock that a server keeps, its URL."""
 
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -12,16 +11,14 @@ from covey.ledger.store import Ledger
 from covey.ledger.tables import clients
 from ledger.conftest import noon
 
+NUMBERS = count()
+"""Never the same twice: pytest may come back to this file, and the server stays."""
+
 
 @pytest.fixture
-def where(postgres, numbers: Iterator[int]) -> str:
+def where(postgres) -> str:
     """The URL of a run of this test's own."""
-    return postgres.run(f"alone_{next(numbers)}")
-
-
-@pytest.fixture(scope="module")
-def numbers() -> Iterator[int]:
-    return count()
+    return postgres.run(f"alone_{next(NUMBERS)}")
 
 
 def schema_of(where: str) -> str:
