@@ -20,7 +20,6 @@ from covey.desk.requests import add_request, correct_request
 
 DAY = date.today() - timedelta(days=3)
 SCRIPT = "<script>alert('x')</script>"
-SEEN = "c2sp.org/tlog-proof@v1\n"
 SAID = ("removed", "subtracted", "never", "partly", "estimated", "denied", "stopped", "holds")
 NEVER_SAID = ("compliant", "data erased", "forgotten", "proof of unlearning", "did not participate")
 ENDED = ("before", "elsewhere", "gone", "unreadable")
@@ -45,7 +44,6 @@ def own(register, runs) -> Path:
     """The folder of a register whose request the solved run answered."""
     load(runs / "solved").export(0, recipient=SCRIPT)
     answer(register, runs)
-    (runs / "solved" / "witnessed.tlog-proof").write_text(SEEN)
     return register
 
 
@@ -61,7 +59,6 @@ def test_a_pack_says_and_proves_what_was_answered(own):
     assert {c.name: c.ok for c in found.checks}["subject"]
     assert about["held_before"]["rounds_trained"] == [0, 1]
     assert f"receipt-{about['request']}.json" in annex["files"]
-    assert (pack.folder / f"witnessed-{about['request']}.tlog-proof").read_text() == SEEN
     assert annex["files"] == sorted(each.name for each in pack.folder.iterdir())
     with zipfile.ZipFile(pack.archive) as archive:
         inside = {Path(each.filename).name: each for each in archive.infolist()}

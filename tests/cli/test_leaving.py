@@ -20,7 +20,6 @@ from covey.unlearning.plan import ANSWERS
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import sign, signing_key
 from recorded import assert_nowhere, contents
-from runtime.witnesses import Witness, serving
 
 LEAVER, OTHER = "client-00003", "client-00001"
 
@@ -157,18 +156,9 @@ def test_a_salt_is_shown_until_it_is_acknowledged_although_the_report_fails(cove
     assert (code, out.splitlines()[1:]) == (0, ["unacknowledged: none"])
 
 
-def test_a_head_is_witnessed_and_keys_are_listed(covey, answer, folder, tmp_path, monkeypatch):
+def test_keys_are_listed_replaced_and_revoked(covey, answer, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-    code, out, _ = covey("ledger", "head", folder)
-    assert (code, out.startswith("old 0\n\ncovey.run/")) == (0, True)
-    key = tmp_path / "witness.key"
-    with serving(Witness(signing_key().public_key())) as witness:
-        key.write_text(witness.line)
-        seen = answer("ledger", "head", folder, "--witness", witness.url, key)
-        code, out, _ = covey("ledger", "head", folder, "--witness", witness.url, key)
-        assert (code, out.startswith("covey.run/")) == (0, True)
-    assert list(map(Path, seen["runs"].values())) == [folder / "witnessed.tlog-proof"]
-    assert covey("ledger", "head", folder, "--since", 2)[0] == 1
+    signing_key()
     (known,) = answer("ledger", "keys")["keys"]
     assert covey("ledger", "keys", "--rotate")[0] == 0
     assert len(answer("ledger", "keys")["keys"]) == 2

@@ -14,18 +14,17 @@ from sqlalchemy import delete, insert, update
 
 from covey import LedgerError, verify
 from covey.ledger import rows
-from covey.ledger.chain import GENESIS, Record, canonical_body, sealed_text
+from covey.ledger.chain import Record
 from covey.ledger.rows import seal_tables
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients, clock, events, requests
-from covey.ledger.tree import LogProof, TreeHead, consistency_proof, entries_of, head_of, root_of
+from covey.ledger.tree import TreeHead, consistency_proof, entries_of, root_of
 from covey.runtime.facts import facts, find_answer
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.verification import Verification
 from covey.unlearning.proof import proof_json, read_proof
-from covey.unlearning.signature import COSIGNATURE, SigningKey, key_line, sign, signing_key
+from covey.unlearning.signature import SigningKey, sign, signing_key
 from runtime.left_runs import LEAVER, Left
-from runtime.witnesses import KEY, NAME, cosigned
 
 Entries = list[tuple[str, list[Record]]]
 
@@ -39,7 +38,7 @@ class Forger:
         key: that signs.
         keys: the public keys that whoever checks trusts.
         folder: of the run; its own once something in it is changed.
-        given: what else `verify` is given: receipt, witness.
+        given: what else `verify` is given: a receipt.
     """
 
     def __init__(self, left: Left, place: Path) -> None:
@@ -94,18 +93,6 @@ class Forger:
             size = TreeHead.parse(receipt["checkpoint"]).size
             grown = consistency_proof(entries_of(self.hashes[:at]), size)
             self.document["consistency"] = [each.hex() for each in grown]
-
-    def witness(self, head: TreeHead, seconds: int = 4_000_000_000, until: str = "") -> None:
-        """Show a head in a log that a witness cosigned then; its key is revoked from a date on."""
-        extra = sealed_text(
-            GENESIS, None, "RunHead", canonical_body({"run": "run", "head": head.body})
-        )
-        log = head_of([sha256(extra).hexdigest()]).signed(self.key)
-        seen, key = self.place / "seen.tlog-proof", self.place / "witness.key"
-        seen.write_text(LogProof(extra, 0, (), cosigned(log, NAME, KEY, seconds)).text())
-        line = key_line(NAME, KEY.public_key(), COSIGNATURE)
-        key.write_text(f"revoked: {until}\n{line}\n" if until else f"{line}\n")
-        self.given["witness"] = (seen, key)
 
     def dated(self, **dates: str) -> None:
         """Write dates before the operator's key: since, revoked."""

@@ -8,11 +8,11 @@ import pytest
 from covey import Config, Run, resume, verify
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
-from covey.ledger.tree import TreeHead, root_of
+from covey.ledger.tree import root_of
 from covey.unlearning.requests import subject_mark
-from covey.unlearning.signature import COSIGNATURE, key_line, signing_key
+from covey.unlearning.signature import signing_key
 from runtime.left_runs import LEAVER, OTHER, SETTINGS
-from runtime.lying import Forger, Liar, in_the_ledger, moment
+from runtime.lying import Forger, Liar, in_the_ledger
 
 Forge = Callable[[Forger], Any]
 Lies = dict[str, dict[str, tuple[Forge, str]]]
@@ -347,7 +347,7 @@ LEDGER: Lies = {
     },
 }
 
-# in what holds the history fast: receipts, witnesses, keys
+# in what holds the history fast: receipts, keys
 
 
 def receipt(*, linked: bool = True, **changes: Any) -> Forge:
@@ -385,37 +385,6 @@ def unlinked(**changes: Any) -> Forge:
 
 def strangers_receipt(forger: Forger) -> None:
     forger.receipt(key=signing_key(forger.place / "stranger" / "key.pem"))
-
-
-def seen(at: int | None = None, *, root: bytes | None = None, **given: Any) -> Forge:
-    def forge(forger: Forger) -> None:
-        size = forger.document["ledger_events"] if at is None else at
-        forger.witness(forger.head(size, root=root), **given)
-
-    return forge
-
-
-def seen_before_it_was_asked(forger: Forger) -> None:
-    early = moment(forger.document, "asked") - 3_600
-    forger.witness(forger.head(forger.document["ledger_events"]), early)
-
-
-def seen_before_it_was_asked_without_the_ledger(forger: Forger) -> None:
-    seen_before_it_was_asked(forger)
-    forger.folder = None  # type: ignore[assignment]
-
-
-def seen_elsewhere(forger: Forger) -> None:
-    head = forger.head(forger.document["ledger_events"])
-    forger.witness(TreeHead("covey.run/0000", head.size, head.root).signed(forger.key))
-
-
-def seen_by_a_stranger(forger: Forger) -> None:
-    forger.witness(forger.head(forger.document["ledger_events"]))
-    seen, known = forger.given["witness"]
-    stranger = signing_key(forger.place / "stranger" / "key.pem").public_key()
-    known.write_text(key_line("stranger.example", stranger, COSIGNATURE) + "\n")
-    forger.given["witness"] = (seen, known)
 
 
 def by_a_stranger(forger: Forger) -> None:
@@ -459,18 +428,6 @@ ANCHORS: Lies = {
         "a proof as a receipt": (receipt(linked=False, format="covey-proof"), "must be the"),
         "a stranger's receipt": (strangers_receipt, "receipt: its trust"),
         "a receipt by a revoked key": (receipt_by_a_revoked_key, "receipt: its key: it was rev"),
-        "a witness from before the request": (seen_before_it_was_asked, "before it was made"),
-        "a witness from before the request, without the ledger": (
-            seen_before_it_was_asked_without_the_ledger,
-            "witness: it holds the request, and is of",
-        ),
-        "a witness of an invented tree": (seen(root=bytes(32)), "witness: the history that"),
-        "a witness of another ledger": (seen_elsewhere, "witness: the head is of another"),
-        "a stranger as a witness": (seen_by_a_stranger, "witness: no key that you trust"),
-        "a witness whose key was revoked": (
-            seen(until="2096-01-01T00:00:00.000+00:00"),
-            "witness: witness",
-        ),
         "a stranger's proof": (by_a_stranger, "trust: signed by"),
         "a key that was revoked": (key(revoked=LONG_AGO), "key: it was revoked at"),
         "a key that came later": (key(since=LATER), "key: it came into use at"),
@@ -505,7 +462,7 @@ def test_a_forgery_is_refused(left, name, tmp_path):
     assert said in " | ".join(f"{each.name}: {each.detail}" for each in found.failed)
     ok = {each.name: each.ok for each in found.checks}
     assert ok["format"] is False or ok["signature"]
-    assert not [each for each in found.anchored if f"{each.by}: " in said]
+    assert not (found.anchored and said.startswith("receipt: "))
 
 
 KINDS = ("deny", "retrain", "stop", "subtract", "subtract, kept", "roll_back", "calibrate")
@@ -524,16 +481,8 @@ def test_an_honest_proof_holds_and_its_forger_does_too_where_nothing_is_forged(
     found = forger.shown()
     assert found.failed == ()
     (anchor,) = found.anchored
-    assert (anchor.by, anchor.events) == ("receipt", requested_at(forger))
+    assert anchor.events == requested_at(forger)
     assert {"training", "models", "handle", "measured", "history", "dates"} <= {*found.operator}
-    forger.given.clear()
-    forger.witness(forger.head(forger.document["ledger_events"]))
-    found = forger.shown()
-    assert found.failed == ()
-    assert [(each.by, each.when) for each in found.anchored] == [
-        ("witness", "2096-10-02T07:06:40+00:00")
-    ]
-    assert "history" not in found.operator
     forger.given.clear()
     in_the_ledger(lambda _: None)(forger)
     assert forger.shown().failed == ()

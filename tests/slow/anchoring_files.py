@@ -9,7 +9,6 @@ from pathlib import Path
 from covey import verify
 from covey.base.own_code import only_from
 from covey.data.population import read_organisations
-from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import unacknowledged
 from covey.unlearning.signature import (
@@ -19,7 +18,6 @@ from covey.unlearning.signature import (
     revoke_key,
     signing_key,
 )
-from runtime.witnesses import Witness, serving
 from slow.mutations import of_json
 from slow.reading import Reader, kept
 
@@ -30,7 +28,6 @@ def anchoring_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield "receipts", kept(receipt, _changed_fails(proof, receipt), of_json)
     (salt,) = home.unacknowledged.iterdir()
     yield "unacknowledged salts", kept(salt, lambda: unacknowledged(home, key))
-    yield from _witnesses(folder, home, proof)
     revoked = folder / "keys" / "signing-key.pem"
     revoked.parent.mkdir()
     revoke_key(fingerprint(signing_key(revoked).public_key()), revoked)
@@ -52,22 +49,6 @@ def _changed_fails(proof: Path, receipt: Path) -> Callable[[], None]:
 def _origins_used(home: RunFolder) -> None:
     with only_from(home.origins()):
         pass
-
-
-def _witnesses(folder: Path, home: RunFolder, proof: Path) -> Iterator[tuple[str, Reader]]:
-    runs, line = {"run": home}, folder / "witness.key"
-    links = log_heads(folder, runs)
-    with serving(Witness(signing_key().public_key())) as witness:
-        line.write_text(witness.line)
-        hashes = [each.hash for each in links]
-        seen = ask_witness(hashes, witness.url, key_records(line), signing_key())
-    shown = write_witnessed(links, seen, runs)["run"]
-
-    def anchored() -> object:
-        return verify(proof, home.path, witness=(shown, line))
-
-    yield "what a witness saw", kept(shown, anchored)
-    yield "keys of witnesses", kept(line, lambda: key_records(line))
 
 
 def attested_readers(folder: Path) -> Iterator[tuple[str, Reader]]:

@@ -24,8 +24,8 @@ READERS = (
     *("proofs", "proofs, with a ledger", "public keys", "signing key", "ledger"),
     *("config.toml of a run", "copies", "requests", "states", "updates"),
     *("federation.json", "secrets", "which secret", "a node's memory", "a node's tensors"),
-    *("deploy.toml", "receipts", "unacknowledged salts", "key lists", "what a witness saw"),
-    *("keys of witnesses", "imports.json", "organisations.csv"),
+    *("deploy.toml", "receipts", "unacknowledged salts", "key lists"),
+    *("imports.json", "organisations.csv"),
     *("questions", "replies", "hellos", "arrays"),
 )
 

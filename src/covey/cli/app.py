@@ -16,10 +16,7 @@ from covey.cli.commands import app
 from covey.cli.console import errors, reset
 from covey.cli.stopping import StoppedError, TerminatedError, sigterm_raised
 
-READING = {
-    *("explain", "export", "report", "runs", "serve", "verify"),
-    *("ledger head", "ledger keys"),
-}
+READING = {*("explain", "export", "report", "runs", "serve", "verify"), "ledger keys"}
 """Commands that import nothing from the current folder, whatever lies there."""
 
 INTERRUPTED, TERMINATED = 130, 143

@@ -342,7 +342,7 @@ def lines_of_verification(verification: Verification) -> Iterator[Line]:
         line.stylize(BAD if check.ok is False else "", 0, len(mark))
         yield line
     for each in verification.anchored:
-        yield f"anchored: events 1 to {each.events} by the {each.by} of {each.signer}, {each.when}"
+        yield f"anchored: events 1 to {each.events} by the receipt of {each.signer}, {each.when}"
     if verification.operator:
         words = "; ".join(OPERATOR.get(each, each) for each in verification.operator)
         yield f"the operator's word alone: {words}"
@@ -354,21 +354,14 @@ def lines_of_verification(verification: Verification) -> Iterator[Line]:
 @click.option("--key", type=PATH, help="The signer's public keys, from elsewhere, as PEM.")
 @click.option("--mine", type=(str, str), metavar="NAME SALT", help="Is the proof about you?")
 @click.option("--receipt", type=PATH, help="What you received for your request.")
-@click.option(
-    "--witness",
-    type=(PATH, PATH),
-    metavar="SEEN KEY",
-    help="What a witness saw of the run, and that witness's keys, from elsewhere.",
-)
 def verify(
     proof: Path,
     ledger: Path | None,
     key: Path | None,
     mine: tuple[str, str] | None,
     receipt: Path | None,
-    witness: tuple[Path, Path] | None,
 ) -> Iterator[Verification]:
     """Check a proof offline; exit code 1 if a check fails."""
-    verification = check_proof(proof, ledger, key, mine, receipt, witness)
+    verification = check_proof(proof, ledger, key, mine, receipt)
     yield verification
     fail_if(not verification.valid)

@@ -80,72 +80,7 @@ def serve(roots: Sequence[Path], port: int) -> Iterator[Served]:
     server.run()
 
 
-ledger = CommandGroup(
-    "ledger",
-    help="Have the heads of runs witnessed, keep the keys that sign, find and repair damage.",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerHead(Answer):
-    """The head of the log of an operator's runs, signed, and cosigned by a witness.
-
-    Attributes:
-        size: heads of runs in it.
-        origin: which log it is.
-        key: the line by which a witness checks who signs.
-        checkpoint: the signed note.
-        request: what a witness is sent.
-        runs: where what a witness saw of each is written.
-    """
-
-    size: int
-    origin: str
-    key: str
-    checkpoint: str
-    request: str
-    runs: Mapping[str, Path]
-
-    def lines(self) -> Iterator[Line]:
-        """Yield what a witness is sent, or what it cosigned."""
-        yield (self.checkpoint if self.runs else self.request).rstrip()
-        yield from (f"{name}: {path}" for name, path in self.runs.items())
-
-
-key_path_option = click.option(
-    "--path", type=PATH, help="The private key's file; else the user's own."
-)
-
-
-@ledger.command()
-@argument("runs", type=PATH, help="The folder that all runs are below, with the log.")
-@click.option("--since", type=int, default=0, help="Heads that the witness has seen.")
-@click.option(
-    "--witness",
-    type=(str, PATH),
-    metavar="URL KEY",
-    help="Send it to this C2SP tlog-witness, whose key is a line NAME+MARK+KEY.",
-)
-@key_path_option
-def head(runs: Path, since: int, witness: tuple[str, Path] | None, path: Path | None) -> LedgerHead:
-    """Sign the head of the log of all runs below a folder, for a witness to cosign."""
-    from covey.desk.runs import run_folders
-    from covey.ledger.tree import head_of, witness_request
-    from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
-    from covey.runtime.folder import RunFolder
-    from covey.unlearning.signature import LOG, key_line, key_records, signing_key
-
-    known, signer = key_records(witness[1]) if witness else (), signing_key(path)
-    below = {name: RunFolder(place) for place, name, problem in run_folders(runs) if not problem}
-    links = log_heads(runs, below)
-    hashes = [each.hash for each in links]
-    request, seen = witness_request(hashes, since, signer), head_of(hashes).signed(signer)
-    written = {}
-    if witness:
-        seen = ask_witness(hashes, witness[0], known, signer)
-        written = write_witnessed(links, seen, below)
-    line = key_line(seen.origin, signer.public_key(), LOG)
-    return LedgerHead(seen.size, seen.origin, line, seen.note(), request, written)
+ledger = CommandGroup("ledger", help="Keep the keys that sign, find and repair damage.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +108,7 @@ class KeysListed:
 @ledger.command()
 @click.option("--rotate", is_flag=True, help="Set the key aside and make another.")
 @click.option("--revoke", metavar="FINGERPRINT", help="Nothing counts that it signs.")
-@key_path_option
+@click.option("--path", type=PATH, help="The private key's file; else the user's own.")
 def keys(rotate: bool, revoke: str | None, path: Path | None) -> KeysListed:
     """List the keys that sign proofs, replace the one in use, or revoke one."""
     from covey.unlearning import signature

@@ -1,8 +1,8 @@
 """The pack that is handed over to a person: a statement in plain words, and what proves it.
 
-A folder and a zip file of `statement.html`, `annex.json`, the proofs, the receipts, and what a
-witness saw of the runs. Every proof is verified first. Every sentence of the statement is chosen
-by a fact; its words stand in one template per language.
+A folder and a zip file of `statement.html`, `annex.json`, the proofs and the receipts. Every
+proof is verified first. Every sentence of the statement is chosen by a fact; its words stand in
+one template per language.
 """
 
 import hashlib
@@ -136,7 +136,6 @@ def _written(
                 "proof": path,
                 "page": path.with_suffix(".html"),
                 "receipt": run.receipts / path.name,
-                "witnessed": run.witnessed,
             }
             for kind, file in inside.items():
                 if file.is_file():

@@ -14,13 +14,11 @@ A signed head is a checkpoint, as transparency logs share it:
 
     - covey.run/1a2b3c4d5e6f7a8b Az3grlgtzPICa5OS8npVmf1Myq/...
 
-(with an em dash before each signature). A log's signature is Ed25519 over the text up to
-the empty line; a witness's covers a line with the time before that text.
+(with an em dash before each signature): Ed25519 over the text up to the empty line.
 
 References:
     RFC 6962, Certificate Transparency, section 2.1; RFC 9162, sections 2.1.3.2 and 2.1.4.2
-    for the two verifications. C2SP signed-note, tlog-checkpoint, tlog-cosignature,
-    tlog-proof and tlog-witness.
+    for the two verifications. C2SP signed-note and tlog-checkpoint.
 """
 
 import hashlib
@@ -29,23 +27,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from itertools import product
-from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 
 from covey.base.errors import LedgerError
-from covey.unlearning.signature import (
-    COSIGNATURE,
-    LOG,
-    Check,
-    KeyRecord,
-    PublicKey,
-    SigningKey,
-    check_key,
-    key_id,
-)
+from covey.unlearning.signature import PublicKey, SigningKey, key_id
 
 
 def entries_of(hashes: Sequence[str]) -> list[bytes]:
@@ -165,24 +151,10 @@ def _node(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
-_LATEST = 253_402_300_799
-"""The last second of the year 9999."""
 _NUMBER, _HASH = r"(0|[1-9][0-9]{0,18})", r"[A-Za-z0-9+/]{43}="
 _BODY = re.compile(rf"([^\x00-\x1f]+)\n{_NUMBER}\n({_HASH})\n")
 _SIGNATURE = re.compile("— ([^\\s+\x00-\x1f]+) ([A-Za-z0-9+/=]+)\n")
 _MOST_SIGNATURES = 64
-_PROOF = re.compile(
-    rf"c2sp\.org/tlog-proof@v1\nextra ([A-Za-z0-9+/=]+)\nindex {_NUMBER}\n"
-    rf"((?:{_HASH}\n){{0,63}})\n"
-)
-
-
-class Cosignature(NamedTuple):
-    """Which witness's key cosigned, when, and whether it may speak then."""
-
-    key: KeyRecord
-    moment: datetime
-    check: Check
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +191,7 @@ class TreeHead:
             LedgerError: it is none.
         """
         body, _, lines = note.partition("\n\n")
-        head = cls.parse_body(f"{body}\n")
+        head = cls._parse_body(f"{body}\n")
         with _one_form():
             signed = [(name, b64decode(value)) for name, value in _SIGNATURE.findall(lines)]
             head = replace(head, signatures=tuple(signed))
@@ -228,7 +200,7 @@ class TreeHead:
         return head
 
     @classmethod
-    def parse_body(cls, text: str) -> "TreeHead":
+    def _parse_body(cls, text: str) -> "TreeHead":
         """Read the text that is signed.
 
         Raises:
@@ -245,74 +217,14 @@ class TreeHead:
     def signed(self, key: SigningKey) -> "TreeHead":
         """Return the head with the log's own signature."""
         text = self.body.encode()
-        value = key_id(self.origin, key.public_key(), LOG) + key.sign(text)
+        value = key_id(self.origin, key.public_key()) + key.sign(text)
         return replace(self, signatures=((self.origin, value),))
 
     def is_signed_by(self, key: PublicKey) -> bool:
         """Say whether the log signed with this key."""
         text = self.body.encode()
         own = (value for name, value in self.signatures if name == self.origin)
-        return any(_is_by(key, self.origin, LOG, value, text) for value in own)
-
-    def cosigned_by(self, keys: Sequence[KeyRecord]) -> Cosignature | None:
-        """Return what a witness's key cosigned, one that may speak before others."""
-        cosignatures: list[Cosignature] = []
-        for key, (name, value) in product(keys, self.signatures):
-            seconds, own = int.from_bytes(value[4:12], "big"), value[:4] + value[12:]
-            text = f"cosignature/v1\ntime {seconds}\n{self.body}".encode()
-            known = name == key.name and seconds <= _LATEST
-            if known and _is_by(key.public, name, COSIGNATURE, own, text):
-                moment = datetime.fromtimestamp(seconds, UTC)
-                cosignatures.append(Cosignature(key, moment, check_key(key, moment)))
-        return next(
-            (each for each in cosignatures if each.check.ok),
-            cosignatures[0] if cosignatures else None,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LogProof:
-    """What shows that a log holds an entry, in the one form that tlog-proof gives it.
-
-    Attributes:
-        extra: what the entry is the SHA-256 of.
-        index: of the entry.
-        path: from its leaf to the root.
-        head: of the log.
-    """
-
-    extra: bytes
-    index: int
-    path: tuple[bytes, ...]
-    head: TreeHead
-
-    def text(self) -> str:
-        """Return the file's text."""
-        path = "".join(f"{_text(each)}\n" for each in self.path)
-        start = f"c2sp.org/tlog-proof@v1\nextra {_text(self.extra)}\nindex {self.index}\n"
-        return f"{start}{path}\n{self.head.note()}"
-
-    @classmethod
-    def parse(cls, text: str) -> "LogProof":
-        """Read such a text; neither its path nor a signature is checked.
-
-        Raises:
-            LedgerError: it is none.
-        """
-        with _one_form():
-            if (match := _PROOF.match(text)) is None:
-                raise ValueError("it does not begin as a tlog-proof with an entry")
-            path = tuple(b64decode(each) for each in match[3].split())
-            head = TreeHead.parse(text[match.end() :])
-            proof = cls(b64decode(match[1]), int(match[2]), path, head)
-            if proof.text() != text:
-                raise ValueError("a hash is not in the one form of base64")
-        return proof
-
-    def holds(self) -> bool:
-        """Say whether the path shows the entry in the log."""
-        leaf = leaf_hash(hashlib.sha256(self.extra).digest())
-        return is_included(leaf, self.index, self.head.size, self.path, self.head.root)
+        return any(_is_by(key, self.origin, value, text) for value in own)
 
 
 def head_of(hashes: Sequence[str]) -> TreeHead:
@@ -328,22 +240,6 @@ def begins_with(hashes: Sequence[str], head: TreeHead) -> bool:
 def origin_of(first_hash: str) -> str:
     """Return the name of a ledger's log, from the hash of its first event."""
     return f"covey.run/{first_hash[:16]}"
-
-
-def witness_request(hashes: Sequence[str], since: int, key: SigningKey) -> str:
-    """Return what a witness that saw `since` events is sent: `add-checkpoint` of tlog-witness.
-
-    Raises:
-        LedgerError: the ledger has fewer events.
-    """
-    if not 0 <= since <= len(hashes):
-        raise LedgerError(
-            f"A witness can have seen 0 to {len(hashes)} heads of this log, found {since}. "
-            f"Where it saw more, heads were taken out: restore the log from a copy."
-        )
-    path = consistency_proof(entries_of(hashes), since) if since else []
-    lines = "".join(f"{_text(each)}\n" for each in path)
-    return f"old {since}\n{lines}\n{head_of(hashes).signed(key).note()}"
 
 
 def _text(value: bytes) -> str:
@@ -362,9 +258,9 @@ def _one_form() -> Generator[None]:
         ) from error
 
 
-def _is_by(key: PublicKey, name: str, kind: int, value: bytes, text: bytes) -> bool:
+def _is_by(key: PublicKey, name: str, value: bytes, text: bytes) -> bool:
     """Say whether a signature is a key's over a text: what follows the four bytes that name it."""
-    if value[:4] != key_id(name, key, kind):
+    if value[:4] != key_id(name, key):
         return False
     try:
         key.verify(value[4:], text)

@@ -396,10 +396,9 @@ class Run:
         key: str | Path | None = None,
         name_and_salt: tuple[ClientName, str] | None = None,
         receipt: str | Path | None = None,
-        witness: tuple[str | Path, str | Path] | None = None,
     ) -> Verification:
         """Check a proof against this run's ledger; arguments as of `covey.verify`."""
-        return verify(proof, self.folder, key, name_and_salt, receipt, witness)
+        return verify(proof, self.folder, key, name_and_salt, receipt)
 
     def export(
         self,

@@ -170,8 +170,6 @@ class RunFolder:
     """What was answered to those who left."""
     receipts = _Inside("receipts")
     """What was signed when a client requested to leave."""
-    witnessed = _Inside("witnessed.tlog-proof")
-    """What shows a head of this run in the log that a witness follows."""
     tracking = _Inside("tracking")
     """What trackers record that keep it here."""
     unacknowledged = _Inside("unacknowledged")

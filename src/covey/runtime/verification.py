@@ -52,7 +52,7 @@ class Verification:
     Attributes:
         valid: no check failed.
         checks: what follows from the document, its keys and the ledger, or does not.
-        anchored: who else holds which part of the history fast.
+        anchored: which part of the history the receipt holds fast.
         operator: what is on the operator's word alone: names of facts, and codes, of which
             `OPERATOR` has the words.
     """
@@ -85,7 +85,6 @@ def verify(
     key: str | Path | None = None,
     name_and_salt: tuple[ClientName, str] | None = None,
     receipt: str | Path | None = None,
-    witness: tuple[str | Path, str | Path] | None = None,
 ) -> Verification:
     """Check a proof without the run's server, and against its ledger if there is one.
 
@@ -96,8 +95,6 @@ def verify(
         name_and_salt: the requester's name and the salt that it got with the
             answer, to see that the proof is its own.
         receipt: what the requester got for its request.
-        witness: what shows a head of the run in the log that a witness follows, and that
-            witness's keys, as lines of C2SP signed-note.
     """
     try:
         written = read_bounded(Path(proof))
@@ -129,23 +126,17 @@ def verify(
         is_own = _is_same(subject_mark(*mine), document.subject)
         stranger = Check.failed("subject", "the proof is about somebody else, or another salt")
         checks.append(seen.subject if is_own else stranger)
-    anchors: list[Anchor] = []
-    if receipt is not None or witness is not None:
-        from covey.runtime.anchors import check_receipt, check_witness
+    anchor = None
+    if receipt is not None:
+        from covey.runtime.anchors import check_receipt
 
-        compared: list[tuple[Check, Anchor | None]] = []
-        if receipt is not None:
-            compared.append(check_receipt(Path(receipt), document, trusted, seen.hashes))
-        if witness is not None:
-            shown, public = map(Path, witness)
-            compared.append(check_witness(shown, public, document, seen.hashes))
-        for check, anchor in compared:
-            problem = anchor and _misdated(anchor, document, seen.requested)
-            checks.append(Check.failed(check.name, problem) if problem else check)
-            anchors += [anchor] if anchor and not problem else []
-    held = max((each.events for each in anchors), default=0)
+        check, anchor = check_receipt(Path(receipt), document, trusted, seen.hashes)
+        if anchor and (problem := _misdated(anchor, document, seen.requested)):
+            check, anchor = Check.failed("receipt", problem), None
+        checks.append(check)
+    held = anchor.events if anchor else 0
     rest = () if held >= document.ledger_events else ("history", "dates")
-    return Verification.of(checks, anchors, (*seen.operator, *rest))
+    return Verification.of(checks, [anchor] if anchor else (), (*seen.operator, *rest))
 
 
 def _check_head(proof: Proof) -> Check:
@@ -157,17 +148,15 @@ def _check_head(proof: Proof) -> Check:
 
 
 def _misdated(anchor: Anchor, proof: Proof, requested: int | None) -> str | None:
-    """Say why somebody cannot have held fast so many events then; None: it can have."""
+    """Say why a receipt cannot have held so many events then; None: it can have."""
     requested_at, answered, moment = map(instant, (proof.asked, proof.answered, anchor.when))
-    last = (requested or 1) if anchor.by == "receipt" else 1
+    last = requested or 1
     if anchor.events < last:
         return f"it holds {anchor.events} events, and {last} had been recorded"
     if not (requested_at and answered and moment):
         return "it does not say when it was signed"
-    if anchor.by == "receipt" and not requested_at - SKEW <= moment <= answered + SKEW:
+    if not requested_at - SKEW <= moment <= answered + SKEW:
         return f"it was signed at {anchor.when}, not between the request and the answer"
-    if anchor.events >= (requested or proof.ledger_events) and moment + SKEW < requested_at:
-        return f"it holds the request, and is of {anchor.when}, before it was made"
     return None
 
 

@@ -8,8 +8,7 @@ use, and before each block since when, and from when on it is revoked:
     since: 2026-03-01T09:00:00.000+00:00
     -----BEGIN PUBLIC KEY-----
 
-A key is replaced when the next one comes into use. What it signed until then holds. A witness's
-file has lines `name+mark+key` of C2SP signed-note in place of PEM blocks.
+A key is replaced when the next one comes into use. What it signed until then holds.
 
 Signatures: the signer of a document, and that no byte of it has changed.
 
@@ -17,7 +16,7 @@ Signatures: the signer of a document, and that no byte of it has changed.
 
 A valid signature only says that the holder of some key signed. Whether that holder is
 the one whom the reader trusts is a second question, and whether the key counted at that
-time a third: `check_key` alone answers it, for documents, tree heads and cosignatures.
+time a third: `check_key` alone answers it, for documents and tree heads.
 """
 
 import base64
@@ -33,7 +32,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -61,8 +60,8 @@ SigningKey = Ed25519PrivateKey
 PublicKey = Ed25519PublicKey
 
 ALGORITHM = "Ed25519"
-LOG, COSIGNATURE = 1, 4
-"""The kinds of a key that signs a log's heads, and of a witness's that cosigns them."""
+LOG = 1
+"""The kind of a key that signs a ledger's heads, as C2SP signed-note numbers them."""
 UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 
 
@@ -92,7 +91,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The start of a history, as somebody signed that it was.
+    """The start of a history, as the receipt of a request says that it was.
 
     Attributes:
         signer: the fingerprint of its key.
@@ -100,7 +99,6 @@ class Anchor:
         when: that was, by the signer's clock; ISO 8601.
     """
 
-    by: Literal["receipt", "witness"]
     signer: str
     events: int
     when: str
@@ -114,14 +112,12 @@ class KeyRecord:
         since: when it came into use; None: not said.
         until: when the next one did; None: it has not been replaced.
         revoked: from when on nothing that it signs counts; None: it is not.
-        name: of the witness whose key it is; else empty.
     """
 
     public: PublicKey
     since: datetime | None = None
     until: datetime | None = None
     revoked: datetime | None = None
-    name: str = ""
 
 
 def check_key(record: KeyRecord, moment: datetime | None) -> Check:
@@ -144,7 +140,7 @@ def check_key(record: KeyRecord, moment: datetime | None) -> Check:
         "key",
         None,
         f"it was revoked at {record.revoked.isoformat()}: that this was signed before is "
-        f"the signer's word, unless a witness saw it",
+        f"the signer's word",
     )
 
 
@@ -163,16 +159,10 @@ def fingerprint(public: PublicKey) -> str:
     return "-".join(digest[start : start + 4] for start in range(0, 32, 4))
 
 
-def key_id(name: str, public: PublicKey, kind: int) -> bytes:
-    """Return the four bytes by which signatures of a log or a witness name a key."""
-    named = name.encode() + b"\n" + bytes([kind]) + public.public_bytes_raw()
+def key_id(name: str, public: PublicKey) -> bytes:
+    """Return the four bytes by which signatures of a ledger's heads name a key."""
+    named = name.encode() + b"\n" + bytes([LOG]) + public.public_bytes_raw()
     return hashlib.sha256(named).digest()[:4]
-
-
-def key_line(name: str, public: PublicKey, kind: int) -> str:
-    """Return a key as logs and witnesses exchange theirs: `name+mark+key`."""
-    raw = base64.b64encode(bytes([kind]) + public.public_bytes_raw()).decode()
-    return f"{name}+{key_id(name, public, kind).hex()}+{raw}"
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
@@ -259,11 +249,7 @@ def _unsigned(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "signature"}
 
 
-PUBLIC = re.compile(
-    rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----"
-    rb"|^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/=]+$",
-    re.DOTALL | re.MULTILINE,
-)
+PUBLIC = re.compile(rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----", re.DOTALL)
 PRIVATE = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL
 )
@@ -314,9 +300,9 @@ def key_records(path: Path) -> tuple[KeyRecord, ...]:
     with _explained(path):
         written, start = read_bounded(path, MEBIBYTE), 0
         for block in PUBLIC.finditer(written):
-            name, key = _public_key(block[0])
+            key = _public_key(block[0])
             dates = _dates(written[start : block.start()])
-            record = KeyRecord(key, dates.get("since"), None, dates.get("revoked"), name)
+            record = KeyRecord(key, dates.get("since"), None, dates.get("revoked"))
             records_by_key[key.public_bytes_raw()], start = record, block.end()
         if not records_by_key:
             raise ValueError("there is no public key in it")
@@ -325,23 +311,17 @@ def key_records(path: Path) -> tuple[KeyRecord, ...]:
     return tuple(replace(k, until=t) for k, t in zip_longest(records, following))
 
 
-def _public_key(block: bytes) -> tuple[str, PublicKey]:
-    """Return a key, and the name of the witness whose line it is.
+def _public_key(pem: bytes) -> PublicKey:
+    """Return a key.
 
     Raises:
         ValueError: it is none.
         TypeError: it is of another algorithm.
     """
-    if block.startswith(b"-----"):
-        name, key = "", load_pem_public_key(block)
-    else:
-        name, _, raw = block.decode().split("+", 2)
-        key = PublicKey.from_public_bytes(base64.b64decode(raw)[1:])
-        if key_line(name, key, COSIGNATURE).encode() != block:
-            raise ValueError(f"the line of {name!a} is not that of a key that cosigns heads")
+    key = load_pem_public_key(pem)
     if not isinstance(key, PublicKey):
         raise TypeError(f"it holds a public key that is not {ALGORITHM}")
-    return name, key
+    return key
 
 
 def rotate_key(path: Path | None = None) -> SigningKey:
