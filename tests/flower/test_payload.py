@@ -44,6 +44,7 @@ PROGRAMS = {
     "flwr-serverapp": "ServerApp",
     "flower-supernode": "SuperNode",
     "flwr-clientapp": "client app",
+    "covey.flower.fork_server": "client app",
 }
 
 
@@ -54,7 +55,8 @@ def peaks(deployment: Deployment) -> Mapping[str, int]:
         with suppress(OSError):  # it has ended meanwhile
             process = Path(f"/proc/{number}")
             _, *words = (process / "cmdline").read_text().split("\0")
-            program = PROGRAMS.get(Path("".join(words[:1])).name)
+            asked = words[2] if words[:2] == ["-P", "-m"] else "".join(words[:1])
+            program = PROGRAMS.get(Path(asked).name)
             held = re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text())
             if program and held:
                 found[program] = max(1024 * int(held[1]), found.get(program, 0))
