@@ -1,11 +1,13 @@
 """What a newcomer reads first: unknown is never printed as "not above"."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from covey import History
 from covey.base.figure import RiskEstimate
-from covey.report.comparison import compared
-from covey.report.queries import round_line
+from covey.cli.runs import Swept
+from covey.report.comparison import compared, comparison
+from covey.report.queries import Reported, round_line
 from covey.report.summary import Violations, describe_violations, violations
 
 
@@ -51,3 +53,14 @@ def test_runs_side_by_side_say_of_how_many_clients_each_figure_is_unknown(histor
 def test_a_round_and_the_end_have_one_word_and_name_the_attack(histories):
     assert round_line(histories["two clusters"]).endswith("  violations 1 by federated")
     assert round_line(histories["no red team"]).endswith("  violations unknown")
+
+
+def test_a_sweep_has_a_column_for_how_many_clients_are_unknown(histories):
+    known = histories["two clusters"]
+    runs = [Reported("a", known, ""), Reported("b", without_risk(known, 0), "")]
+    rows = comparison(runs)
+    swept = Swept([], rows, [], [], [], Path("report.html"), Path("sweep.csv"))
+    head, *lines = str(next(iter(swept.lines()))).splitlines()
+    assert "violations unknown" in head
+    place = head.index("violations unknown")
+    assert [line[place:].split()[0] for line in lines] == ["0", "2"]
