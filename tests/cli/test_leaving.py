@@ -66,8 +66,8 @@ def test_on_a_terminal_nothing_is_done_that_was_not_confirmed(
     assert load(folder).summary.left == ({"deny": 1} if is_done else {})
 
 
-def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, covey, runs):
-    folder, before = runs / "hidden", contents(runs / "hidden")
+def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, covey, folder):
+    before = contents(folder)
     first, second = answer("forget", folder, LEAVER, OTHER, "--plan", "--answer", "auto")["plans"]
     code, out, _ = covey("forget", folder, LEAVER, OTHER, "--plan")
     assert contents(folder) == before

@@ -125,9 +125,15 @@ def test_settings_that_cannot_be(here, settings, said):
         (f"forget LOCAL {LEAVER} --answer auto", "Delete that client's model instead"),
     ],
 )
-def test_words_that_cannot_be(here, ran, runs, words, said):
+def test_words_that_cannot_be(here, ran, runs, words, said, tmp_path_factory):
     known = {"RAN": ran[0], **{kind.name.upper(): kind for kind in runs.iterdir()}}
-    asked = [known.get(word, word) for word in words.split(" ")]
+
+    def own(word: str) -> str | Path:
+        """A copy: others look at the same runs, and a look may leave a lock for a moment."""
+        place = tmp_path_factory.mktemp("own") / "run"
+        return shutil.copytree(known[word], place) if word in known else word
+
+    asked = list(map(own, words.split(" ")))
     folders = [here, *(word for word in asked if isinstance(word, Path))]
     before = list(map(contents, folders))
     refused(said, *asked)
