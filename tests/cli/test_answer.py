@@ -204,6 +204,15 @@ def test_a_package_brings_a_command_that_is_listed_and_runs(point, covey):
     assert covey("greet")[:2] == (0, "word: good day\n")
 
 
+def test_a_command_of_covey_s_own_looks_for_no_other_package(monkeypatch, covey):
+    def looked(**_: object) -> object:
+        raise AssertionError("entry points are read for a command that covey has")
+
+    monkeypatch.setattr(metadata, "entry_points", looked)
+    commands.installed.cache_clear()
+    assert covey("config", "data", "list")[0] == 0
+
+
 def test_what_cannot_be_loaded_is_a_sentence_and_hides_nothing(point, covey):
     point("lost", "nobody:ROW")
     code, out, err = covey("lost")

@@ -4,7 +4,7 @@ Another package adds a command by an entry point of the group `covey.commands` t
 `Row`. Help, completion and a mistyped name need no more of that package.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, partial
@@ -57,32 +57,26 @@ OWN: Mapping[str, Mapping[str, str]] = {
     },
 }
 """covey's own commands as `module:name` of this folder, by the panel that lists them."""
+PLACES = {name: place for places in OWN.values() for name, place in places.items()}
 
 PATH = click.Path(path_type=Path)
 
 
-JSON = click.Option(
-    ["--json"],
-    is_flag=True,
-    expose_value=False,
-    callback=lambda _context, _param, wanted: wants_json.set(wanted),
-    help="Print exactly one JSON object on standard output.",
-)
+def _flag(names: Sequence[str], apply: Callable[[bool], object], meaning: str) -> click.Option:
+    """Return an option that no function gets: what it is for is done at once."""
+    return click.Option(
+        names,
+        is_flag=True,
+        expose_value=False,
+        callback=lambda _context, _param, wanted: apply(wanted),
+        help=meaning,
+    )
+
+
+JSON = _flag(["--json"], wants_json.set, "Print exactly one JSON object on standard output.")
 EVERYWHERE = (
-    click.Option(
-        ["--quiet", "-q"],
-        is_flag=True,
-        expose_value=False,
-        callback=lambda _context, _param, wanted: be_quiet(wanted),
-        help="Show no progress, only results and errors.",
-    ),
-    click.Option(
-        ["--verbose", "-v"],
-        is_flag=True,
-        expose_value=False,
-        callback=lambda _context, _param, wanted: be_verbose(wanted),
-        help="Log each step to standard error.",
-    ),
+    _flag(["--quiet", "-q"], be_quiet, "Show no progress, only results and errors."),
+    _flag(["--verbose", "-v"], be_verbose, "Log each step to standard error."),
     click.Option(
         ["--log-file"],
         type=PATH,
@@ -193,14 +187,27 @@ class Row:
     panel: str = RUNS
 
 
-@cache
-def installed() -> Mapping[str, Row | ConfigError]:
-    """Return the rows of other packages' commands; an error where a row cannot be loaded."""
-    from importlib.metadata import entry_points  # slow, and rarely needed
+class _Unloaded(click.Command):
+    """Another package's command, for help and completion: its name and a line of help.
 
-    own = {name for names in OWN.values() for name in names}
+    Attributes:
+        row: where it is, or why that is not known.
+        panel: of `covey --help`.
+    """
+
+    def __init__(self, name: str, row: Row | ConfigError) -> None:
+        self.row = row
+        self.panel = row.panel if isinstance(row, Row) else RUNS
+        super().__init__(name, help=row.help if isinstance(row, Row) else str(row))
+
+
+@cache
+def installed() -> Mapping[str, _Unloaded]:
+    """Return stand-ins for other packages' commands; none replaces one of covey's own."""
+    from importlib.metadata import entry_points  # slow, and imports these packages
+
     points = sorted(entry_points(group=ENTRY_POINTS))
-    return {point.name: _row(point) for point in points if point.name not in own}
+    return {p.name: _Unloaded(p.name, _row(p)) for p in points if p.name not in PLACES}
 
 
 def _row(point: "EntryPoint") -> Row | ConfigError:
@@ -218,24 +225,18 @@ def _row(point: "EntryPoint") -> Row | ConfigError:
     )
 
 
-class _Unloaded(click.Command):
-    """Another package's command, for help and completion: its name and a line of help."""
-
-
 class _AllCommands(CommandGroup):
-    """All commands by name; another package's cannot replace covey's own."""
+    """All commands by name; other packages are looked for where covey has no such command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of covey's own commands, then those of other packages."""
         del ctx
-        return [*(name for names in OWN.values() for name in names), *installed()]
+        return [*PLACES, *installed()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; of another package, a stand-in with its help."""
-        if cmd_name in installed():
-            row = installed()[cmd_name]
-            return _Unloaded(cmd_name, help=row.help if isinstance(row, Row) else str(row))
-        return loaded(cmd_name) if cmd_name in self.list_commands(ctx) else None
+        del ctx
+        return loaded(cmd_name) if cmd_name in PLACES else installed().get(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -248,11 +249,9 @@ class _AllCommands(CommandGroup):
         """Yield the options, then the commands by what they are for."""
         yield from _RichHelp.help_panels(self, ctx)
         for panel, names in OWN.items():
-            rows = [(name, loaded(name).get_short_help_str(200)) for name in names]
-            for name, row in installed().items():
-                if (row.panel if isinstance(row, Row) else RUNS) == panel:
-                    rows.append((name, row.help if isinstance(row, Row) else str(row)))
-            yield panel, rows
+            theirs = [each for each in installed().values() if each.panel == panel]
+            listed = [*map(loaded, names), *theirs]
+            yield panel, [(str(each.name), each.get_short_help_str(200)) for each in listed]
 
 
 def loaded(name: str) -> click.Command:
@@ -261,11 +260,14 @@ def loaded(name: str) -> click.Command:
     Raises:
         ConfigError: the package that has it cannot be imported.
     """
-    row = installed().get(name)
-    if isinstance(row, ConfigError):
-        raise row
-    places = {name: f"covey.cli.{place}" for names in OWN.values() for name, place in names.items()}
-    module, _, attribute = (row.command if row else places[name]).partition(":")
+    if name in PLACES:
+        place = f"covey.cli.{PLACES[name]}"
+    else:
+        row = installed()[name].row
+        if isinstance(row, ConfigError):
+            raise row
+        place = row.command
+    module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)
 
 
