@@ -178,16 +178,12 @@ def _played(run: Run, observe: Observer, on_round: OnRound | None, overrides: Ov
     """Play a run to its end; warn of models that failed, and say how a stopped run goes on."""
     try:
         run.resume(observe, on_round=on_round)
-    except KeyboardInterrupt as stopped:
+    except KeyboardInterrupt:
         passed = {"model": overrides.model, "clients": overrides.clients, "config": overrides.parts}
-        words = [
-            repr(str(run.folder)),
-            *(f"{name}=..." for name in passed if passed[name] is not None),
-        ]
+        again = (f"{name}=..." for name, value in passed.items() if value is not None)
+        call = f"covey.resume({', '.join([repr(str(run.folder)), *again])})"
         reached = describe_reached(RunFolder(run.folder))
-        raise type(stopped)(
-            f"stopped {reached}; continue: covey.resume({', '.join(words)})"
-        ) from None
+        raise KeyboardInterrupt(f"stopped {reached}; continue: {call}") from None
     for sentence in diverged_sentences(run.history):
         warnings.warn(f"{run.folder}: {sentence}", RuntimeWarning, stacklevel=3)
     return run

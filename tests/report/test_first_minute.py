@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from covey import History
-from covey.base.figure import RiskEstimate
+from covey.base.figure import Figure, RiskEstimate
 from covey.cli.runs import Swept
 from covey.report.comparison import compared, comparison
 from covey.report.queries import Reported, round_line
@@ -34,6 +34,8 @@ def test_a_count_of_violations_says_of_how_many_clients_it_is_unknown(histories)
     )
     none = violations(without_risk(without_risk(known, 0), 1))
     assert describe_violations(none) == (f"violations: unknown for 6 clients: {none.reason}")
+    early = describe_violations(Violations(reason="the run has not finished"))
+    assert early == "violations: unknown: the run has not finished"
     reported = Violations(count=2, unknown=11)  # of clients that report one bit
     assert describe_violations(reported) == (
         "violations: 2 clients above the accepted risk, 11 unknown"
@@ -42,12 +44,16 @@ def test_a_count_of_violations_says_of_how_many_clients_it_is_unknown(histories)
 
 def test_runs_side_by_side_say_of_how_many_clients_each_figure_is_unknown(histories):
     both = compared(histories["two clusters"])
-    assert (both.method, both.accuracy, both.minority_accuracy) == ("ifca-mir", 0.9, 0.8)
-    assert (both.risk, both.violations) == (0.70, 3)
+    assert (both.method, both.measure) == ("ifca-mir", "accuracy")
+    assert (both.overall, both.minority) == (0.9, 0.8)
+    assert (both.risk, both.attack, both.violations) == (Figure(0.70, 0.02), "loss", 3)
     assert set(both.unknown.values()) == {0}
     some = compared(without_risk(histories["two clusters"], 0))
-    assert (some.risk, some.violations) == (0.55, 1)
-    assert some.unknown == {"accuracy": 0, "minority_accuracy": 0, "risk": 2, "violations": 2}
+    assert (some.risk, some.violations) == (Figure(0.55, 0.01), 1)
+    assert some.unknown == {"overall": 0, "minority": 0, "risk": 2, "violations": 2}
+    none = compared(without_risk(without_risk(histories["two clusters"], 0), 1))
+    assert (none.risk.value, none.attack, none.violations) == (None, None, None)
+    assert none.unknown["risk"] == none.unknown["violations"] == 6
 
 
 def test_a_round_and_the_end_have_one_word_and_name_the_attack(histories):

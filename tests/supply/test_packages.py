@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 BUILD = "import sys; from setuptools import build_meta as b; getattr(b, sys.argv[1])(sys.argv[2])"
 INSTALLED = re.compile(r"""(?:pip|uv|pipx) install[^`\n#.,;]*?["' =]covey(?=[\[\s"'=<>~`.,]|$)""")
 """An installation of covey by its name, from whatever index a machine asks."""
+TEXTS = {".py", ".md", ".toml", ".yaml", ".sh", ".html", ".jinja", ".service", ".cfg"}
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +56,6 @@ def test_nothing_installs_covey_by_its_name():
         for found in INSTALLED.finditer(path.read_text("utf-8", errors="ignore"))
     ]
     assert named == []
-
-
-TEXTS = {".py", ".md", ".toml", ".yaml", ".sh", ".html", ".jinja", ".service", ".cfg"}
 
 
 @pytest.mark.slow

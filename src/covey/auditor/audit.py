@@ -36,6 +36,7 @@ from covey.membership.truth import (
     Reference,
     beats_chance,
     blind_risk,
+    has_non_finite_values,
     no_better_than_guessing,
     refusal_reason,
     strata_of,
@@ -244,7 +245,7 @@ def _refusal(
     Args:
         records: of both sides.
         answers: the model's, for all records.
-        diverged: that something is not finite in the model; "": nothing.
+        diverged: why there is no model, as `has_non_finite_values` says it; "": there is one.
         streams: of the audit.
     """
     if diverged:
@@ -391,8 +392,8 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         )
     names = np.array([str(each) for each in groups or [""] * offered])[records.places]
     module = model if isinstance(model, nn.Module) else None
-    entry = not_finite(module.state_dict() if module else {}) or not_finite(answers)
-    diverged = f"diverged: its {entry} hold numbers that are not finite" if entry else ""
+    states = (module.state_dict() if module else {}), answers
+    diverged = next(filter(None, map(has_non_finite_values, states)), "")
     streams = Streams(seed).at("audit of a model")
     reason, controls = _refusal(records, answers, diverged, streams)
     candidates = Candidates.of(strata_of((records.numbers,), _HOLDOUTS, streams))

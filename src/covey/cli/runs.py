@@ -99,21 +99,17 @@ class RunConcluded(Answer):
 
 
 def _comparison_row(run: Compared) -> Mapping[str, str]:
-    def cell(value: float | None, figure: str) -> str:
+    def cell(shown: str, figure: str) -> str:
         unknown = run.unknown[figure]
-        return (
-            f"{short(value)} ({unknown} unknown)" if value is not None and unknown else short(value)
-        )
+        return f"{shown} ({unknown} unknown)" if unknown and shown != "unknown" else shown
 
-    is_number = run.squared_error is not None
-    name = "mean squared error" if is_number else "accuracy"
-    minority = run.minority_squared_error if is_number else run.minority_accuracy
+    risk = f"{run.risk} by {run.attack}" if run.attack else "unknown"
     return {
         "method": run.method,
-        name: cell(run.squared_error if is_number else run.accuracy, "accuracy"),
-        "minority": cell(minority, "minority_accuracy"),
-        "highest risk": cell(run.risk, "risk"),
-        "violations": cell(run.violations, "violations"),
+        run.measure: cell(short(run.overall), "overall"),
+        "minority": cell(short(run.minority), "minority"),
+        "highest risk": cell(risk, "risk"),
+        "violations": cell(short(run.violations), "violations"),
     }
 
 

@@ -199,7 +199,7 @@ def _is_right_on_one_class(correct: Tensor | None, labels: Tensor) -> bool:
 def has_non_finite_values(params: Params) -> str:
     """Say which numbers of a model are not finite, as "diverged: ..."; "" if all are."""
     entry = not_finite(params)
-    return f"diverged: its {entry} holds numbers that are not finite" if entry else ""
+    return f"diverged: numbers in its {entry} are not finite" if entry else ""
 
 
 def divergence(engine: Engine, target: Target, start: Sequence[Params], rounds: int) -> str:

@@ -12,12 +12,13 @@ import tomli_w
 
 from covey.base.built_ins import BASELINE, LOSS, REFERENCES
 from covey.base.errors import ConfigError
+from covey.base.figure import Figure
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.dp.status import guarantee_status
-from covey.report.clients import ClientSummary, client_summaries, diverged_sentences
-from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
-from covey.report.summary import NO_GROUPS, summary, violations
+from covey.report.clients import ClientSummary, client_summaries, diverged_sentences, strongest
+from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of, utility
+from covey.report.summary import NO_GROUPS, violations
 
 INERT = ("engine.", "checkpoints.", "data.dir")
 """Settings that change no result."""
@@ -201,52 +202,54 @@ class Compared:
     """The figures of one of several runs on the same data, as a terminal shows them.
 
     Attributes:
-        accuracy: on unseen data, the mean over clients; None: unknown, or models answer a
-            number.
-        minority_accuracy: the same of the smallest group.
-        squared_error, minority_squared_error: the same where models answer a number.
-        risk: the highest of a model in use, by the strongest attack that was run on it.
-        violations: clients above the accepted risk, by the same attacks.
-        unknown: of how many clients each is unknown, by `accuracy`, `minority_accuracy`, ...
+        measure: what `overall` and `minority` are: "accuracy", or "mean squared error".
+        overall: on unseen data, the mean over clients.
+        minority: the same of the smallest group.
+        risk: the highest of a client's final model, by the strongest attack on it.
+        attack: that attack; None: no risk is known.
+        violations: clients above the accepted risk, by the strongest attacks.
+        unknown: of how many clients each is unknown: by `overall`, `minority`, `risk`,
+            `violations`.
     """
 
     method: str
-    accuracy: float | None
-    minority_accuracy: float | None
-    squared_error: float | None
-    minority_squared_error: float | None
-    risk: float | None
+    measure: str
+    overall: float | None
+    minority: float | None
+    risk: Figure
+    attack: str | None
     violations: int | None
     unknown: Mapping[str, int]
 
 
 def compared(history: History) -> Compared:
     """Return a finished run's figures, each with how many clients it is unknown of."""
-    run, ends = summary(history), client_summaries(history).values()
+    quality, above = utility(history), violations(history)
+    ends = client_summaries(history).values()
     smallest = next(iter(group_sizes(history)), "")
-    minority = [each for each in ends if each.group == smallest]
-    is_number = run.squared_error.overall is not None
-
-    def judged(client: ClientSummary) -> bool:
-        end = client.end
-        return end is not None and (end.squared_error if is_number else end.accuracy) is not None
-
-    risks = [each.risk.risk for each in ends if each.risk is not None]
+    unjudged = [each for each in ends if not _is_judged(each)]
+    risks = [each.risk for each in ends if each.risk is not None]
+    highest = strongest(risks)
     return Compared(
-        method=run.method or "unknown",
-        accuracy=run.accuracy.overall,
-        minority_accuracy=run.accuracy.by_group.get(smallest),
-        squared_error=run.squared_error.overall,
-        minority_squared_error=run.squared_error.by_group.get(smallest),
-        risk=max(risks, default=None),
-        violations=run.violations.count,
+        method=history.started.method if history.started else "unknown",
+        measure=quality.name,
+        overall=quality.overall,
+        minority=quality.by_group.get(smallest),
+        risk=highest.figure if highest else Figure.unknown(above.reason),
+        attack=highest.source if highest else None,
+        violations=above.count,
         unknown={
-            "accuracy": sum(not judged(each) for each in ends),
-            "minority_accuracy": sum(not judged(each) for each in minority),
+            "overall": len(unjudged),
+            "minority": sum(each.group == smallest for each in unjudged),
             "risk": len(ends) - len(risks),
-            "violations": run.violations.unknown,
+            "violations": above.unknown,
         },
     )
+
+
+def _is_judged(client: ClientSummary) -> bool:
+    end = client.end
+    return end is not None and not (end.accuracy is None and end.squared_error is None)
 
 
 def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[dict[str, Any]]:

@@ -479,7 +479,8 @@ def age(seconds: float | None) -> str:
 def describe_violations(violations: Violations) -> str:
     """Return the count in a line, with the attacks, and of how many clients it is unknown."""
     if violations.count is None:
-        return f"violations: unknown for {violations.unknown} clients: {violations.reason}"
+        of = f" for {violations.unknown} clients" if violations.unknown else ""
+        return f"violations: unknown{of}: {violations.reason}"
     clients = f"{violations.count} client{'' if violations.count == 1 else 's'}"
     unknown = f", {violations.unknown} unknown" if violations.unknown else ""
     lower = violations.count_lower

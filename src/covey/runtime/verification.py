@@ -52,7 +52,7 @@ class Verification:
     Attributes:
         valid: no check failed.
         checks: what follows from the document, its keys and the ledger, or does not.
-        anchored: which part of the history the receipt holds fast.
+        anchored: the start of the history that cannot be rewritten without the receipt showing it.
         operator: what is on the operator's word alone: names of facts, and codes, of which
             `OPERATOR` has the words.
     """
