@@ -366,7 +366,9 @@ class Deniability:
     settings: Sequence[DeniabilityRow]
 
 
-def _number(name: str, kind: click.IntRange | click.FloatRange, default: float, help: str) -> Any:  # noqa: ANN401
+def _number(
+    name: str, kind: click.IntRange | click.FloatRange, default: int | float, help: str
+) -> Any:  # noqa: ANN401
     return click.option(name, type=kind, default=default, show_default=True, help=help)
 
 
