@@ -13,7 +13,6 @@ NAMES = (
     "own_noise",
     "poisoning",
     "private_clusters",
-    "record_risk",
     "scale",
     "speed",
     "subtraction",

@@ -13,7 +13,6 @@ from benchmarks import __main__ as script
 from benchmarks import forgetting
 from benchmarks.poisoning import AGAINST_MINORITY, Poisoned
 from benchmarks.private_clusters import mixture
-from benchmarks.record_risk import CHANCE, LIRA, References, precisions
 from covey import ClientUpdate, Streams
 
 ROOT = Path(script.__file__).parents[1]
@@ -105,27 +104,3 @@ def test_groups_far_apart_are_certain_and_one_cloud_is_not():
     assert len(set(taken[:5])) == len(set(taken[5:])) == 1 != len(set(taken))
     assert all(max(own) > 0.99 for own in chances.values())
     assert overlap < 0.01 < found(0.0)[1]
-
-
-# --- record risk
-
-
-@pytest.mark.slow
-def test_what_the_losses_tell_is_found_and_no_more():
-    """One record in 20 gives itself away: 10 more in confidence, and its loss falls."""
-    records, models, rounds = 1200, 16, 8
-    draw = np.random.default_rng(0)
-    firsts = [draw.permutation(records) < records // 2 for _ in range(models // 2)]
-    inside = np.stack([side for half in firsts for side in (half, ~half)], axis=1)
-    weak = np.arange(records) % 20 == 0
-    confidences = draw.normal(size=inside.shape) + 10 * (inside & weak[:, None])
-    noise = 1 + draw.normal(0, 0.05, (*inside.shape, rounds))
-    noise[~inside] = np.nan
-    losses = noise + np.linspace(3, 0, rounds) * weak[:, None, None]
-    spread = "spread (LT-IQR), as training sees the losses"
-    found = precisions(References(confidences, inside, losses, losses))
-    assert np.mean(found[spread][0.01]) == 1.0
-    assert np.mean(found[LIRA][0.01]) > 0.9
-    assert 0.03 < np.mean(found[CHANCE][0.01]) < 0.09
-    blind = precisions(References(confidences, inside, noise, noise))
-    assert np.mean(blind[spread][0.01]) < 0.2

@@ -130,7 +130,6 @@ TINY = {
     "population": {"clients": 4, "examples_per_client": 30, "audit_examples": 0},
     "model": {"name": "linear"},
     "method": {"name": "fedavg"},
-    "train": {"keep_losses": True},
     "risk": {"name": "none"},
 }
 

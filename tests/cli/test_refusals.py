@@ -98,7 +98,6 @@ def test_settings_that_cannot_be(here, settings, said):
         ("reproduce table-9 --quick --out x", "There is no experiment 'table-9'"),
         ("reproduce ifca-mir-figure-8 --column MNIST,", "takes one of 'MNIST', 'FEMNIST'"),
         # leaving
-        ("explain nowhere", "a run and a client's name"),
         ("forget nowhere X --answer auto", "nowhere is not a covey run"),
         ("forget HIDDEN", "no client is named"),
         (f"forget HIDDEN {LEAVER}", "neither --answer nor --basis is named"),

@@ -156,7 +156,6 @@ def test_patterns_that_match_nothing_or_all_that_trains_are_refused(tmp_path):
     ("sections", "key"),
     [
         ({"method": {"name": "ifca"}}, "method.name"),
-        ({"train": {"keep_losses": True}}, "train.keep_losses"),
         ({"leaving": {"store_updates": 1}}, "leaving.store_updates"),
     ],
 )

@@ -177,7 +177,6 @@ class Simulated(Federation):
         theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
         """
         recipe, engine, losses = self.recipe, self.engine, dict[Handle, Sequence[Tensor]]()
-        wants_losses = inputs.wants_losses or recipe.keep_losses
 
         def job(client: Client) -> TrainingJob:
             j = assignment[client.handle]
@@ -190,7 +189,9 @@ class Simulated(Federation):
                 streams=drawn.at("model", j) if recipe.record_clip > 0 else drawn,
                 recipe=recipe,
                 memory=inputs.of(client.handle),
-                on_losses=partial(losses.__setitem__, client.handle) if wants_losses else None,
+                on_losses=partial(losses.__setitem__, client.handle)
+                if inputs.wants_losses
+                else None,
             )
 
         jobs = [job(client) for client in cohort]
@@ -206,7 +207,7 @@ class Simulated(Federation):
             j = assignment[client.handle]
             model = models[j]
             if keeps:
-                kept = memory_after(each, made[0], personal, batches, model)
+                kept = memory_after(each, made[0], personal, model)
                 if recipe.own_layers:
                     made[0] = {name: made[0][name] for name in model}
             update = [less(made.pop(), model)]

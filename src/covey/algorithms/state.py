@@ -1,15 +1,8 @@
 """What a server carries from round to round, and what clients keep for themselves.
 
-What a client keeps of its own records: their losses, round after round.
-
-They are those that its training computes anyway, and stay on its side with all else that
-it keeps (`client_memory`): of remote clients no server sees them.
-
-What clients keep for themselves from round to round, where their objective needs it.
-
-It stays on the client's side; a simulation plays both, and keeps it with the state. Of
-remote clients the server has the round after which each keeps it: the latest of which it
-took the client's update. A model of the client's own is kept as "personal".
+What clients keep, where their objective needs it, stays on their side; a simulation plays
+both, and keeps it with the state. Of remote clients the server has the round after which
+each keeps it: the latest of which it took the client's update.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,8 +11,6 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate, Updates
@@ -30,7 +21,7 @@ from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.params import not_finite
 from covey.data.examples import Client
-from covey.engine.protocol import Engine, TrainingJob, job_indices, num_steps
+from covey.engine.protocol import Engine, TrainingJob, num_steps
 from covey.engine.recipe import Recipe
 
 S = TypeVar("S", bound=ComponentState)
@@ -194,47 +185,6 @@ def abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, 
     return tuple(events)
 
 
-OWN_RECORDS = "records"
-"""Under this name a client keeps its records' losses: no objective looks at them."""
-
-TRACE, FINAL = "losses", "final"
-
-Memory = Mapping[str, Params]
-
-
-def loss_trace(memory: Memory) -> Float[Tensor, "rounds records"] | None:
-    """Return the losses of a client's records in its rounds so far; None: it kept none."""
-    return memory.get(OWN_RECORDS, {}).get(TRACE)
-
-
-def final_losses(memory: Memory) -> Float[Tensor, " records"] | None:
-    """Return the losses under the final model; None: the client did not receive one."""
-    return memory.get(OWN_RECORDS, {}).get(FINAL)
-
-
-def with_final_losses(memory: Memory, losses: Float[Tensor, " records"]) -> Memory:
-    """Return what a client keeps, with its losses under the final model.
-
-    They are gone with the next round that it trains in.
-    """
-    return {**memory, OWN_RECORDS: {**memory[OWN_RECORDS], FINAL: losses}}
-
-
-def first_losses(job: TrainingJob, batches: Sequence[Tensor]) -> Float[Tensor, " examples"]:
-    """Return each example's loss when it was first drawn; NaN: it never was.
-
-    Later on, the client's own model has learnt it in this very training.
-
-    Args:
-        job: what was trained.
-        batches: as `on_losses` got them; none where the engine sees none.
-    """
-    first = torch.full((len(job.examples),), torch.nan)
-    for chosen, losses in zip(job_indices(job), batches, strict=bool(batches)):
-        first[chosen] = torch.where(first[chosen].isnan(), losses.float(), first[chosen])
-    return first
-
-
 PERSONAL = "personal"
 """What a client calls the model of its own."""
 
@@ -323,11 +273,8 @@ def personal_models(state: ServerState) -> Mapping[Handle, Params]:
 
 
 def without_personal(job: TrainingJob) -> TrainingJob:
-    """Return the job of a shared model: it never sees the client's own one.
-
-    Nor what the client keeps of its records, which is no objective's.
-    """
-    apart = {PERSONAL, LAYERS, OWN_RECORDS}
+    """Return the job of a shared model: it never sees the client's own one."""
+    apart = {PERSONAL, LAYERS}
     if apart.isdisjoint(job.memory):
         return job
     seen = {key: kept for key, kept in job.memory.items() if key not in apart}
@@ -355,22 +302,17 @@ def personal_training(
 
 
 def memory_after(
-    job: TrainingJob,
-    trained: Params,
-    personal: Params | None,
-    batches: Sequence[Tensor],
-    shared: Params,
-) -> Memory:
+    job: TrainingJob, trained: Params, personal: Params | None, shared: Params
+) -> Mapping[str, Params]:
     """Return what a client keeps for its next round.
 
     Its own model, and its own entries of the shared one, stay as they were where the new ones
-    diverged. Losses begin anew where its records are others in number.
+    diverged.
 
     Args:
         job: what was trained.
         trained: the whole model.
         personal: its own model; None: it has none.
-        batches: as `on_losses` got them.
         shared: the model that was sent, which lacks its own entries.
     """
     recipe, before = job.recipe, job.memory
@@ -382,8 +324,4 @@ def memory_after(
     for key, new in own.items():
         last = before.get(key) if new is None or not_finite(new) else new
         kept |= {} if last is None else {key: last}
-    if recipe.keep_losses:
-        losses, past = first_losses(job, batches), loss_trace(before)
-        rows = [] if past is None or past.shape[1] != len(losses) else [past]
-        kept[OWN_RECORDS] = {TRACE: torch.cat([*rows, losses[None]])}
     return kept

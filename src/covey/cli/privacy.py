@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from covey.auditor.result import ModelAudit
     from covey.dp.current_guarantee import Guarantee
     from covey.dp.run_guarantees import Noise, NoisePlan
-    from covey.runs.own_records import ExposedRecords
     from covey.runtime.auditing import Audit
     from covey.runtime.dp_audit import CanaryAudit
     from covey.runtime.participation_game import Game
@@ -543,39 +542,11 @@ def _of_the_paper(
 
 
 @command()
-@argument("run", type=PATH, help="The folder of a run; with --records also of a client's node.")
-@argument("client", default="", help="The client's name; of a node's folder it is known.")
+@argument("run", type=PATH, help="The folder of a run.")
+@argument("client", help="The client's name.")
 @click.option("--page", type=PATH, help="Write it as an HTML page, too.")
-@click.option(
-    "--records",
-    is_flag=True,
-    help="Instead: the client's most exposed records, on the machine where their losses lie. "
-    "Needs train.keep_losses; nothing else is written or sent.",
-)
-@click.option(
-    "--share",
-    type=float,
-    default=0.02,
-    show_default=True,
-    help="With --records: which part of them, at least one.",
-)
-def explain(
-    run: Path, client: str, page: Path | None, records: bool, share: float
-) -> Explanation | ExposedRecords:
+def explain(run: Path, client: str, page: Path | None) -> Explanation:
     """Show what is held on a client, and where, before anything is erased."""
-    if records:
-        from covey.runs.own_records import exposed_records
-
-        exposed = exposed_records(run, client, share)
-        if page is not None:
-            exposed.write_html(page)
-            console.print(f"page: {page}", soft_wrap=True)
-        return exposed
-    if not client:
-        raise ConfigError(
-            f"covey explain takes a run and a client's name, found {run} alone. Name the client, "
-            f"or give --records with the folder of its node."
-        )
     from covey.runtime.folder import RunFolder
     from covey.runtime.places import explain_client
 

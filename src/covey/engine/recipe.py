@@ -586,7 +586,6 @@ class Recipe(RecipeNumbers):
             one. It begins at what the client kept of it, and its `memory` has the model
             that was sent to the client, as "shared".
         max_gradient_norm: if positive, the largest L2 norm of a step's gradient.
-        keep_losses: whether a client keeps the losses of its records for itself.
         own_layers: whether a client keeps entries of the model for itself.
 
     Raises:
@@ -599,7 +598,6 @@ class Recipe(RecipeNumbers):
     objective: Objective = field(default_factory=Objective)
     personal: Objective | None = None
     max_gradient_norm: float = 0.0
-    keep_losses: bool = False
     own_layers: bool = False
 
     def at(self, round_index: int, rounds: int) -> "Recipe":
@@ -633,7 +631,7 @@ class Recipe(RecipeNumbers):
     def keeps_memory(self) -> bool:
         """Whether clients keep anything for their next round."""
         personal = self.personal is not None
-        return self.objective.remembers or personal or self.keep_losses or self.own_layers
+        return self.objective.remembers or personal or self.own_layers
 
     @property
     def apart(self) -> tuple[str, ...]:
@@ -655,11 +653,7 @@ class Recipe(RecipeNumbers):
         Its account is of the steps of what is sent, and no others: a personal model's are
         not in it.
         """
-        needs = {
-            "loss": self.loss.mixes_examples,
-            "personal": self.personal is not None,
-            "keep_losses": self.keep_losses,
-        }
+        needs = {"loss": self.loss.mixes_examples, "personal": self.personal is not None}
         return tuple(part for part, needed in needs.items() if needed)
 
 

@@ -24,7 +24,7 @@ from covey.aggregation.base import ClientUpdate
 from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.client_requests import ClientRequest
 from covey.algorithms.selection import choice_epsilon
-from covey.algorithms.state import LAYERS, OWN_RECORDS, PERSONAL, with_final_losses
+from covey.algorithms.state import LAYERS, PERSONAL
 from covey.base.components import reference
 from covey.base.errors import ConfigError
 from covey.base.names import Params, SummedUp
@@ -260,9 +260,6 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
         node.release("counts", 0)
         inside, outside = member().count(request, chosen.cluster)
         return encode(replace(reply, members=_plain(inside), held_out=_plain(outside)))
-    if request.task == "reassign" and OWN_RECORDS in kept:
-        losses = member().losses(model)
-        folder.write_tensors(request.round_index, with_final_losses(kept, losses))
     if request.task not in ("choose", "train"):
         return encode(reply)
     node.release("updates", count_of_numbers(model) - 1)

@@ -237,11 +237,6 @@ class ClientRuntime:
         params = request.models[cluster]
         return own_counts(self.engine, params, self.client, self._streams(request))
 
-    def losses(self, params: Params) -> Float[Tensor, " records"]:
-        """Return a model's loss on each of the client's records, in one forward pass."""
-        (scored,) = self.engine.score([ScoringJob(params, self.client.train)])
-        return scored.losses
-
     def accuracy(self, params: Params) -> float | None:
         """Return a model's accuracy on the client's holdout; None without one."""
         holdout = self.client.holdout

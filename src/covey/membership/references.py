@@ -7,13 +7,6 @@ members themselves and on matched non-members, a random half of both, so that ev
 record has models that learnt it and models that did not. A server, which holds neither
 side, could not do this.
 
-How much a record's loss moved while a model learnt: the more, the more it is exposed.
-
-A record that is easy from the start is learnt from others like it. One whose loss was high
-and fell was learnt by heart, and is missed by a model without it: reference models would
-say so, at the price of training each of them. The losses cost nothing. `loss_drop` is
-covey's own; it is best where the newest loss is the final model's.
-
 How exposed every record is, by models that learnt it and models that did not.
 
 The auditor's view, in a simulation. Of whose records they are, only counts are returned.
@@ -26,8 +19,6 @@ non-members. Everything but their making works on plain arrays.
 
 References:
     Hu, Salcic, Sun, Dobbie, Zhang, Source Inference Attacks in Federated Learning, 2021.
-    Pollock, Shilov, Dodd, de Montjoye, Free Record-Level Privacy Risk Evaluation Through
-    Artifact-Based Methods, 2024 (arXiv:2411.05743): LT-IQR.
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
     section 3.
     Rao, Wu, Resampling Inference With Complex Survey Data, 1988.
@@ -154,54 +145,12 @@ def attribution(guessed: Int[ndarray, " records"], truth: Int[ndarray, " records
     )
 
 
-QUARTILES = (0.25, 0.75)
-
-
-def loss_spread(
-    losses: Float[ndarray, "records looks"], quantiles: tuple[float, float] = QUARTILES
-) -> Float[ndarray, " records"]:
-    """Return q_high - q_low of each record's losses, in nats; NaN: it was never seen.
-
-    A look at which a record was not seen is NaN, and does not count.
-    """
-    low, high = _quantiles(losses, quantiles)
-    return high - low
-
-
-def loss_drop(
-    losses: Float[ndarray, "records looks"], last: Float[ndarray, " records"]
-) -> Float[ndarray, " records"]:
-    """Return q_75 of each record's losses less its newest loss, in nats.
-
-    How far the loss came down from where it was a quarter of the time: high for a record
-    that was hard and is known now, where the spread alone is also high for one whose loss
-    still moves. NaN: it was never seen, as in `loss_spread`.
-    """
-    (high,) = _quantiles(losses, QUARTILES[1:])
-    return high - last
-
-
-def _quantiles(
-    losses: Float[ndarray, "records looks"], quantiles: Sequence[float]
-) -> Float[ndarray, "quantiles records"]:
-    result = np.full((len(quantiles), len(losses)), np.nan)
-    seen = np.isfinite(losses).any(axis=1)
-    if seen.any():
-        finite = np.where(np.isfinite(losses[seen]), losses[seen], np.nan)
-        result[:, seen] = np.nanquantile(finite, quantiles, axis=1)
-    return result
-
-
 def top_share(scores: Float[ndarray, " records"], share: float) -> Bool[ndarray, " records"]:
-    """Return the records with the highest scores: this share of them, one at the least."""
-    return highest(scores, max(1, round(share * len(scores))))
-
-
-def highest(scores: Float[ndarray, " records"], count: int) -> Bool[ndarray, " records"]:
-    """Return so many records with the highest scores, or all if there are fewer.
+    """Return the records with the highest scores: this share of them, one at the least.
 
     Records without a score (NaN) are the last; of equal ones the first are taken.
     """
+    count = max(1, round(share * len(scores)))
     order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     chosen = np.zeros(len(scores), dtype=bool)
     chosen[order[:count]] = True

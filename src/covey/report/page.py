@@ -14,7 +14,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from covey.base.built_ins import BASELINE, REFERENCES
 from covey.base.figure import Figure, number
-from covey.base.files import make_folder, replace_whole
+from covey.base.files import replace_whole
 from covey.base.names import round_number
 from covey.report.clients import diverged_sentences
 from covey.report.comparison import comparison, labels, means, with_baselines
@@ -186,13 +186,6 @@ def write_explanation(explanation: Explanation, run: str, out: Path) -> None:
     """Write what is held on a client as a page to the file `out`."""
     out.parent.mkdir(parents=True, exist_ok=True)
     write(out, rendered("explanation.html", {}, {**asdict(explanation), "run": run}))
-
-
-def write_exposed_records(answer: Mapping[str, Any], out: Path) -> Path:
-    """Write a client's most exposed records as a page that its owner alone may read."""
-    make_folder(out.parent)
-    write(out, rendered("exposed_records.html", {}, {"found": answer}))
-    return out
 
 
 def write_audit(audit: Audit, run: Path) -> None:

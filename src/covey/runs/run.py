@@ -19,7 +19,6 @@ from covey.report.comparison import client_rows, frame_of
 from covey.report.page import rendered, write_audit
 from covey.report.queries import round_rows
 from covey.report.summary import Summary, summary
-from covey.runs.own_records import ExposedRecords, exposed_records
 from covey.runs.pages import Plots, baseline_of, page_of
 from covey.runs.parts import (
     Names,
@@ -250,14 +249,6 @@ class Run:
             RunError: the client is not known to the run.
         """
         return explain_client(self._folder, name)
-
-    def exposed_records(self, name: ClientName, share: float = 0.02) -> ExposedRecords:
-        """Return a client's most exposed records, as `covey explain --records` lists them.
-
-        Raises:
-            CoveyError: there is no such client or share, or no losses were kept.
-        """
-        return exposed_records(self.folder, name, share, self._overrides)
 
     def forget(
         self,

@@ -452,7 +452,6 @@ def _objectives(config: Sections) -> Conflicts:
             (method.objective or named).remembers,
         )
         yield Clash(remembers, key, needs, "train.objective", remedy)
-        yield Clash(config.train.keep_losses, key, needs, "train.keep_losses", remedy)
     if method.objective is not None and type(named) is not Objective:
         yield Refusal(
             ("train.objective",),

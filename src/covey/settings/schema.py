@@ -147,10 +147,6 @@ class TrainConfig(SettingsSection):
             1, `privacy.client_noise` or `aggregation.name = "anonymity-sets"`, which are accounted
             for by independent draws, nor where who leaves is taken out of recorded rounds
             (`method.name = "solved"`, `leaving.store_updates`).
-        keep_losses: every client keeps, on its own side, the loss of each of its records in
-            every round, as training computes it anyway; which are the most exposed, `covey
-            explain --records` finds (`docs/guides/risk.md`). No model changes by it. Not with
-            DP-SGD or `method.name = "solved"`.
     """
 
     local_epochs: Positive = 1
@@ -165,7 +161,6 @@ class TrainConfig(SettingsSection):
     max_gradient_norm: NotNegative = 0.0
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     cohort_size: Count = 0
-    keep_losses: bool = False
 
     def takes_part(self, draws: Sequence[float]) -> list[bool]:
         """Return who takes part in a round, from a uniform draw in [0, 1) of each client.
@@ -421,6 +416,5 @@ def recipe_of(config: Sections) -> Recipe:
         objective=config.method.objective or train.objective,
         personal=config.method.personal,
         max_gradient_norm=train.max_gradient_norm,
-        keep_losses=train.keep_losses,
         own_layers=bool(config.model.personal),
     )
