@@ -1,4 +1,4 @@
-"""Readers of what holds a run's history fast, and of what an operator attests.
+"""Readers of what holds a run's history fast.
 
 They read the run that `run_readers` played.
 """
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from covey import verify
 from covey.base.own_code import only_from
-from covey.data.population import read_organisations
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import unacknowledged
 from covey.unlearning.signature import (
@@ -49,9 +48,3 @@ def _changed_fails(proof: Path, receipt: Path) -> Callable[[], None]:
 def _origins_used(home: RunFolder) -> None:
     with only_from(home.origins()):
         pass
-
-
-def attested_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
-    table = folder / "organisations.csv"
-    honest = b"name, organisation\nsite-1, A hospital\nsite-2, Another\n"
-    yield "organisations.csv", Reader(table, honest, lambda: read_organisations(table))

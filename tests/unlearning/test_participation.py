@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from covey.base.events import (
     AnonymitySetsFormed,
     ClientLeft,
@@ -81,21 +79,6 @@ def test_who_speaks_for_a_leaver():
     assert some.plausible_members("B", frozenset()) == 2
     assert some.plausible_members("B", frozenset("C")) == 1
     assert some.plausible_members("D", frozenset()) == 0
-
-
-@pytest.mark.parametrize(
-    ("leaver", "left", "speak"),
-    [
-        ("A", "", 1),  # B is of its own organisation, and D of none that is attested
-        ("C", "", 1),  # A and B are one
-        ("C", "A", 1),
-        ("C", "AB", 0),
-        ("D", "", 2),
-    ],
-)
-def test_organisations_speak_for_a_leaver_but_not_its_own(leaver: str, left: str, speak: int):
-    held = AnonymitySet(0, 0, frozenset("ABCD"), 1.0, organisations={"A": 0, "B": 0, "C": 1})
-    assert held.plausible_members(leaver, frozenset(left)) == speak
 
 
 def test_sizes_left_by_hand():

@@ -7,7 +7,7 @@ References:
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import Annotated, ClassVar, Literal
@@ -33,7 +33,6 @@ from covey.aggregation.partition import (
     Sets,
     balanced_kmeans,
     diameters,
-    joined_sets,
     mdav,
     neighbours,
     public_random,
@@ -51,7 +50,6 @@ from covey.base.events import (
     ClusterWaited,
     DistancesSketched,
     Event,
-    OrganisationsAttested,
     RepresentativesPerturbed,
 )
 from covey.base.names import Handle, Params
@@ -84,15 +82,6 @@ def sets_event(
     return AnonymitySetsFormed(cluster, names, diameters_, near_ if close else ())
 
 
-def _numbered(
-    organisations: Mapping[Handle, str], members: Sequence[Handle]
-) -> tuple[int | None, ...]:
-    """Return who shares an organisation in a set, but not which one it is."""
-    found = [organisations.get(each) for each in members]
-    names = list(dict.fromkeys(each for each in found if each is not None))
-    return tuple(None if each is None else names.index(each) for each in found)
-
-
 Points = Float[Tensor, "clients coordinates"]
 NoiseScale = Callable[[Sequence[Params], Sequence[int]], float]
 """The standard deviation, per coordinate, of what hides one set's representative; from all
@@ -112,7 +101,6 @@ class Hiding:
         noise: the standard deviation of what is added to a representative.
         noise_multiplier: z, where representatives are differentially private for each
             client (`dp_hiding`): the noise has standard deviation 2 z Delta.
-        organisations: of clients, as far as they are attested; None: they do not count.
         window: bytes of a round's updates. Where they take more, and can be had once more,
             sets are made over sketches, and representatives are had again.
     """
@@ -120,17 +108,7 @@ class Hiding:
     sets: "AnonymitySets"
     noise: NoiseScale
     noise_multiplier: float | None = None
-    organisations: Mapping[Handle, str] | None = None
     window: float = WINDOW
-
-    @property
-    def min_organisations(self) -> int:
-        """Different organisations of each set's members."""
-        return 1 if self.organisations is None else self.sets.min_organisations
-
-    def owners(self, handles: Sequence[Handle]) -> list[str | None]:
-        """Return the organisation of each client; None where none is attested."""
-        return [(self.organisations or {}).get(each) for each in handles]
 
 
 def dp_hiding(sets: "AnonymitySets", z: float) -> Hiding:
@@ -152,7 +130,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
 
     The sets C_c partition the clients of cluster j, p_c is the sum of its members'
     weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
-    than k clients waits, and so does one whose clients are of too few organisations.
+    than k clients waits.
 
     `RepeatableUpdates` that take more than `hiding.window` bytes are not held: the sets
     compare their sketches, and the update of each r_c is had again. The same sets then
@@ -213,7 +191,7 @@ def _hidden(
     facts: list[Event] = []
     for j, of_cluster in sorted(members.items()):
         handles = [each.handle for each in of_cluster]
-        if _waits(hiding, handles):
+        if len(handles) < hiding.sets.min_anonymity:
             facts.append(ClusterWaited(j, len(of_cluster), hiding.sets.min_anonymity))
             continue
         locals_ = [add(clusters[j], each.update) for each in of_cluster]
@@ -241,7 +219,7 @@ def _hidden_by_sketches(
     how: list[tuple[float, float, Streams]] = []
     facts: list[Event] = []
     for j, own in sorted(sketched_clusters(clusters, updates, streams).items()):
-        if _waits(hiding, own.handles):
+        if len(own.handles) < hiding.sets.min_anonymity:
             facts.append(ClusterWaited(j, len(own.handles), hiding.sets.min_anonymity))
             continue
         points = own.points()
@@ -294,12 +272,6 @@ def _bounded(hiding: Hiding, each: ClientUpdate) -> ClientUpdate:
     return replace(each, update=projected(each.update, hiding.sets.radius), weight=1.0)
 
 
-def _waits(hiding: Hiding, handles: Sequence[Handle]) -> bool:
-    if len(handles) < hiding.sets.min_anonymity:
-        return True
-    return 1 < hiding.min_organisations > len({*hiding.owners(handles)} - {None})
-
-
 def _partition(
     hiding: Hiding, points: Points | None, handles: Sequence[Handle], streams: Streams
 ) -> Sets:
@@ -307,13 +279,10 @@ def _partition(
     if points is not None and hiding.sets.distance == "cosine":
         points = unit_rows(points)
     if points is None or how == "public-random":
-        sets = public_random(len(handles), k, streams.generator())
-    elif how == "kmeans":
-        sets = balanced_kmeans(points, k, streams.generator())
-    else:
-        sets = mdav(points, k)
-    least = hiding.min_organisations
-    return sets if least == 1 else joined_sets(sets, hiding.owners(handles), least)
+        return public_random(len(handles), k, streams.generator())
+    if how == "kmeans":
+        return balanced_kmeans(points, k, streams.generator())
+    return mdav(points, k)
 
 
 def _points(models: Sequence[Params]) -> Points:
@@ -333,15 +302,11 @@ def _diameters_to_record(hiding: Hiding, points: Points, sets: Sets) -> Sequence
 
 
 def _events_beside(hiding: Hiding, formed: AnonymitySetsFormed) -> list[Event]:
-    """Return who shares an organisation, and what noise representatives have."""
-    facts = list[Event]()
-    if known := hiding.organisations:
-        numbers = tuple(_numbered(known, members) for members in formed.sets)
-        facts.append(OrganisationsAttested(formed.cluster, numbers))
-    if (z := hiding.noise_multiplier) is not None:
-        sizes = tuple(map(len, formed.sets))
-        facts.append(RepresentativesPerturbed(formed.cluster, sizes, hiding.sets.radius, z))
-    return facts
+    """Return what noise representatives have."""
+    if (z := hiding.noise_multiplier) is None:
+        return []
+    sizes = tuple(map(len, formed.sets))
+    return [RepresentativesPerturbed(formed.cluster, sizes, hiding.sets.radius, z)]
 
 
 def _speaker(members: Sequence[int], streams: Streams) -> int:
@@ -383,10 +348,6 @@ class AnonymitySets(Aggregation):
             fewer clients waits, and after `risk.every` rounds they take their next best.
         deniability_threshold: the paper's x, at most k: a client is denied while every set
             that held it keeps so many members.
-        min_organisations: of how many different organisations the members of each
-            anonymity set are, at most k (`population.organisations` says whose clients are
-            whose); sets of fewer are joined, a cluster of fewer waits. Above 1, x counts
-            organisations other than the leaver's. Against Sybils.
         partition: of a cluster's clients into sets: `mdav`, or balanced `kmeans`, both of
             the clients' models; `public-random` looks at no data.
         distance: `l2`, or `cosine`: the angle between models, as in the paper's experiments;
@@ -417,7 +378,6 @@ class AnonymitySets(Aggregation):
 
     min_anonymity: Positive = 6
     deniability_threshold: Positive = 3
-    min_organisations: Positive = 1
     partition: Literal["mdav", "kmeans", "public-random"] = "mdav"
     distance: Literal["l2", "cosine"] = "l2"
     max_distance: NotNegative = 0.0
@@ -435,12 +395,6 @@ class AnonymitySets(Aggregation):
                 f"deniability_threshold (x) is how many of an anonymity set's at least "
                 f"min_anonymity (k) members must stay, so at most k = {k}, found x = {x}. "
                 f"Lower x or raise k."
-            )
-        if self.min_organisations > k:
-            raise ValueError(
-                f"min_organisations is how many different organisations an anonymity set's "
-                f"at least min_anonymity (k) members are of, so at most k = {k}, found "
-                f"{self.min_organisations}. Lower it or raise k."
             )
         if self.noise != "sound":
             if self.epsilon > 0:
@@ -476,21 +430,15 @@ class AnonymitySets(Aggregation):
             noise=known.get(self.noise),
             radius=self.radius if sound else 0.0,
             delta=self.delta if sound else 0.0,
-            min_organisations=self.min_organisations,
         )
 
     def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
-        """Move every cluster model by one perturbed update per anonymity set.
-
-        No organisation is known: with `min_organisations` above 1 every cluster waits.
-        """
-        alone = FederationInfo(clients=0, organisations={})
-        return self.prepared(alone)(models, updates, streams)
+        """Move every cluster model by one perturbed update per anonymity set."""
+        return self.prepared(FederationInfo(clients=0))(models, updates, streams)
 
     def prepared(self, federation: FederationInfo) -> Aggregator:
         """Return the aggregation with as much noise as all rounds together need."""
-        hiding = replace(self._hiding(federation), organisations=federation.organisations)
-        hide, most = anonymity_aggregator(hiding), self.max_relative_norm
+        hide, most = anonymity_aggregator(self._hiding(federation)), self.max_relative_norm
         if most == 0:
             return hide
         return lambda models, updates, streams: hide(

@@ -149,8 +149,6 @@ class FederationInfo:
         noise_multiplier: from epsilon, delta, and how large the sets are of which one
             member speaks: the least noise that keeps all rounds within them, as a
             multiple of what replacing the speaker can change.
-        organisations: of its clients, as far as they are attested; None: they do not count, as
-            the clients are those of a rehearsal.
     """
 
     clients: int
@@ -158,7 +156,6 @@ class FederationInfo:
     participation: float = 1.0
     shared: bool = False
     noise_multiplier: Callable[[float, float, Sequence[int]], float] = _unaccounted
-    organisations: Mapping[Handle, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +171,6 @@ class AnonymityTerms:
         noise: the standard deviation of the noise on a representative; None: unknown.
         radius: the largest norm of an update, where the noise is accounted for; else 0.
         delta: for which it is accounted; 0 where it is not.
-        min_organisations: different organisations of the members of each set; above 1,
-            only members whose organisation is attested count.
     """
 
     min_anonymity: int
@@ -184,7 +179,6 @@ class AnonymityTerms:
     noise: float | None = 0.0
     radius: float = 0.0
     delta: float = 0.0
-    min_organisations: int = 1
 
     @property
     def accounted(self) -> bool:

@@ -6,7 +6,7 @@ all points by one vector (updates or models, it is the same) changes no set.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -173,36 +173,6 @@ def set_sizes(n: int, k: int) -> tuple[int, ...]:
     return tuple(len(range(c, n, count)) for c in range(count))
 
 
-def joined_sets(sets: Sets, owners: Sequence[Hashable | None], least: int) -> Sets:
-    """Join sets until points of at least so many different owners are in each.
-
-    The first set with too few joins the one that adds most of those it lacks; of
-    several the smallest, then the first. It looks at owners alone, and at no data, and
-    changes nothing where nothing is lacking.
-
-    Args:
-        sets: a partition.
-        owners: by point; None: it is unknown whose it is, and it counts for none.
-        least: different owners of each set.
-
-    Raises:
-        ValueError: there are not so many.
-    """
-    parts = [(each, _owners(each, owners)) for each in sets]
-    while lacking := [each for each in parts if len(each[1]) < least]:
-        points, own = lacking[0]
-        parts.remove(lacking[0])
-        if not parts:
-            raise ValueError(
-                f"expected points of at least {least} owners, found {len(own)}: "
-                "ask for fewer, or wait for more points"
-            )
-        gains = [(min(len(o | own), least), -len(p)) for p, o in parts]
-        at = gains.index(max(gains))
-        parts[at] = (parts[at][0] + points, parts[at][1] | own)
-    return _in_order([each for each, _ in parts])
-
-
 def unit_rows(points: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Return the points scaled to length 1; a zero stays zero.
 
@@ -236,10 +206,6 @@ def neighbours(points: Float[Tensor, "n d"], sets: Sets, max_distance: float) ->
         )
         for members in sets
     )
-
-
-def _owners(members: Sequence[int], owners: Sequence[Hashable | None]) -> frozenset[Hashable]:
-    return frozenset(owners[i] for i in members) - {None}
 
 
 def _count(n: int, k: int) -> int:

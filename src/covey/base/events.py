@@ -185,26 +185,11 @@ class DistancesSketched(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class OrganisationsAttested(Event):
-    """Which members of the sets that were just formed share an organisation.
-
-    Attributes:
-        organisations: per set and member, in the order of `AnonymitySetsFormed.sets`, a
-            number that two members of this set share if their organisation is the same;
-            it says nothing of which one, nor of another set. None: not attested.
-    """
-
-    cluster: Count
-    organisations: tuple[tuple[int | None, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterWaited(Event):
     """Too few clients for the aggregation: their updates were thrown away.
 
     Attributes:
-        clients: how many came; where they would be enough, they are of fewer organisations
-            than `aggregation.min_organisations`.
+        clients: how many came.
         min_anonymity: how many hide together, or how many a robust aggregation needs.
     """
 

@@ -105,7 +105,7 @@ class History:
     notable: tuple[tuple[int, Event], ...] = ()
     moves: Mapping[Handle, tuple[int, ...]] = field(default_factory=dict[Handle, tuple[int, ...]])
     prices: tuple[tuple[int, events.PricesSet], ...] = ()
-    hidden: tuple[tuple[int, events.AnonymitySetsFormed | events.OrganisationsAttested], ...] = ()
+    hidden: tuple[tuple[int, events.AnonymitySetsFormed], ...] = ()
     left: tuple[events.ClientLeft, ...] = ()
     audits: tuple[events.ClusterAudited, ...] = ()
     attacks: tuple[events.ModelAttacked, ...] = ()
@@ -328,7 +328,7 @@ class _Fold:
                 self.finished, self.left_since_end = event, 0
             case events.ClientsReported():
                 self.reported = event
-            case events.AnonymitySetsFormed() | events.OrganisationsAttested():
+            case events.AnonymitySetsFormed():
                 self.hidden.append((t, event))
             case events.ModelDiverged(cluster=j):  # and its figure was of the model before
                 self.figures.pop(j, None)

@@ -313,22 +313,13 @@ class FederationWritten:
     help="The server's name or address, as nodes see it.",
 )
 @click.option("--port", type=int, default=8000, show_default=True, help="The server's only port.")
-@click.option(
-    "--organisation",
-    "attested",
-    metavar="NAME=WHOSE",
-    multiple=True,
-    help="Whose client a node is, which you attest; repeatable.",
-)
 def init_folder(
-    config: Path, out: Path, nodes: Sequence[str], host: str, port: int, attested: Sequence[str]
+    config: Path, out: Path, nodes: Sequence[str], host: str, port: int
 ) -> FederationWritten:
     """Write all that is started on the server and carried to the nodes."""
     from covey.flower.deployment import Plan, write_federation
 
-    pairs = (each.partition("=") for each in attested)
-    organisations = {name: whose for name, _, whose in pairs}
-    plan = Plan(tuple(nodes), host, port, organisations)
+    plan = Plan(tuple(nodes), host, port)
     folder = write_federation(config, out, plan, datetime.now(UTC))
     folders = {name: folder / "nodes" / name for name in plan.nodes}
     return FederationWritten(folder, plan.address, folders)

@@ -3,7 +3,7 @@
 import csv
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -120,30 +120,6 @@ def _share(value: object) -> float:
     return share
 
 
-def read_organisations(path: Path) -> dict[ClientName, str]:
-    """Read `name, organisation` per client.
-
-    A .csv file has these columns; a .toml file has `name = "organisation"`.
-
-    Raises:
-        ConfigError: naming the file, the client and what is wrong.
-    """
-    forms = (
-        "population.organisations must name a CSV file with columns name, organisation, or a TOML "
-        'file of name = "organisation"'
-    )
-    organisations: dict[ClientName, str] = {}
-    for name, entry in _entries(path, forms).items():
-        known = entry.get("organisation") if path.suffix == ".csv" else entry
-        if not isinstance(known, str) or not known.strip():
-            raise ConfigError(
-                f"{path} must give {name} an organisation, as text, found {known!r}. "
-                f"Correct this client's entry, or remove it."
-            )
-        organisations[name] = known.strip()
-    return organisations
-
-
 def _entries(path: Path, forms: str) -> dict[ClientName, Any]:
     """Return what a file says of each client: in CSV a row, in TOML a value or table."""
     try:
@@ -178,7 +154,6 @@ class Population:
         non_members: examples per group for the true audit, from the same file and
             split as the members, shifted like that group's.
         pool: examples that the server holds to train shadows with, not shifted.
-        organisations: whose client each one is, as far as that is attested.
     """
 
     clients: tuple[Client, ...]
@@ -187,17 +162,11 @@ class Population:
     groups: tuple[Group, ...] = ()
     test: tuple[Examples, ...] = ()
     non_members: tuple[Examples, ...] = ()
-    organisations: Mapping[ClientName, str] = field(default_factory=dict[ClientName, str])
 
     @property
     def layout(self) -> Layout | None:
         """How several inputs of a model lie in examples' `inputs`; None: there is one."""
         return self.pool.layout
-
-    def organisation_by_handle(self) -> dict[Handle, str]:
-        """Return the attested organisations of those who take part."""
-        known = self.organisations
-        return {c.handle: known[c.name] for c in self.clients if c.name in known}
 
 
 def build_population(

@@ -103,7 +103,6 @@ KNOWN = (
     events.ChoicesPerturbed,
     events.AnonymitySetsFormed,
     events.DistancesSketched,
-    events.OrganisationsAttested,
     events.ClientsAssigned,
     events.ModelsMerged,
     # What these reveal of anybody another one reveals too, or it is always named as open.

@@ -12,7 +12,6 @@ from torch import nn
 
 from covey.api import load
 from covey.base.components import reference
-from covey.base.errors import ConfigError
 from covey.base.history import History
 from covey.base.names import ClientName
 from covey.base.own_code import only_from
@@ -25,7 +24,7 @@ from covey.report.queries import round_line
 from covey.runs.run import Run
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.settings.aggregation import anonymity_of, noise_on_clients
-from covey.settings.clients import Overrides, attested_organisations
+from covey.settings.clients import Overrides
 from covey.settings.load import Config, load_config
 from covey.settings.run import build_run
 
@@ -85,12 +84,7 @@ class Federated:
         roster = FederationMetadata.of(folder) or FederationMetadata(
             secrets.token_hex(8), None, home
         )
-        hiding, organisations = anonymity_of(config), attested_organisations(config)
-        if organisations and not self.binds_names:
-            raise ConfigError(
-                "population.organisations is attested for keys that are registered, found "
-                "nodes without (--insecure). Make a deployment with keys, or leave it out."
-            )
+        hiding = anonymity_of(config)
         keys, left, leaving = _ledger_facts(folder)
         terms = AdmissionPolicy(
             run=roster.run,
@@ -103,8 +97,6 @@ class Federated:
             hides_sizes=config.privacy.secure_sums,
             keys=keys,
             binds_names=self.binds_names,
-            organisations=frozenset(organisations),
-            attested_only=hiding is not None and hiding.min_organisations > 1,
         )
         federation = FlowerServer(grid, terms, roster.profile)
         fewest = hiding.min_anonymity if hiding and roster.profile is None else 1

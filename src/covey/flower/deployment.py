@@ -11,9 +11,9 @@ import shutil
 import sysconfig
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,7 @@ from covey.base.components import reference
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
 from covey.base.names import __version__
-from covey.data.population import read_organisations
 from covey.engine.kinds import FlowerNodes
-from covey.settings.clients import least_organisations
 from covey.settings.load import Config, load_config
 
 CONNECTION = "covey"
@@ -56,11 +54,10 @@ SWITCHES = {
 }
 """The environment of every process: no calls to others, no waiting, no spinning."""
 
-DECLARATION, ORGANISATIONS, AUTHORITY = "deploy.toml", "organisations.csv", "certificates/ca.crt"
+DECLARATION, AUTHORITY = "deploy.toml", "certificates/ca.crt"
 _ROUND_TIMEOUT = 600  # seconds that a round waits for a node
 _FIRST_NODE_PORT = 9094
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_ORGANISATION = re.compile(r"""[^\s,'"]([^,'"\r\n]{0,98}[^\s,'"])?""")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
@@ -72,19 +69,15 @@ class Plan:
         nodes: names of the clients, each on a machine of its own.
         host: the name or address under which the nodes reach the server.
         port: the only port that the server listens on.
-        organisations: whose client each one is, as far as the operator attests it.
     """
 
     nodes: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 8000
-    organisations: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         """Refuse what cannot become a folder, a certificate or an address."""
         name = next((n for n in self.nodes if not _NAME.fullmatch(n)), None)
-        stranger = min(self.organisations.keys() - set(self.nodes), default=None)
-        odd = next((o for o in self.organisations.values() if not _ORGANISATION.fullmatch(o)), None)
         twice = not self.nodes or len(set(self.nodes)) < len(self.nodes)
         for is_wrong, expected, actual in (
             (
@@ -93,12 +86,6 @@ class Plan:
                 repr(name),
             ),
             (twice, "At least one --node, and each name once", ", ".join(self.nodes) or "none"),
-            (
-                stranger is not None,
-                "An organisation is of a client that is a --node",
-                repr(stranger),
-            ),
-            (odd is not None, '--organisation takes NAME=ORGANISATION, without , and "', repr(odd)),
             (not 0 < self.port < 65536, "--port takes a number from 1 to 65535", self.port),
             (
                 self.ip is None and not _HOST.fullmatch(self.host),
@@ -144,7 +131,7 @@ class Declaration:
     """What a folder is for, as `deploy init` writes it beside the scripts.
 
     Attributes:
-        plan: of the federation, without its organisations.
+        plan: of the federation.
         folder: where the server's part is, which cannot be moved; "": this is a node's.
         node: whose folder it is; "": it is the server's.
     """
@@ -197,9 +184,8 @@ class Declaration:
         side = "node/" if self.node else "server/"
         for template in environment.list_templates():
             name = template.removeprefix(side)
-            is_needed = self.plan.organisations or name != ORGANISATIONS
             # scripts need nothing more
-            if name == template or not is_needed or not (more or name.endswith(".sh")):
+            if name == template or not (more or name.endswith(".sh")):
                 continue
             text = environment.get_template(template).render(
                 **where, **words, programs=programs, **more
@@ -261,26 +247,6 @@ def bounds_newcomers(config: Config) -> bool:
     )
 
 
-def check_organisations(config: Config, nodes: Sequence[str], known: Mapping[str, str]) -> str:
-    """Refuse nodes of which the aggregation must know whose clients they are, and does not."""
-    least = least_organisations(config)
-    lacking = [name for name in nodes if name not in known]
-    present = {known[name] for name in nodes if name in known}
-    if least > 1 and lacking:
-        raise ConfigError(
-            f"Expected whose client each node is, as aggregation.min_organisations = {least} "
-            f"needs it, found nothing of {lacking[0]!r}, which would not be let in. Say "
-            f"--organisation {lacking[0]}=WHOSE, or add a line for it to the file."
-        )
-    if least > len(present):
-        raise ConfigError(
-            f"Expected {least} organisations, as aggregation.min_organisations says, found "
-            f"{len(present)}: no set would be complete. Correct whose clients nodes are, or "
-            f"lower it."
-        )
-    return "it is known whose client each node is"
-
-
 def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path:
     """Write the folder of a federation; it is whole or not there.
 
@@ -308,16 +274,10 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
             f"--out is written into scripts and settings, so its path must have no "
             f"quotes, backslashes or dollar signs, found {str(out)!r}. Give another."
         )
-    file, known = settings["population"]["organisations"], dict(plan.organisations)
-    named = read_organisations(Path(file)) if file else {}
-    known = {**{name: named[name] for name in plan.nodes if name in named}, **known}
-    if known or least_organisations(Config.of(settings)) > 1:
-        check_organisations(Config.of(settings), plan.nodes, known)
-        settings["population"]["organisations"] = str(out / ORGANISATIONS)
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
     try:
-        for name, content in _files(settings, out, replace(plan, organisations=known), now):
+        for name, content in _files(settings, out, plan, now):
             path = unfinished / name
             for folder in reversed([*path.relative_to(unfinished).parents][:-1]):
                 (unfinished / folder).mkdir(mode=0o700, exist_ok=True)
@@ -333,17 +293,16 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
     return out
 
 
-_SECRET = ("key", "ca.key", "server.key", "node.toml", ORGANISATIONS)
+_SECRET = ("key", "ca.key", "server.key", "node.toml")
 
 
 def _files(
     settings: dict[str, Any], out: Path, plan: Plan, now: datetime
 ) -> Iterator[tuple[str, bytes]]:
     """Yield paths inside the folder, and contents."""
-    bare = replace(plan, organisations={})
 
     def declared(folder: str = "", node: str = "") -> tuple[str, bytes]:
-        known = _DECLARATION.dump_python(Declaration(bare, folder, node), mode="json")
+        known = _DECLARATION.dump_python(Declaration(plan, folder, node), mode="json")
         return DECLARATION, _toml(known)
 
     yield "covey.toml", _toml(settings)
@@ -354,7 +313,6 @@ def _files(
     keys = {name: node_key(name) for name in plan.nodes}
     # the server's database and keys are none of a node's business
     theirs = {key: value for key, value in settings.items() if key != "ledger"}
-    theirs["population"] = {**settings["population"], "organisations": ""}
     theirs["secrets"] = {"source": settings["secrets"]["source"]}
     for name, (private, public) in keys.items():
         own = {
@@ -364,7 +322,7 @@ def _files(
             "key.pub": public,
             "ca.crt": certificates[AUTHORITY],
             **dict([declared(node=name)]),
-            **dict(Declaration(bare, node=name).files(seed=secrets.randbits(63))),
+            **dict(Declaration(plan, node=name).files(seed=secrets.randbits(63))),
         }
         yield from ((f"nodes/{name}/{path}", content) for path, content in own.items())
 

@@ -3,7 +3,7 @@
 import shutil
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -20,17 +20,14 @@ from covey.base.errors import CoveyError, RunError
 from covey.base.files import permissions_of_others, read_bounded
 from covey.base.names import how_to_install
 from covey.data.arrays import read_client
-from covey.data.population import read_organisations
 from covey.flower.deployment import (
     AUTHORITY,
     Declaration,
     Plan,
     bounds_newcomers,
-    check_organisations,
     federation_settings,
     general_name,
 )
-from covey.settings.clients import least_organisations
 from covey.settings.load import Config
 from covey.settings.node import NodeFile
 from covey.settings.trust import Trust, trust
@@ -115,8 +112,6 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
         yield Finding("error", about, str(problem))
     if config is not None:
         yield from (Finding("warning", *each) for each in _choices(config, is_node=is_node))
-        if not is_node and (config.population.organisations or least_organisations(config) > 1):
-            yield _looked("organisations", _organisations, config, plan.nodes)
     if node is not None:
         yield _looked("data", _examples, node, config, folder)
     authority = folder / ("ca.crt" if is_node else AUTHORITY)
@@ -227,17 +222,6 @@ def _unchanged(script: Path, content: bytes) -> str:
             f"again with `covey deploy init`; options are words behind the script's name."
         )
     return "telemetry, update checks and installation at run time are off"
-
-
-def _organisations(config: Config, nodes: Sequence[str]) -> str:
-    """Look whether the file of organisations says of every node what the aggregation needs."""
-    if path := config.population.organisations:
-        return check_organisations(config, nodes, read_organisations(Path(path)))
-    raise RunError(
-        f"expected population.organisations, as aggregation.min_organisations = "
-        f"{least_organisations(config)} needs it, found none: no node would be let in. Name "
-        f"the file."
-    )
 
 
 def _examples(node: NodeFile, config: Config | None, folder: Path) -> str:

@@ -61,19 +61,6 @@ def identity_of(info: NodeInfo) -> NodeIdentity:
     return NodeIdentity(hashlib.sha256(key).hexdigest(), info.name, key)
 
 
-def check_attested(name: ClientName, node: NodeIdentity) -> None:
-    """Refuse a name whose organisation is attested, with a key that is not registered.
-
-    Raises:
-        InvalidMessageError: the operator registered no such key under this name.
-    """
-    if not node.key or node.name != name:
-        raise InvalidMessageError(
-            "its organisation is attested for a key that is registered under its name: "
-            "register its key (register.sh)"
-        )
-
-
 class NameBindings:
     """Each client's name, bound to the key of the node that first came with it.
 

@@ -35,7 +35,6 @@ from covey.flower.identity import (
     InvalidMessageError,
     NameBindings,
     NodeIdentity,
-    check_attested,
     check_keys,
     identity_of,
 )
@@ -187,9 +186,6 @@ class AdmissionPolicy:
         hides_sizes: whether no client reports how many examples it has.
         keys: of clients' names, as far as the run has them.
         binds_names: whether a name belongs to the key of the node that first came with it.
-        organisations: names of clients whose organisation is attested, for the key that is
-            registered under this name.
-        attested_only: whether no other client is let in.
     """
 
     run: str
@@ -201,8 +197,6 @@ class AdmissionPolicy:
     hides_sizes: bool = False
     keys: Mapping[ClientName, str] = field(default_factory=dict[ClientName, str])
     binds_names: bool = True
-    organisations: frozenset[ClientName] = frozenset()
-    attested_only: bool = False
 
 
 class FlowerServer:
@@ -352,15 +346,7 @@ class FlowerServer:
             raise InvalidMessageError(
                 f"its examples must be of at most {most} classes, as this run's"
             )
-        identity = self._identities.get(node, NodeIdentity())
-        if hello.name in self._policy.organisations:
-            check_attested(hello.name, identity)
-        elif self._policy.attested_only:
-            raise InvalidMessageError(
-                "its organisation must be attested (population.organisations): add its "
-                "name to the server's file, and register its key under it"
-            )
-        self._names.bind(hello.name, identity)
+        self._names.bind(hello.name, self._identities.get(node, NodeIdentity()))
         self._hellos[node] = hello
 
     def _pending(self, request: ClientRequest, hello: Hello, handle: Handle) -> PendingQuestion:

@@ -38,17 +38,13 @@ class ClientTables:
     _clock: Callable[[], str] = field(default=str, repr=False)
 
     def enrol(
-        self,
-        handles: Mapping[Handle, ClientName],
-        keys: Mapping[ClientName, str] | None = None,
-        organisations: Mapping[Handle, str] | None = None,
+        self, handles: Mapping[Handle, ClientName], keys: Mapping[ClientName, str] | None = None
     ) -> None:
         """Record each handle's client; existing entries stay as they are.
 
         Args:
             handles: the name behind each.
             keys: the fingerprint of the key that a name is bound to from now on.
-            organisations: whose client each one is from now on, as far as it is attested.
 
         Raises:
             LedgerError: a handle or a name is already bound to another one, or the
@@ -56,11 +52,7 @@ class ClientTables:
         """
         keys_of = {h: keys[name] for h, name in handles.items() if keys and name in keys}
         with self._database.writing() as connection:
-            changed = [
-                self._bind_names(connection, handles),
-                _bind(connection, clients.c.key, keys_of),
-                _bind(connection, clients.c.organisation, organisations or {}),
-            ]
+            changed = [self._bind_names(connection, handles), _bind_keys(connection, keys_of)]
             if any(changed):
                 rows.seal_tables(connection, [clients])
 
@@ -123,11 +115,6 @@ class ClientTables:
         keyed = select(clients.c.name, clients.c.key).where(clients.c.key.is_not(None))
         with self._database.reading() as connection:
             return dict(map(tuple, connection.execute(keyed.order_by(clients.c.handle))))
-
-    def organisations(self) -> dict[Handle, str]:
-        """Return whose client each one is, where that is attested and not erased."""
-        with self._database.reading() as connection:
-            return _bound(connection, clients.c.organisation)
 
     def stopped(self) -> dict[ClientName, Handle]:
         """Return the clients whose data no round uses any more, and whose names stay."""
@@ -219,18 +206,18 @@ class ClientTables:
 
 
 def _bound(connection: Connection, column: Column[Any]) -> dict[Handle, str]:
-    """Return what each client is bound to: its name, key or organisation."""
+    """Return what each client is bound to: its name or key."""
     query = select(clients.c.handle, column).where(column.is_not(None)).order_by(clients.c.handle)
     return dict(map(tuple, connection.execute(query)))
 
 
-def _bind(connection: Connection, column: Column[Any], to: Mapping[Handle, str]) -> bool:
-    """Bind clients to keys or organisations, anew if they were; say if any is changed."""
-    known = _bound(connection, column)
+def _bind_keys(connection: Connection, to: Mapping[Handle, str]) -> bool:
+    """Bind clients to keys, anew if they were; say if any is changed."""
+    known = _bound(connection, clients.c.key)
     changed = [{"one": one, "to": each} for one, each in to.items() if known.get(one) != each]
     if changed:
         row = update(clients).where(clients.c.handle == bindparam("one"))
-        connection.execute(row.values({column: bindparam("to")}), changed)
+        connection.execute(row.values(key=bindparam("to")), changed)
     return bool(changed)
 
 

@@ -35,7 +35,6 @@ clients = Table(
     Column("handle", Text, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("key", Text),
-    Column("organisation", Text),
     sqlite_with_rowid=False,
 )
 

@@ -453,9 +453,7 @@ def deniability(history: History) -> Deniability:
     left = participation_of([*history.hidden, *((None, each) for each in history.left)])
     return Deniability(
         budget(
-            remaining_sizes=(
-                each.counted(each.members.difference(left.left)) for each in left.sets
-            ),
+            remaining_sizes=(len(each.members.difference(left.left)) for each in left.sets),
             x=x,
             at_risk=len(at_risk(left, x)),
             clients=len(history.clients),

@@ -129,12 +129,6 @@ def _other_inputs(
         )
         non_members = "The data of which no client has any (the non-members)"
         yield accepted_by if name == PREFERENCES else non_members
-    if run.client_backend is None:  # on Flower they are the operator's to change
-        now = run.population.organisation_by_handle()
-        present = {client.handle for client in run.population.clients}
-        for handle, before in ledger.organisations().items():
-            if handle in present and now.get(handle) != before:
-                yield f"The organisation of the client {handle} in population.organisations"
 
 
 def input_hashes(run: BuiltRun) -> Mapping[str, str]:

@@ -273,15 +273,14 @@ def _outside_run(target: SearchTarget) -> Findings:
         yield from _federation(target)
     else:
         yield from _data(target)
-    for setting in ("preferences", "organisations"):
-        file: str = target.settings["population"][setting]
-        path = Path(file)
-        try:
-            if file and (target.name in _listed(path) or target.mention.in_file(path)):
-                what = f"its entry in population.{setting}"
-                yield target.place("preferences", YOU, what, path, path.parent)
-        except (OSError, ValueError, csv.Error, RecursionError):
-            yield f"The file of population.{setting}, {path.absolute()}: it cannot be read."
+    file: str = target.settings["population"]["preferences"]
+    path = Path(file)
+    try:
+        if file and (target.name in _listed(path) or target.mention.in_file(path)):
+            what = "its entry in population.preferences"
+            yield target.place("preferences", YOU, what, path, path.parent)
+    except (OSError, ValueError, csv.Error, RecursionError):
+        yield f"The file of population.preferences, {path.absolute()}: it cannot be read."
     this_run, parent = target.folder.path.absolute(), target.folder.path.absolute().parent
     try:
         # of a run inside a run the outer one; what is inside another goes with its own answers

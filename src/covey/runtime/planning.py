@@ -148,7 +148,6 @@ def current_rules(
         restorable=(0, *(t + 1 for t in rounds_in(folder.checkpoints))),
         next_round=next_round,
         prefix_independent=not depends_on_population(config),
-        min_organisations=terms.min_organisations if terms else 1,
         sums=sums_of(config),
         own_models=alone,
     )

@@ -90,7 +90,6 @@ class Session:
         self.ledger.enrol(
             {c.handle: c.name for c in run.population.clients},
             None if backend is None else backend.keys(),
-            run.population.organisation_by_handle(),
         )
         return replace(self, run=run)
 
@@ -159,10 +158,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     ledger.files.keep_only(folder.config_path.name, settings)
     if active.module is not None:
         keep_frozen(folder, held_params(active.module, active.config.model.personal))
-    ledger.enrol(
-        {c.handle: c.name for c in active.population.clients},
-        organisations=active.population.organisation_by_handle(),
-    )
+    ledger.enrol({c.handle: c.name for c in active.population.clients})
     x = history.started.deniability_threshold if history.started else None
     with suppress(ForeignCodeError):  # who only reads the run judges no request
         terms = anonymity_of(active.config)

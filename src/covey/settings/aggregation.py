@@ -115,23 +115,15 @@ def shares_of(config: Config, bound: float) -> NoiseShares | None:
     return NoiseShares(bound, privacy.client_noise, privacy.min_cohort - privacy.colluders)
 
 
-def aggregator_of(
-    config: Config, clients: int, organisations: Mapping[Handle, str] | None = None
-) -> Aggregator:
-    """Return the aggregation of a federation of so many clients.
-
-    Args:
-        config: the settings.
-        clients: how many there are.
-        organisations: as far as they are attested; None: they do not count, in a rehearsal.
-    """
+def aggregator_of(config: Config, clients: int) -> Aggregator:
+    """Return the aggregation of a federation of so many clients."""
     privacy, aggregation = config.privacy, config.aggregation
     clip, z = privacy.client_clip, privacy.client_noise
     if privacy.server_adds_noise:
         return noised_mean(clip, z, config.train.participation, clients)
     if shares := shares_of(config, clip):  # what comes of the shares of so many
         return noised_mean(clip, shares.std(clients) / clip)
-    aggregate = aggregation.prepared(_federation(config, clients, organisations))
+    aggregate = aggregation.prepared(_federation(config, clients))
     checked = checked_aggregator(aggregation, aggregate)
     return recording_own_noise(checked, clip, z) if privacy.clients_add_noise else checked
 
@@ -215,9 +207,7 @@ def sums_of(config: Config) -> SumKind:
     return "exact" if sum_noise_of(config) is None else "noisy"
 
 
-def _federation(
-    config: Config, clients: int, organisations: Mapping[Handle, str] | None
-) -> FederationInfo:
+def _federation(config: Config, clients: int) -> FederationInfo:
     def noise_multiplier(epsilon: float, delta: float, sizes: Sequence[int]) -> float:
         # the accountants take seconds to load, and a client never needs them
         from covey.dp.run_guarantees import representative_noise
@@ -230,7 +220,6 @@ def _federation(
         participation=config.train.participation,
         shared=config.method.num_models == 1,
         noise_multiplier=noise_multiplier,
-        organisations=organisations,
     )
 
 

@@ -83,8 +83,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
     if config.privacy.secure_sums and not config.method.subtracts:
         aggregate = masked_aggregator_of(config)
     else:
-        organisations = population.organisation_by_handle()
-        aggregate = aggregator_of(config, len(population.clients), organisations)
+        aggregate = aggregator_of(config, len(population.clients))
     limits = {c.handle: c.preference.epsilon_limit for c in components.population.clients}
     done_by_them = federation.is_apart and config.privacy.clients_add_noise
     return Clients(

@@ -27,14 +27,12 @@ from covey.data.population import (
     PopulationSpec,
     handle_of,
     normalised_population,
-    read_organisations,
     read_preferences,
     weight_from_threshold,
 )
 from covey.data.source import DataProfile, OwnSource, data_folder
 from covey.engine.recipe import TASKS
 from covey.models.build import NETWORKS
-from covey.settings.aggregation import anonymity_of
 from covey.settings.load import Config
 from covey.settings.rules import of_data, refusals
 
@@ -187,61 +185,6 @@ class Overrides:
         """The clients of which the program says what they want."""
         preferences = (self.thresholds, self.risk_weights)
         return frozenset(str(name) for each in preferences for name in each or ())
-
-
-def attested_organisations(config: Config) -> dict[ClientName, str]:
-    """Return what the settings' file says of each client; empty without one.
-
-    Raises:
-        ConfigError: the file is wrong, or sets need organisations and there is none.
-    """
-    path = config.population.organisations
-    if path:
-        return read_organisations(Path(path))
-    if (least := least_organisations(config)) > 1:
-        raise ConfigError(
-            f"aggregation.min_organisations = {least} counts the organisations whose clients are "
-            f"in a set, found no population.organisations. Name a file that says whose "
-            f"client each one is, or set aggregation.min_organisations = 1."
-        )
-    return {}
-
-
-def least_organisations(config: Config) -> int:
-    """Return of how many organisations the members of a set must be."""
-    terms = anonymity_of(config)
-    return terms.min_organisations if terms else 1
-
-
-def with_organisations(config: Config, population: Population, *, complete: bool) -> Population:
-    """Return a population whose clients' organisations are known.
-
-    Args:
-        config: the settings.
-        population: the clients.
-        complete: whether no further client will come.
-
-    Raises:
-        ConfigError: sets need organisations, and one is unknown or there are too few.
-    """
-    known = attested_organisations(config)
-    population = replace(population, organisations=known)
-    least = least_organisations(config)
-    if least == 1 or not complete:
-        return population
-    path, names = config.population.organisations, [c.name for c in population.clients]
-    if unknown := [name for name in names if name not in known]:
-        raise ConfigError(
-            f"aggregation.min_organisations = {least} needs to know whose client each one is, "
-            f"and {path} says nothing of {unknown[0]!r}. Add it there, or leave it out "
-            f"(population.exclude)."
-        )
-    if (count := len({known[name] for name in names})) < least:
-        raise ConfigError(
-            f"aggregation.min_organisations must be at most as many organisations as there are, "
-            f"{count} in {path}, found {least}. Lower it."
-        )
-    return population
 
 
 def population_and_notes(

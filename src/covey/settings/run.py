@@ -28,7 +28,6 @@ from covey.settings.clients import (
     population_and_notes,
     preference_of,
     request_of,
-    with_organisations,
     with_preferences,
 )
 from covey.settings.load import Config
@@ -134,7 +133,6 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     population, of_data = _population(config, overrides, streams)
     check_preference_names(overrides.named, [client.name for client in population.clients])
     simulated = overrides.client_backend is None
-    population = with_organisations(config, population, complete=simulated)
     if simulated:  # where more may come, too few wait
         _check_min_anonymity(config, population)
     module, init = model_of(config, overrides, population)

@@ -92,9 +92,6 @@ class PopulationConfig(SettingsSection):
         risk_weight: beta = clip((0.8 - tau) / 0.3, 0, 1), or one number for everybody.
         preferences: a CSV or TOML file with `name`, `risk_threshold`, `risk_weight`; the
             last may be missing.
-        organisations: a CSV file with `name`, `organisation`, or a TOML file of `name =
-            "organisation"`: whose client each one is, as the operator attests
-            it; on Flower for a key that is registered under this name.
         preferences_by_handle: written by `covey.run(thresholds=..., risk_weights=...)`:
             `[handle, risk_threshold, risk_weight]` of every client that they name, before
             the file and the draws. Handles follow from the seed; refused with
@@ -118,7 +115,6 @@ class PopulationConfig(SettingsSection):
     epsilon_limits: Annotated[tuple[AboveZero, ...], Field(strict=False)] = ()
     risk_weight: Literal["from-threshold"] | Share = "from-threshold"
     preferences: str = ""
-    organisations: str = ""
     preferences_by_handle: ByHandle = ()
     exclude: Texts = ()
 

@@ -9,7 +9,7 @@ Deniability, 2024: N clients, sets of at least k, of which x must remain, T roun
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from covey.base import events
 from covey.base.events import Event
@@ -22,8 +22,6 @@ class AnonymitySet:
 
     Attributes:
         near: by member, who is within the largest distance that counts; None: anybody.
-        organisations: of the members whose organisation is attested, which one it is among
-            those of this set; None: organisations do not count, and every member does.
     """
 
     round_index: int
@@ -31,24 +29,11 @@ class AnonymitySet:
     members: frozenset[Handle]
     diameter: float | None
     near: Mapping[Handle, frozenset[Handle]] | None = None
-    organisations: Mapping[Handle, int] | None = None
 
     def plausible_members(self, leaver: Handle, left: frozenset[Handle]) -> int:
-        r"""Count the remaining members to whom the set's update can be attributed.
-
-        |S \ L \ {u}| or, with o(v) the attested organisation of v, as many different ones
-        as there are beside the leaver's own: |{o(v) : v in S \ L} \ {o(u)}|.
-        """
+        r"""Count the members to whom the set's update can still be attributed: |S \ L \ {u}|."""
         others = self.members if self.near is None else self.near[leaver]
-        return self.counted(others - left - {leaver}, leaver)
-
-    def counted(self, members: Iterable[Handle], leaver: Handle | None = None) -> int:
-        """Count members: those of one organisation are one, the leaver's own is none."""
-        known, counted = self.organisations, frozenset(members)
-        if known is None:
-            return len(counted)
-        own = {known.get(leaver)} if leaver is not None else set[int | None]()
-        return len({known[each] for each in counted if each in known} - own)
+        return len(others - left - {leaver})
 
 
 FINAL, SHARED = "final", "shared"
@@ -122,11 +107,6 @@ def participation_of(current: Iterable[tuple[int | None, Event]]) -> Participati
                 lingering = before if anew else dict.fromkeys(left, first) | before
             case int(t), events.AnonymitySetsFormed():
                 sets += _formed(t, event)
-            case int(), events.OrganisationsAttested(_, organisations):
-                for i, numbers in enumerate(organisations, len(sets) - len(organisations)):
-                    pairs = zip(sorted(sets[i].members), numbers, strict=True)
-                    known = {handle: each for handle, each in pairs if each is not None}
-                    sets[i] = replace(sets[i], organisations=known)
             case int(t), events.ClientsAssigned(clusters, by) if by != FINAL:
                 for handle, j in clusters.items():
                     trained.setdefault(handle, {})[t] = j

@@ -30,7 +30,7 @@ References:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from pydantic import ConfigDict
@@ -99,9 +99,6 @@ class AnswerRules:
         next_round: the first round that has not been played.
         prefix_independent: whether rounds before a client's first one are what they
             would be without it; else it can only be removed from round 0 on.
-        min_organisations: above 1, a member counts towards x only as the first one of its
-            attested organisation, and one that is the leaver's own does not; of a set of
-            which none is recorded, no client counts.
         sums: whether the models depend on clients' data through sums alone: not ("none"),
             or through the "exact" ones, or through a "noisy" release of them.
         own_models: whether each client has a model of its own, which no other one is in.
@@ -112,7 +109,6 @@ class AnswerRules:
     restorable: tuple[int, ...]
     next_round: int
     prefix_independent: bool = True
-    min_organisations: int = 1
     sums: SumKind = "none"
     own_models: bool = False
 
@@ -208,10 +204,6 @@ def _first_broken(participation: Participation, handle: Handle, rules: AnswerRul
         return None
     left = frozenset(participation.left) - {handle}
     held = participation.sets_of(handle)
-    if rules.min_organisations > 1:  # where none is recorded, no client counts
-        held = tuple(
-            replace(each, organisations={}) if each.organisations is None else each for each in held
-        )
     broken = [each.round_index for each in held if handle in _breaking(each, left, x)]
     if (in_the_open := participation.first_handed_out(handle)) is not None:
         broken.append(in_the_open)
@@ -224,15 +216,6 @@ def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[
     A client that was denied before counts on the same set, and must stay deniable too.
     """
     stay = held.members - left
-    if held.organisations is not None:
-        return frozenset(
-            one
-            for one in stay
-            if any(
-                held.plausible_members(gone, left | {one}) < x
-                for gone in {one, *(held.members & left)}
-            )
-        )
     if held.near is None:  # all count for all: x and the leaver
         return stay if len(stay) <= x else frozenset()
     remaining = {gone: near - left - {gone} for gone, near in held.near.items()}
@@ -279,12 +262,9 @@ def _deny(broken: int | None, rules: AnswerRules, in_the_open: int | None) -> Op
             f"roll_back or retrain.",
         )
     if broken is not None:
-        attested = rules.min_organisations > 1
-        other = "members of other attested organisations, one of each,"
-        members = other if attested else "members"
         return Option(
             "deny",
-            f"A denial must leave at least {x} {members} in every anonymity set that held "
+            f"A denial must leave at least {x} members in every anonymity set that held "
             f"the client, and in round {round_number(broken)} fewer would be left. "
             f"Ask with --answer auto, roll_back or retrain.",
         )

@@ -14,11 +14,6 @@ until "$here/flwr.sh" supernode list {{ connection }} >/dev/null 2>&1; do
     sleep 1
 done
 
-# whose client a node is: what you attest by registering its key under its name
-organisation_of() {
-    [ ! -f "$here/organisations.csv" ] || awk -F, -v name="$1" '$1 == name { print ", client of " $2 }' "$here/organisations.csv"
-}
-
 mkdir -p "$here/flwr/registered"
 failed=0
 for key in "$here"/nodes/*/key.pub; do
@@ -29,10 +24,10 @@ for key in "$here"/nodes/*/key.pub; do
     *'"success": true'*)
         # which node has which name: the server's own lists do not say
         printf '%s\n' "$answer" >"$here/flwr/registered/$name.json"
-        echo "$name: registered$(organisation_of "$name")"
+        echo "$name: registered"
         ;;
     *"already in use"*)
-        echo "$name: was registered before$(organisation_of "$name")"
+        echo "$name: was registered before"
         ;;
     *)
         echo "$name: not registered: $answer" >&2
