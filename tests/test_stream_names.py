@@ -11,7 +11,7 @@ NAMES = """
 audit of a model, blind / ..., bootstrap / ..., budget / ..., canaries, canaries of one run,
 choice / ..., cluster / ..., cohort, cohort / ..., dealt / ..., dropout, equal scores, fairness,
 features, folds, folds / ..., folds / ... / ..., gabor, gradients, groups, half / ... / ...,
-halves, handle / ..., head / ..., heads, initial model, initial model / ..., inputs, join / ...,
+halves, handle / ..., head / ..., heads, initial model, initial model / ..., inputs,
 leaving / ..., local training / ..., merge, model / ..., negative control, newcomers / ..., noise,
 non-members, one more round, optima, order, own noise / ..., own risk / ..., pairs / ...,
 participation game, partition, partition / ..., pink noise, pool, private steps, random-patches,

@@ -1,4 +1,4 @@
-"""Clients come, change their records and leave: the sums are those of who is there now."""
+"""Clients come and leave: the sums are those of who is there now."""
 
 from collections import Counter
 from dataclasses import replace
@@ -43,8 +43,8 @@ class Present:
         """Count a client in a cluster, as a round with its choice does."""
         first = self.run.population.clients[0]
         self.clients[who] = replace(first, name=who, handle=who, train=new)
-        drawn = int(self.drawn.integers(CLUSTERS)), int(self.drawn.integers(1, 257))
-        cluster, weight = self.choices.setdefault(who, drawn)
+        cluster, weight = int(self.drawn.integers(CLUSTERS)), int(self.drawn.integers(1, 257))
+        self.choices[who] = cluster, weight
         asked = self.asked()
         sums = counted_sums(self.state, {who: cluster}, {who: weight}, asked)
         own = asked.kept(sums, sums.targets[0].shape[0])
@@ -56,6 +56,7 @@ class Present:
 
     def leave(self, who: Handle) -> None:
         leaver = self.clients.pop(who)
+        del self.choices[who]
         self.state = without_leavers(self.state, (leaver,), self.asked())
         assert who not in self.state.kept(OwnSums).gram
 
@@ -77,18 +78,12 @@ def test_forty_sequences_end_in_the_bits_of_the_direct_computation(digits, keeps
             at, size = int(drawn.integers(1_000)), int(drawn.integers(1, 7))
             new = digits.take(torch.arange(at, at + size))
             who = sorted(present.clients)[int(drawn.integers(len(present.clients)))]
-            match int(drawn.integers(3)):
-                case 0:
-                    present.come(f"h-new-{step}", new)
-                    done["come"] += 1
-                case 1:  # subtracted, and counted where it was with new records
-                    present.leave(who)
-                    present.come(who, new)
-                    done["change"] += 1
-                case _ if len(present.clients) > 1:
-                    present.leave(who)
-                    del present.choices[who]
-                    done["leave"] += 1
+            if int(drawn.integers(2)) == 0:
+                present.come(f"h-new-{step}", new)
+                done["come"] += 1
+            elif len(present.clients) > 1:
+                present.leave(who)
+                done["leave"] += 1
         known, choices = present.state.kept(ClusterSums), present.choices
         assert known.is_whole
         assert len(present.state.kept(OwnSums).gram) == keeps * len(choices)

@@ -4,9 +4,7 @@ import json
 import re
 import shutil
 from io import StringIO
-from pathlib import Path
 
-import numpy as np
 import pytest
 import safetensors.torch
 from rich.console import Console
@@ -202,30 +200,3 @@ def test_runs_are_listed_where_they_are_written_and_go_only_with_yes(covey, answ
     assert code == 0
     assert "deleted: runs/one" in out
     assert not (tmp_path / "runs" / "one").exists()
-
-
-@pytest.mark.slow
-def test_a_client_joins_a_solved_run_changes_its_records_and_leaves(answer, tmp_path, digits):
-    x, y = digits.inputs[:20].numpy(), digits.labels[:20].numpy()
-    np.savez(tmp_path / "records.npz", x=x, y=y)
-    settings = {
-        "rounds": 1,
-        "population": {"clients": 4, "examples_per_client": 10, "audit_examples": 0},
-        "model": {"name": "linear-head", "features": {"filters": 2, "size": 3, "pool": 2}},
-        "method": {"name": "solved", "num_clusters": 1, "selection": "loss"},
-        "risk": {"name": "none"},
-    }
-    made = run(config=Config.of(settings), out="solved")
-    join = ("clients", "join", "solved", "new", "--data", "records.npz", "--threshold", 0.7)
-    told = answer(*join)
-    assert (told["client"], told["cluster"], told["examples"]) == ("new", 0, 16)
-    assert told["model_before"] == made.summary.model_hash != told["model_hash"]
-    update = ("clients", "update", "solved", "new", "--data", "records.npz", "--add")
-    told = answer(*update)
-    assert (told["cluster"], told["examples"]) == (0, 32)
-    assert told["model_hash"] == load("solved").summary.model_hash
-    assert Path("solved/report.html").is_file()
-    refused("covey clients update", *join)
-    refused("no such.npz", "clients", "join", "solved", "more", "--data", "no such.npz")
-    (given,) = answer("forget", "solved", "new", "--basis", "erasure")["answers"]
-    assert json.loads(Path(given["proof"]).read_text())["subtracted"]

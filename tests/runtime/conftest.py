@@ -89,7 +89,7 @@ def settings() -> Callable[..., Config]:
 DEADLY = """
 import os, signal, sys
 from covey.ledger.store import Ledger
-from covey.runtime import answers, changing, loop, record_changes
+from covey.runtime import answers, loop
 
 when, what, calls, *words = sys.argv[1:]
 left = int(calls)
@@ -113,10 +113,6 @@ place, name = {
     "delete": (answers, "delete_from"),
     "keep": (answers, "keep_subtracted"),
     "save": (loop, "save_state"),
-    "state": (changing, "keep_subtracted"),
-    "change": (Ledger, "append_between"),
-    "aside": (record_changes, "set_aside_from"),
-    "settle": (loop, "finish_change"),
 }[what]
 setattr(place, name, deadly(getattr(place, name)))
 """

@@ -203,8 +203,7 @@ class Subtractable(Clustered):
     """An algorithm whose models depend on clients' data through sums alone.
 
     A client that leaves is subtracted from them. Every round records `HeadsSolved` and
-    `ModelsMerged`. Who joins, or changes its records, chooses by `finalize` among models
-    that never met it.
+    `ModelsMerged`.
 
     Attributes:
         keep_sums: whether the server keeps each client's own sums in its states. No

@@ -97,10 +97,9 @@ class RunAlgorithm:
         """Let every client choose for the last time, without training."""
         with self.randomness.watched():
             seen = self._measured(state, clients, streams, last=True)
-            return self.choose(seen.state, clients, streams).preceded_by(seen.events)
+            return self._last_choices(seen.state, clients, streams).preceded_by(seen.events)
 
-    def choose(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        """Let these clients choose among models as they are, without measuring their risk."""
+    def _last_choices(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         if not self.is_checked:
             return self.algorithm.finalize(state, clients, streams)
         seen = replace(clients, setup=self._visible(clients.setup))

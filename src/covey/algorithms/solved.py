@@ -144,9 +144,9 @@ class Solved(Subtractable):
         exposure: tau: where heads are hidden (`privacy.record_noise`), the largest success
             of any attack on any record, which sets w_i: "accepted": what each client
             accepts; or one number for all; 1: all at weight 1.
-        releases: how many heads a client's records may be in for that to hold: choices,
-            joins and updates make new ones. When they are spent, everybody stays, and who
-            comes is not in the head. Who leaves is taken out even then.
+        releases: how many heads a client's records may be in for that to hold: choices
+            make new ones. When they are spent, everybody stays, and who comes is not in
+            the head. Who leaves is taken out even then.
         select_on: `train`: on its own examples, by heads that never met the client, or
             that are under noise; `holdout`: on the examples that it holds out.
 

@@ -633,8 +633,7 @@ class RunRolledBack(Event):
         until: the first round that had not been played yet.
         how: the others keep the clusters that are "recorded", choose "anew", or only
             calibrate their stored updates ("calibrated"); or no client trains, and models
-            are solved again from sums without those who left ("subtracted"), or with a
-            client's own new records alone ("changed").
+            are solved again from sums without those who left ("subtracted").
     """
 
     round_index: Count
@@ -687,29 +686,6 @@ class ClientsJoined(Event):
     """These clients took part in nothing before, and may from now on."""
 
     handles: tuple[Handle, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsChanged(Event):
-    """Between rounds: from now on, these are a client's records.
-
-    The next `HeadsSolved` has the hashes of the sums that came of it.
-
-    Attributes:
-        cluster: whose sums they enter: the one that the client was in or, where it was in
-            none, the one that it chose among models that never met it.
-        examples: how many it has now, beside those that it holds out.
-        data_hash: SHA-256 over all clients' examples from now on.
-        risk_threshold: tau of a client that joins; None: it was there before.
-        risk_weight: beta of a client that joins.
-    """
-
-    handle: Handle
-    cluster: Count
-    examples: Count
-    data_hash: str
-    risk_threshold: float | None = None
-    risk_weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

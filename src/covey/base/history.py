@@ -14,8 +14,6 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 SHARED = "shared"
-SOLVED_ANEW = ("subtracted", "changed")
-"""Replays whose models are solved from today's sums, and depend on no earlier round."""
 
 
 def of_kinds(facts: Iterable[Event], *kinds: type[E]) -> Iterator[E]:
@@ -71,7 +69,7 @@ class History:
 
     Attributes:
         started: as if all had been known then that is known now: the rounds of a run that
-            ended early, new records, who joined and who left.
+            ended early, who joined and who left.
         trained: per client, the clusters whose model it ever trained; of who left, where
             the answer took its updates out of no model.
         sums_only: whether models were solved anew from sums, and no client's place in
@@ -249,18 +247,14 @@ class _Fold:
         match event:
             case events.ThresholdChanged(deniability_threshold=x) if began:
                 self.started = replace(began, deniability_threshold=x)
-            case events.RecordsChanged() if began:
-                self.started = _with_records(began, event)
             case events.ModelAttacked():
                 self._attacked(event)
             case events.RunEndedEarly():
                 self.started = _shortened(began, event)
                 self.ended_early = event
-            case events.ClientsJoined():
-                self._joined(event)
             case events.ClientLeft():
                 self._left(event)
-            case events.RunRolledBack() if event.how in SOLVED_ANEW:
+            case events.RunRolledBack(how="subtracted"):  # depends on no earlier round
                 self.trained, self.reached, self.sums_only = {}, {}, True
             case _:
                 pass
@@ -434,16 +428,3 @@ def _shortened(
 ) -> events.RunStarted | None:
     """Return how a run would have begun with the rounds that it has."""
     return replace(began, rounds=ended.rounds) if began and ended else began
-
-
-def _with_records(began: events.RunStarted, changed: events.RecordsChanged) -> events.RunStarted:
-    """Return how a run would have begun, had it known of a client's new records."""
-    began = replace(began, data_hash=changed.data_hash)
-    tau = changed.risk_threshold
-    if tau is None:
-        return began
-    return replace(
-        began,
-        groups={**began.groups, changed.handle: None},
-        risk_thresholds={**began.risk_thresholds, changed.handle: tau},
-    )

@@ -46,7 +46,6 @@ OWN: Mapping[str, Mapping[str, str]] = {
     LEAVING: {
         "forget": "leaving:forget",
         "verify": "leaving:verify",
-        "clients": "leaving:clients",
         "requests": "requests:requests",
     },
     OPERATION: {

@@ -1,4 +1,4 @@
-"""`covey forget`, `covey clients` and `covey verify`."""
+"""`covey forget` and `covey verify`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.names import BASES, Basis
 from covey.cli.answer import BAD, Answer, Line, Text, fail_if, table_of, text_of, wants_json
-from covey.cli.commands import PATH, CommandGroup, argument, command
+from covey.cli.commands import PATH, argument, command
 from covey.cli.console import errors
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from covey.report.summary import Deniability
     from covey.runtime.anchors import Receipt
     from covey.runtime.answers import AnsweredRequest
-    from covey.runtime.changing import ChangedRecords
     from covey.runtime.leaving import ForgetResult
     from covey.runtime.planning import Returning
     from covey.runtime.secrets import Handover
@@ -290,47 +289,6 @@ def _forget(
             f"Requests from before were answered first, and then {', '.join(late)} could "
             f"not get this answer any more. Look again with --plan."
         )
-
-
-clients = CommandGroup(
-    "clients", help="Let a client join, or change its records, where heads are ridge heads."
-)
-data_option = click.option(
-    "--data", type=PATH, required=True, help="Its records: an .npz file with arrays x and y."
-)
-
-
-@clients.command()
-@argument("run", type=PATH, help="The folder of a run.")
-@argument("client", help="A name that no client has or had.")
-@data_option
-@click.option("--threshold", type=float, help="The risk that it accepts, from 0 to 1.")
-@click.option(
-    "--risk-weight", type=float, help="How much a risk weighs in its choice, from 0 to 1."
-)
-def join(
-    run: Path, client: str, data: Path, threshold: float | None, risk_weight: float | None
-) -> Iterator[ChangedRecords]:
-    """Let a client join a run whose models are solved from sums over clients."""
-    held = covey.load(run)
-    with stoppable(run), shown(run.name) as observe:
-        done = held.join(client, data, threshold, risk_weight, observe)
-    yield done
-    held.report()
-
-
-@clients.command()
-@argument("run", type=PATH, help="The folder of a run.")
-@argument("client", help="The client's name.")
-@data_option
-@click.option("--add", is_flag=True, help="Add to the records that it has.")
-def update(run: Path, client: str, data: Path, add: bool) -> Iterator[ChangedRecords]:
-    """Replace a client's records, or add to them, and solve the models again."""
-    held = covey.load(run)
-    with stoppable(run), shown(run.name) as observe:
-        done = held.update(client, data, add=add, observe=observe)
-    yield done
-    held.report()
 
 
 @text_of("covey.runtime.verification.Verification")

@@ -114,7 +114,6 @@ KNOWN = (
     events.HeadsSolved,
     events.LeaveRequested,
     events.MovesWaited,
-    events.RecordsChanged,
     events.RiskUnknown,
     events.RunFinished,
     events.RunRolledBack,

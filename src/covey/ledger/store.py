@@ -149,7 +149,7 @@ class Ledger(ClientTables):
             return rows.add(connection, round_index, records, self._clock())
 
     def append_between(
-        self, records: Sequence[Record], joined: Mapping[Handle, ClientName] | None = None
+        self, records: Sequence[Record], names: Mapping[Handle, ClientName] | None = None
     ) -> str:
         """Record what happened between two rounds, and return the new head.
 
@@ -157,14 +157,14 @@ class Ledger(ClientTables):
 
         Args:
             records: what happened.
-            joined: clients that it enrols, in the same transaction.
+            names: what new handles stand for, bound in the same transaction.
 
         Raises:
-            LedgerError: there is no record, one belongs to a round, a client cannot be
-                enrolled, or it cannot be written.
+            LedgerError: there is no record, one belongs to a round, a handle cannot be
+                bound, or it cannot be written.
         """
         with self._database.writing() as connection:
-            if joined and self._bind_names(connection, joined):
+            if names and self._bind_names(connection, names):
                 rows.seal_tables(connection, [tables.clients])
             return rows.add(connection, None, records, self._clock())
 

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Never
+from typing import Never
 
 import torch
 
@@ -27,7 +26,6 @@ from covey.base.events import RunStarted
 from covey.base.names import BASES, Basis, ClientName, Handle, Params
 from covey.base.own_code import only_from
 from covey.base.rng import Streams
-from covey.data.arrays import read_client
 from covey.data.examples import Examples, Preference
 from covey.data.population import absent_population
 from covey.data.source import DataProfile
@@ -402,12 +400,3 @@ def listed(names: Names) -> tuple[Who, ...]:
     one = isinstance(names, str | Returning)
     several: Sequence[Who] = (names,) if one else names
     return tuple(dict.fromkeys(several))
-
-
-def examples_in(data: Any) -> Any:  # noqa: ANN401 - as `clients_of` takes one client's
-    """Return a client's new records; of a path, what its .npz file holds.
-
-    Raises:
-        DataError: the file is malformed.
-    """
-    return read_client(Path(data)) if isinstance(data, str | Path) else data

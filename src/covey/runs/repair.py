@@ -23,7 +23,6 @@ from covey.runtime.folder import (
     round_of,
     rounds_in,
 )
-from covey.runtime.inputs import record_problems
 from covey.runtime.loop import play
 from covey.runtime.secrets import lost_secret, restored_marker
 from covey.runtime.session import open_session
@@ -120,8 +119,6 @@ def _of_ledger(
     if used and used.frozen and (problem := frozen_problem(folder, used.frozen)):
         how = "`covey resume` writes it anew, where the run's model is at hand."
         yield Damage(folder.frozen, "the parameters that do not train", problem, how)
-    for path, problem in record_problems(folder, ledger):
-        yield Damage(path, "a client's records", problem, COPY)
     for request in ledger.requests():
         path = folder.proofs / f"{request.id}.json"
         if request.state == "done" and not path.is_file():

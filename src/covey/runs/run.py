@@ -25,7 +25,6 @@ from covey.runs.parts import (
     Several,
     available_parts,
     check_answerable,
-    examples_in,
     listed,
     playable,
     wanted_answer,
@@ -40,7 +39,6 @@ from covey.runtime.auditing import (
     finished_session,
     record_attacks,
 )
-from covey.runtime.changing import ChangedRecords, NewRecords, change_records
 from covey.runtime.copies import Copy
 from covey.runtime.evaluation import BestRound, OnRound
 from covey.runtime.exports import best_kept_round, export_model, latest_model
@@ -282,57 +280,6 @@ class Run:
             check = partial(check_answerable, session)
             callbacks = {"on_answer": on_answer, "on_receipt": on_receipt, "check": check}
             return forget(session, clients, *wanted, **callbacks)
-
-    def join(
-        self,
-        name: ClientName,
-        data: Any,  # noqa: ANN401 - as `covey.run(clients=...)` takes one client's
-        threshold: float | None = None,
-        risk_weight: float | None = None,
-        observe: Observer = quiet,
-    ) -> ChangedRecords:
-        """Let a client join, where models are solved from sums over clients.
-
-        It chooses among models that never met it, and they are solved again; the others
-        stay where they are.
-
-        Args:
-            name: one that no client has or had.
-            data: its examples; or the path of an .npz file with `x` and `y`.
-            threshold: the risk that it accepts; None: what the settings say of its name.
-            risk_weight: how much a risk weighs in its choice; None: the same.
-            observe: called after the round that is solved again.
-
-        Raises:
-            CoveyError: no client can join this run, or the name or the data do not fit.
-        """
-        new = NewRecords(name, examples_in(data), risk_threshold=threshold, risk_weight=risk_weight)
-        with self.open(observe, "join(...)") as session:
-            return change_records(session, new, joins=True)
-
-    def update(
-        self,
-        name: ClientName,
-        data: Any,  # noqa: ANN401 - as `covey.run(clients=...)` takes one client's
-        *,
-        add: bool = False,
-        observe: Observer = quiet,
-    ) -> ChangedRecords:
-        """Replace a client's records, where models are solved from sums over clients.
-
-        Args:
-            name: the client's.
-            data: its examples; or the path of an .npz file with `x` and `y`.
-            add: whether it keeps those that it has.
-            observe: called after the round that is solved again.
-
-        Raises:
-            CoveyError: models are not solved from sums, or the name or the data do not
-                fit.
-        """
-        new = NewRecords(name, examples_in(data), add=add)
-        with self.open(observe, "update(...)") as session:
-            return change_records(session, new)
 
     @contextmanager
     def open(

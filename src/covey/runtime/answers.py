@@ -33,7 +33,7 @@ from covey.runtime.inputs import input_hashes
 from covey.runtime.ledger_record import records_of
 from covey.runtime.planning import current_rules
 from covey.runtime.proofs import served_request, write_proof
-from covey.runtime.record_changes import is_subtracting, keep_subtracted, tend_change
+from covey.runtime.replays import is_subtracting, keep_subtracted
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
 from covey.runtime.states import (
@@ -289,8 +289,7 @@ def cleanup(session: Session) -> None:
     """
     served, folder = _being_served(session), session.folder
     subtracting = is_subtracting(session)
-    changing = tend_change(session)
-    if not (subtracting or changing):  # what a kill left of what was never recorded
+    if not subtracting:  # what a kill left of what was never recorded
         delete_whole(folder.subtracted)
     if any(each.option.answer != "stop" for each in served):
         session.ledger.scrub()

@@ -187,8 +187,6 @@ def _counted(current: Events) -> dict[Handle, int]:
         match event:
             case events.ClientsAssigned(clusters, by) if by != "final":
                 counted |= clusters
-            case events.RecordsChanged(handle=handle, cluster=j):
-                counted[handle] = j
             case events.ClientLeft(handle=handle, answer="stop"):
                 stopped.add(handle)  # whose records stay in the sums until the next round
             case events.HeadsSolved():

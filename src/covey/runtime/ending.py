@@ -36,7 +36,7 @@ from covey.runtime.evaluation import (
 from covey.runtime.folder import QueuedRequest
 from covey.runtime.head_attacks import head_attacks
 from covey.runtime.ledger_record import records_of
-from covey.runtime.record_changes import is_subtracting
+from covey.runtime.replays import is_subtracting
 from covey.runtime.session import Session
 from covey.settings.clients import ClientReports
 from covey.settings.run import BuiltRun

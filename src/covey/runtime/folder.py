@@ -28,7 +28,7 @@ from covey.base.files import (
     replace_whole,
 )
 from covey.base.history import History
-from covey.base.names import Basis, ClientName, Handle
+from covey.base.names import Basis, ClientName
 from covey.base.own_code import origins_of
 from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
@@ -162,8 +162,6 @@ class RunFolder:
     """States of rounds that are played again, if a part of them still holds."""
     subtracted = _Inside("subtracted")
     """The state without the sums of who leaves, until that was answered."""
-    records = _Inside("records")
-    """Records of clients that joined, or that changed them."""
     updates = _Inside("updates")
     """What clients sent, if that is stored."""
     proofs = _Inside("proofs")
@@ -217,10 +215,6 @@ class RunFolder:
 
     def _request_path(self, client: str) -> Path:
         return self.request_queue / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
-
-    def records_of(self, handle: Handle) -> list[Path]:
-        """Return the files that hold a client's records."""
-        return sorted(self.records.glob(f"{handle}-*.safetensors"))
 
     def settings(self) -> Mapping[str, Any]:
         """Return the settings as they are written; they are checked unless a session did that.

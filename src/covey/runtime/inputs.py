@@ -1,32 +1,20 @@
-"""What a run reads, hashed at the start and compared since, and records that came later.
+"""What a run reads, hashed at the start and compared since.
 
 The clients' own examples are in `RunStarted.data_hash`, the source of a user's components
 in `ComponentsUsed`; what clients accept, and the examples of no client, in the ledger's files.
-
-Records of clients that joined or changed theirs lie in the run's folder, one file each.
-Settings and data do not have them, so that a run is resumed with these files. They stand
-under the client's handle. A newer version is written beside the older one, which is
-deleted once the ledger says that it no longer counts.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, takewhile
-from pathlib import Path
-
-import safetensors.torch
 
 from covey.base.errors import RunError
-from covey.base.events import ComponentsUsed, Event, RecordsChanged
-from covey.base.files import check_regular, delete_whole, read_bounded
+from covey.base.events import ComponentsUsed
 from covey.base.history import History
-from covey.base.names import Handle
 from covey.data.data_hash import data_hash
-from covey.data.examples import Client, Examples, Preference
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
 from covey.settings.run import BuiltRun
 
 PREFERENCES = "input:preferences"
@@ -147,99 +135,3 @@ def input_hashes(run: BuiltRun) -> Mapping[str, str]:
         PREFERENCES: hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
         "input:others": others.hexdigest(),
     }
-
-
-RoundEvents = Iterable[tuple[int | None, Event]]
-
-
-def keep_records(folder: RunFolder, ledger: Ledger, events: RoundEvents, client: Client) -> None:
-    """Write a client's records as the next version; the one in force stays."""
-    version = len(_changes(events).get(client.handle, ()))
-    parts = {"train": client.train, "holdout": client.holdout}
-    tensors = {
-        f"{part}.{what}": getattr(each, what).contiguous().clone()
-        for part, each in parts.items()
-        for what in ("inputs", "labels")
-    }
-    name = _name(client.handle, version)
-    content = safetensors.torch.save(tensors)
-    ledger.files.write(f"records:{name}", folder.records / name, content)
-
-
-def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> BuiltRun:
-    """Return the run with the records that its clients have now, and who joined.
-
-    Raises:
-        RunError: a file of records is gone, or is not what was written.
-    """
-    if run.client_backend is not None or run.data_hash is None:
-        return run
-    events = folder.reader.read(ledger).events
-    current = list(_current(ledger, events))
-    if not current:
-        return run
-    changes, names = _changes(events), ledger.names()
-    known = {client.name: client for client in run.population.clients}
-    for handle, file in current:
-        name, joined = names[handle], changes[handle][0]
-        train, holdout = _read(folder.records / file, ledger)
-        tau, beta = joined.risk_threshold, joined.risk_weight
-        accepted = Preference(0.0 if beta is None else beta, 1.0 if tau is None else tau)
-        client = known.get(name) or Client(name, handle, None, train, holdout, accepted)
-        known[name] = replace(client, handle=handle, train=train, holdout=holdout)
-    return run.with_clients(tuple(known.values()))
-
-
-def drop_old_records(folder: RunFolder, ledger: Ledger, events: RoundEvents) -> None:
-    """Delete the files of records that no longer count, and of clients that left."""
-    if not folder.records.is_dir():
-        return
-    current = {name for _, name in _current(ledger, events)}
-    for path in sorted(folder.records.iterdir()):
-        if path.name not in current:
-            ledger.files.keep_only(f"records:{path.name}", "")  # its hashes
-            delete_whole(path)
-
-
-def record_problems(folder: RunFolder, ledger: Ledger) -> Iterator[tuple[Path, str]]:
-    """Yield the files of current records that are not what was written, and why."""
-    for _, name in _current(ledger, folder.reader.read(ledger).events):
-        path = folder.records / name
-        if problem := ledger.files.problem(f"records:{name}", path):
-            yield path, problem
-
-
-def _current(ledger: Ledger, events: RoundEvents) -> Iterator[tuple[Handle, str]]:
-    """Yield who takes part with records from a file, and the file."""
-    changes = _changes(events)
-    names = ledger.names() if changes else {}
-    for handle, changed in changes.items():
-        if handle in names:
-            yield handle, _name(handle, len(changed) - 1)
-
-
-def _changes(events: RoundEvents) -> Mapping[Handle, Sequence[RecordsChanged]]:
-    """Return every change of each client's records, in order."""
-    changes: dict[Handle, list[RecordsChanged]] = {}
-    for _, event in events:
-        if isinstance(event, RecordsChanged):
-            changes.setdefault(event.handle, []).append(event)
-    return changes
-
-
-def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
-    if problem := ledger.files.problem(f"records:{path.name}", path):
-        raise RunError(
-            f"{path} must hold a client's records as covey wrote them, but {problem}. "
-            f"Restore it from a copy."
-        )
-    tensors = safetensors.torch.load(read_bounded(path, check_regular(path)))
-    train, holdout = (
-        Examples(tensors[f"{part}.inputs"], tensors[f"{part}.labels"])
-        for part in ("train", "holdout")
-    )
-    return train, holdout
-
-
-def _name(handle: Handle, version: int) -> str:
-    return f"{handle}-{version}.safetensors"

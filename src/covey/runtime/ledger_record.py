@@ -110,7 +110,7 @@ class EventReader:
         if not 0 <= last < began.num_clusters:
             return f"it names cluster {last}, and there are 0 to {began.num_clusters - 1}"
         if t is None and not isinstance(event, events.ClientLeft):
-            return ""  # who joins chooses first
+            return ""  # a newcomer may request to leave in the round that records it
         handles, joining = tuple(_handles(event)), {*_joining(event)}
         strange = next((h for h in handles if h not in self._known and h not in joining), None)
         if strange is not None:

@@ -55,13 +55,7 @@ from covey.runtime.evaluation import (
 )
 from covey.runtime.folder import checkpoint_path, settings_hash
 from covey.runtime.ledger_record import records_of
-from covey.runtime.record_changes import (
-    Rewind,
-    finish_change,
-    newest_rewind,
-    solved_again,
-    subtracted_state,
-)
+from covey.runtime.replays import Rewind, newest_rewind, solved_again, subtracted_state
 from covey.runtime.session import Session, quiet, rounds_of
 from covey.runtime.states import (
     load_state,
@@ -157,8 +151,7 @@ def _play_until_request(
     while True:
         t = state.round_index
         is_end = t == rounds_of(session.run.config, history)
-        waits = replay is not None and replay.waits(t)
-        if not waits and (t >= recorded or is_end):
+        if t >= recorded or is_end:
             if any(_due_requests(session, t)):
                 if not on_disk:
                     _save(session, state)
@@ -376,15 +369,12 @@ def _store_round(
     if every and (done - 1) % every == 0 and not calibrated:
         hashes = session.ledger.files
         write_updates(session.folder.updates, done - 1, played.stored, hashes)
-    changed = replay is not None and bool(replay.changed) and done == replay.event.until
     best_row = best_round(history.rounds, config.checkpoints.best)
     best = best_row and best_row.round
-    due = changed or done == config.rounds or done % config.checkpoints.every == 0
+    due = done == config.rounds or done % config.checkpoints.every == 0
     if due or best == done - 1:
         _save(session, played.state)
         thin(session.folder.checkpoints, config.checkpoints.keep, spared=best)
-    if changed:
-        finish_change(session)
     return due or best == done - 1
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from covey.base.components import Unread, create
 from covey.base.errors import CoveyError
-from covey.base.events import Event, PricesSet, RecordsChanged, RiskMeasured, RunStarted
+from covey.base.events import Event, PricesSet, RiskMeasured, RunStarted
 from covey.base.files import read_text
 from covey.base.names import Basis, ClientName, Handle
 from covey.base.own_code import no_foreign_code
@@ -65,7 +65,6 @@ _HOW: Mapping[tuple[Kind, Actor], str] = {
     ("ledger", COVEY): "Every answer deletes the row, and overwrites what is left of it.",
     ("ledger", YOU): "No answer deletes it, and its handle leads to no name then. Delete the run.",
     ("request", COVEY): "The process that plays the run takes it away, and answers.",
-    ("data", COVEY): "Every answer deletes it.",
     ("data", YOU): "Delete what is the client's after the answer: the run goes on without it.",
     ("preferences", YOU): "Delete the client's entry after the answer.",
     ("settings", YOU): "Take the name out, or delete that run.",
@@ -219,8 +218,6 @@ def _inside_run(target: SearchTarget) -> Findings:
     yield place("ledger", YOU, "what it did, in events under its handle", ledger)
     if any(request.client == target.name for request in folder.queued_requests()):
         yield place("request", COVEY, "its name, in a request to leave", folder.request_queue)
-    for path in folder.records_of(target.handle):
-        yield place("data", COVEY, "its records, as it sent them", path)
     for inner in (folder.checkpoints, folder.superseded, folder.updates):
         if count := sum(first is not None and t >= first for t in rounds_in(inner)):
             if inner == folder.updates:
@@ -465,12 +462,7 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
     handle = next((h for h, name in names.items() if name == client), None)
     if handle is None:
         raise unknown_client(folder, client)
-    thresholds: list[float | None] = []
-    for _, event in record.events:
-        if isinstance(event, RunStarted):
-            thresholds.append(event.risk_thresholds.get(handle))
-        elif isinstance(event, RecordsChanged) and event.handle == handle:
-            thresholds.append(event.risk_threshold)
+    began = next((e for _, e in record.events if isinstance(e, RunStarted)), None)
     held = record.participation
     trained, first = held.trained.get(handle, {}), held.first_round(handle)
     known = frozenset(names.values())
@@ -480,7 +472,7 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
         handle=handle,
         rounds_trained=tuple(sorted(trained)),
         clusters_trained=tuple(sorted(set(trained.values()))),
-        risk_threshold=next((tau for tau in reversed(thresholds) if tau is not None), None),
+        risk_threshold=began.risk_thresholds.get(handle) if began else None,
         anonymity_sets=tuple(
             SetOfClient(each.round_index, each.cluster, len(each.members), each.diameter)
             for each in held.sets_of(handle)

@@ -17,7 +17,7 @@ from covey.ledger.store import Ledger
 from covey.models.build import held_params
 from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, check_settings, now
-from covey.runtime.inputs import check_inputs, with_changed_records
+from covey.runtime.inputs import check_inputs
 from covey.runtime.ledger_record import LedgerRecord, records_of
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
@@ -129,12 +129,6 @@ def reading_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
         yield _checked(run, folder, ledger)[0]
 
 
-def reopened(session: Session) -> Session:
-    """Return a run that is open to be written as it is now that its records are others."""
-    again = _session(session.whole, session.folder, session.ledger)
-    return replace(again, observe=session.observe, began=session.began)
-
-
 @contextmanager
 def _data_set_aside() -> Generator[None]:
     """Look for garbage among what is made meanwhile, not among all clients' data too."""
@@ -174,7 +168,6 @@ def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session,
     whole = run
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
-    run = with_changed_records(run, folder, ledger)
     source = run.config.secrets.source
     if source == "os":
         check_secret(folder.secret_marker, ledger)
@@ -230,7 +223,6 @@ TRACES = (
     "frozen.safetensors",
     "metrics.csv",
     "proofs",
-    "records",
     "report.html",
     "secret",
     "superseded",

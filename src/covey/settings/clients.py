@@ -203,7 +203,7 @@ def population_and_notes(
     if passed is None and isinstance(config.data, Unread):
         config.data.refuse()
     source = config.data if passed is None else OwnSource(function=lambda: passed)
-    request = request_of(config, streams)
+    request = _request_of(config, streams)
     rules = (partial(of_data, source=source),)
     if refused := [each.message for each in refusals(config, rules)]:
         raise ConfigError(" ".join(refused))
@@ -222,7 +222,7 @@ def population_and_notes(
     return _without(population, config.population.exclude), notes
 
 
-def request_of(config: Config, streams: Streams) -> PopulationRequest:
+def _request_of(config: Config, streams: Streams) -> PopulationRequest:
     """Return what a data source is to make."""
     task, settings = TASKS[config.model.task], config.population
 

@@ -3,20 +3,17 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from covey.algorithms.clients import Clients
 from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.state import Cohort
-from covey.base.errors import ConfigError, DataError
+from covey.base.errors import ConfigError
 from covey.base.events import ComponentsUsed
 from covey.base.names import ClientName, Handle, Params
 from covey.base.rng import Streams
-from covey.data.arrays import check_alike
-from covey.data.clients import population_of_clients
 from covey.data.data_hash import DataHashes
 from covey.data.examples import Client
-from covey.data.population import Population, absent_population, normalised_population
+from covey.data.population import Population, absent_population
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
 from covey.models.build import NETWORKS, initial_params
@@ -27,7 +24,6 @@ from covey.settings.clients import (
     check_preference_names,
     population_and_notes,
     preference_of,
-    request_of,
     with_preferences,
 )
 from covey.settings.load import Config
@@ -184,29 +180,3 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
             f"aggregation.min_anonymity (k) is how many clients hide together, so at most as "
             f"many as there are, {clients}, found {k}. Lower k."
         )
-
-
-def client_with_data(
-    run: BuiltRun,
-    name: ClientName,
-    data: Any,  # noqa: ANN401 - as `covey.data.clients_of` takes one client's
-) -> Client:
-    """Return a client as it were, had it had these examples when the run began.
-
-    What it holds out is drawn as for any client with its own examples.
-
-    Raises:
-        DataError: they are malformed, or of another kind than those of the run's clients.
-    """
-    request = request_of(run.config, run.streams)
-    population, _ = population_of_clients({name: data}, request)
-    if run.config.data.normalise == "image":
-        population = normalised_population(population)
-    (client,) = population.clients
-    check_alike({"the run's clients": run.population.clients[0].train, name: client.train})
-    if population.num_classes > run.population.num_classes:
-        raise DataError(
-            f"{name} must bring labels of the {run.population.num_classes} classes that "
-            f"the run's models know, found {population.num_classes}. Start a new run for more."
-        )
-    return client

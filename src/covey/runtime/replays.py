@@ -1,12 +1,4 @@
-"""A client's records that change or leave sums, and rounds that are played again.
-
-A client's records that change: what is owed to it until the models are solved again.
-
-It is a subtraction, and the client is counted anew with its new records. The state without
-its old ones is on the disk before the ledger says what they are now, and from there the
-last round is solved again, with the choices that are recorded and with the client's own.
-
-Sums without those who leave: written before they are answered, taken up after.
+"""Rounds that are played again, and the sums from which one of them is solved again.
 
 A subtraction plays one round again, the last one, from the state after it less the sums of
 who leaves. That state is on the disk before the answer is recorded: whatever kills the
@@ -22,21 +14,11 @@ from functools import cached_property
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base import events
 from covey.base.errors import RunError
-from covey.base.files import delete_whole
 from covey.base.names import Handle
-from covey.runtime.copies import RENDERED
 from covey.runtime.folder import checkpoint_path, checkpoint_paths, round_of
-from covey.runtime.inputs import drop_old_records
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.session import Session
-from covey.runtime.states import (
-    delete_before,
-    delete_from,
-    load_state,
-    set_aside_from,
-    state_bytes,
-    state_problem,
-)
+from covey.runtime.states import load_state, state_bytes, state_problem
 from covey.settings.clients import ClientReports
 from covey.settings.run import BuiltRun
 
@@ -53,12 +35,10 @@ class Rewind:
     Attributes:
         event: the roll back.
         before: what the ledger held before it.
-        changed: the client whose records changed, and its cluster; None: none did.
     """
 
     event: events.RunRolledBack
     before: LedgerRecord
-    changed: tuple[Handle, int] | None
 
     @property
     def calibrating(self) -> bool:
@@ -87,81 +67,20 @@ class Rewind:
         Where sums were subtracted, the last round alone is played again, and no client gets a
         request.
         """
-        if self.event.how not in ("subtracted", "changed") or t != self.event.until - 1:
+        if self.event.how != "subtracted" or t != self.event.until - 1:
             return None
         none = events.ClientsAssigned({}, "clients")  # no client was there
-        chosen = self._choices.get(self.event.round_index, none)
-        if self.changed is None:
-            return chosen
-        return replace(chosen, clusters={**chosen.clusters, self.changed[0]: self.changed[1]})
-
-    def waits(self, t: int) -> bool:
-        """Say whether the models of this round wait for a client's new records."""
-        return self.changed is not None and t < self.event.until
+        return self._choices.get(self.event.round_index, none)
 
 
 def newest_rewind(session: Session) -> Rewind | None:
     """Return the newest roll back; None: there was none."""
     record = session.record()
     for at in reversed(range(len(record.facts))):
-        event, last = record.facts[at][1], record.facts[max(at - 1, 0)][1]
+        event = record.facts[at][1]
         if isinstance(event, events.RunRolledBack):
-            changed = None
-            if event.how == "changed" and isinstance(last, events.RecordsChanged):
-                changed = last.handle, last.cluster
-            return Rewind(event, record.until(at), changed)
+            return Rewind(event, record.until(at))
     return None
-
-
-def owed_change(session: Session) -> Rewind | None:
-    """Return a change of records whose models were not solved yet, or not kept."""
-    rewind = newest_rewind(session)
-    if rewind is None or rewind.changed is None:
-        return None
-    first = rewind.event.round_index
-    if _is_unplayed(session, first):
-        return rewind
-    paths = checkpoint_paths(session.folder.checkpoints)
-    later = (path for path in paths if round_of(path) >= first)
-    whole = any(not state_problem(path, session.ledger) for path in later)
-    return None if whole else rewind
-
-
-def _is_unplayed(session: Session, first: int) -> bool:
-    last = session.ledger.last_round()
-    return last is None or last < first
-
-
-def tend_change(session: Session) -> bool:
-    """Set aside or delete what a change made obsolete; any number of times.
-
-    Returns:
-        Whether the models are owed to somebody whose records changed.
-    """
-    owed, folder = owed_change(session), session.folder
-    if owed is None:
-        finish_change(session)
-        return False
-    first = owed.event.round_index
-    if _is_unplayed(session, first):
-        set_aside_from(folder.checkpoints, first, folder.superseded)
-        delete_from(folder.checkpoints, first)
-        session.secrets.restart_at(first)
-        for name in RENDERED:  # shows the run as it was
-            delete_whole(folder.path / name)
-    return True
-
-
-def finish_change(session: Session) -> None:
-    """Delete what a change made obsolete, once it is owed no more; may be repeated."""
-    if owed_change(session) is not None:
-        return
-    rewind, folder = newest_rewind(session), session.folder
-    if rewind is not None and rewind.changed is not None:
-        for path in (folder.superseded, folder.subtracted):
-            delete_whole(path)
-        delete_before(folder.checkpoints, rewind.event.round_index)
-    drop_old_records(folder, session.ledger, session.record().events)
 
 
 def is_subtracting(session: Session) -> bool:
@@ -214,18 +133,16 @@ def subtracted_state(session: Session) -> ServerState | None:
     Raises:
         RunError: it is lost, and so is the one that it came of.
     """
-    owed, rewind = owed_change(session), newest_rewind(session)
-    if rewind is None or not (owed or is_subtracting(session)):
+    rewind = newest_rewind(session)
+    if rewind is None or not is_subtracting(session):
         return None
     folder, first = session.folder, rewind.event.round_index
     later = (p for p in checkpoint_paths(folder.checkpoints) if round_of(p) >= first)
     if not all(state_problem(path, session.ledger) for path in later):
         return None  # it was played, and kept
     present = {client.handle for client in session.run.population.clients}
-    changed = {owed.changed[0]} if owed and owed.changed else set[Handle]()
     state = _kept(session, first)
-    state = state.without((state.assignment.keys() - present) | changed)
-    return replace(state, round_index=first)
+    return replace(state.without(state.assignment.keys() - present), round_index=first)
 
 
 def solved_again(
