@@ -28,7 +28,7 @@ FOLDER = "reference/json/schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ERROR = "any command that could not answer"
 
-SOMETIMES = {"Proof": ("subtracted", "own_sums_kept", "earlier_heads")}
+SOMETIMES = {"Proof": ("subtracted", "earlier_heads")}
 """Of dataclasses: what a proof has only where sums were subtracted."""
 
 ATTRIBUTES = re.compile(r"^Attributes:\n((?:[ ]+.*\n|\n)+)", re.MULTILINE)

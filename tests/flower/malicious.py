@@ -13,7 +13,7 @@ from covey import Config, Params, Streams, __version__
 from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientContext, ClientRequest, SumStep
 from covey.algorithms.group_sums import GroupSum
-from covey.algorithms.sum_moves import sums_of_numbers
+from covey.algorithms.sum_cohorts import sums_of_numbers
 from covey.flower.client import Node, answer_message
 from covey.flower.messages import Question, letter_in, make_message
 from covey.models.ridge_sums import Sums

@@ -10,8 +10,7 @@ from flwr.app import Context, Message, RecordDict
 import covey
 from covey import ConfigError, Run, RunError
 from covey.algorithms.client_requests import ClientRequest
-from covey.algorithms.sum_moves import Moves
-from covey.base.events import AnswerRefused, AnswersMissing, HeadsSolved, MovesWaited, SumGivenUp
+from covey.base.events import AnswerRefused, AnswersMissing, ClientsWaited, HeadsSolved, SumGivenUp
 from covey.flower.client import Node, client_app
 from covey.flower.messages import LETTER, Question, letter_in, with_letter
 from covey.models.ridge_sums import Sums
@@ -34,7 +33,6 @@ def masked(
 
 
 ONE = masked(num_clusters=1)
-TWO = masked(3, initialisation="random")
 
 
 def own_sums(federation: Built, result: Run, names: list[str]) -> Sums:
@@ -86,7 +84,7 @@ def tasks_of(federation: Built) -> set[str]:
 
 @pytest.mark.slow
 def test_sums_under_masks_are_those_of_the_simulation(build):
-    federation = build(TWO, clients=range(6))
+    federation = build(ONE, clients=range(6))
     tasks = tasks_of(federation)
     there, here = federation.play(nodes=6), federation.simulated()
     assert bits(there) == bits(here)
@@ -106,7 +104,7 @@ def test_who_drops_out_of_a_step_costs_its_own_sums_at_most(build, step):
     assert all_of(AnswersMissing, result)[0] == AnswersMissing("masked", (handle,))
     names = everybody() if counted else everybody(LIAR)
     assert kept_of(result).sums == (own_sums(federation, result, names),)
-    waiting = [each.clients for each in all_of(MovesWaited, result)]
+    waiting = [each.clients for each in all_of(ClientsWaited, result)]
     assert waiting == ([] if counted else [(handle,)])  # alone it would stand out
 
 
@@ -228,17 +226,6 @@ def test_nobody_helps_to_single_out_a_client_that_is_said_to_have_left(build):
     with pytest.raises(RunError, match="left"):
         federation.play(nodes=4)
     assert covey.load(before.folder).names == before.names
-
-
-def test_who_was_summed_together_moves_together_or_not_at_all():
-    parts = {**dict.fromkeys("ABCD", 0), **dict.fromkeys("EFG", 1)}
-    moves = Moves({**dict.fromkeys("ABCD", 1), **dict.fromkeys("EFG", 1)}, parts, 3)
-    assert moves.groups() == (frozenset("ABCD"), frozenset("EFG"))
-    assert moves.groups(among="ABCEFG") == (frozenset("EFG"),)
-    assert Moves(dict.fromkeys("ABC", 1), parts, 3).groups() == ()
-    assert Moves(dict.fromkeys("HI", 1), parts, 3).groups() == ()
-    assert Moves(dict.fromkeys("HIJ", 1), parts, 3).groups() == (frozenset("HIJ"),)
-    assert Moves(dict.fromkeys("EF", 1), dict.fromkeys("EF", 1), 3).groups() == ()
 
 
 @SLOW

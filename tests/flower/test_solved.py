@@ -1,6 +1,5 @@
 """Heads that are solved from clients' messages: the bits of their simulation."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -182,22 +181,6 @@ def test_who_leaves_is_subtracted_to_the_bit(build, before):
     proof_of(there)
     sent = {name for task, _, name in asked if task == "sum"}
     assert (LAST in sent) == (103 in federation.files)
-
-
-@SLOW
-@pytest.mark.usefixtures("own_keys")
-def test_where_sums_are_kept_nobody_is_asked_twice(build):
-    """Neither who moves nor who leaves, and neither do those who stay."""
-    federation = build(solved(2, initialisation="random", pooling=0.3, keep_sums=True))
-    asked = listened(federation)
-    federation.play(nodes=4)
-    del federation.files[103]
-    there, here = without_last(federation)
-    sent = [name for task, _, name in asked if task == "sum"]
-    assert sorted(sent) == sorted({*sent, LAST})
-    assert there.summary.model_hash == here.summary.model_hash
-    assert kept_of(there).sums == kept_of(here).sums
-    assert json.loads(proof_of(there).read_text())["own_sums_kept"]
 
 
 @SLOW

@@ -28,7 +28,6 @@ SUMS: dict[str, Any] = {
     "method": {"name": "solved", "initialisation": "random"},
     "model": {"name": "linear-head", "features": {"filters": 4}},
 }
-KEPT = {"name": "solved", "initialisation": "random", "keep_sums": True}
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ def left_runs(base: Path) -> Callable[[str], Left]:
         "roll_back": {"aggregation": NARROW, "train": {"participation": 0.8}},
         "calibrate": {"aggregation": {"name": "mean"}, "leaving": {"store_updates": 1}},
         "subtract": SUMS,
-        "subtract, kept": SUMS | {"method": KEPT},
     }
     made: dict[str, Left] = {}
 

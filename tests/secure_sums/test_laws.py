@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
-from covey.secure_sums.client import movable, overlapping
+from covey.secure_sums.client import overlapping
 from covey.secure_sums.crypto import neighbourhood, neighbours_of, ring_order
 from covey.secure_sums.messages import COEFFICIENT_BYTES, PRIME, secret_from, shares_of
 from covey.secure_sums.server import secure_sum
@@ -73,26 +73,6 @@ def test_neighbourhoods_grow_slowly_and_keep_their_promise():
         assert n * hypergeom(n - 1, n - 1 - 3 * n // 10, k).cdf(k // 2) <= 2**-10
         tells = n * hypergeom(n - 1, n // 10, k).sf(k // 2)
         assert tells + n * 0.4 ** (k // 2) <= 2**-40
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.dictionaries(st.integers(0, 14), st.integers(0, 2)), max_size=6), st.integers(2, 4)
-)
-def test_moves_leave_no_part_too_small(wishes, minimum):
-    """Clusters' sums are released after every round of moves, over whoever is in them."""
-    at: dict[int, int] = {}
-    released: list[frozenset[str]] = []
-    for wish in wishes:
-        parts = {c: _pattern(str(c), released) for c in at}
-        moved = movable({c: j for c, j in wish.items() if at.get(c) != j}, parts, minimum)
-        at |= {c: wish[c] for c in moved}
-        released += [frozenset(str(c) for c in at if at[c] == j) for j in set(at.values())]
-        assert smallest_part(released) in {0, *range(minimum, 99)}
-
-
-def _pattern(client: str, released: list[frozenset[str]]) -> tuple[int, ...]:
-    return tuple(i for i, each in enumerate(released) if client in each)
 
 
 @pytest.mark.parametrize(

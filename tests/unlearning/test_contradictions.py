@@ -41,7 +41,6 @@ def test_what_holds_together_is_no_contradiction(facts: Facts):
         (DENIED, {"first_round": None}, "first_round"),
         (DENIED, {"deniability_threshold": None}, "deniability_threshold"),
         (DENIED, {"rounds_replayed": 1}, "first_replayed_round"),
-        (DENIED, {"own_sums_kept": True}, "own_sums_kept"),
         (DENIED, {"consistency": ("a" * 64,)}, "consistency"),
         (ROLLED_BACK, {"first_affected_round": 3}, "first_affected_round"),
         (ROLLED_BACK, {"first_affected_round": None}, "first_affected_round"),

@@ -99,7 +99,6 @@ DENIED = Facts(
     replayed=None,
     sealed_record_kept=False,
     subtracted=(),
-    own_sums_kept=False,
     earlier_heads=None,
 )
 FIGURE = AttackFigure(0, 0.7, 0.6, 0.8)

@@ -126,8 +126,8 @@ class Algorithm(Component):
 
     @property
     def sends_sums_alone(self) -> bool:
-        """Whether clients can send all of it under masks."""
-        return self.vouches_for("sends_sums")
+        """Whether clients can send all of it under masks: it is one sum over all of them."""
+        return self.vouches_for("sends_sums") and self.num_models == 1
 
     @property
     def starts_warm(self) -> bool:
@@ -204,15 +204,9 @@ class Subtractable(Clustered):
 
     A client that leaves is subtracted from them. Every round records `HeadsSolved` and
     `ModelsMerged`.
-
-    Attributes:
-        keep_sums: whether the server keeps each client's own sums in its states. No
-            client then sends them again, and a leaver is subtracted without its records.
     """
 
     subtracts: ClassVar[bool] = True
-
-    keep_sums: bool = False
 
     @property
     def reads_population(self) -> bool:

@@ -4,7 +4,7 @@ Two classes can do it: `covey.algorithms.simulated.Simulated` holds everybody's 
 plays all clients at once, `covey.algorithms.remote.Remote` sends each of them a request.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
 from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult
 from covey.algorithms.state import NO_INPUTS, Cohort, ObjectiveInputs, ServerState
-from covey.algorithms.sum_moves import Moves, Summed
+from covey.algorithms.sum_cohorts import Summed
 from covey.base.events import Event
 from covey.base.names import Handle
 from covey.base.rng import Streams
@@ -143,18 +143,25 @@ class Federation(Protocol):
         return self
 
     def under_masks(
-        self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
+        self,
+        known: ClusterSums,
+        cohort: Cohort,
+        may: Callable[[Collection[Handle]], Collection[frozenset[Handle]]],
+        minimum: int,
+        d: int,
+        round_index: int,
     ) -> "Federation":
-        """Return the federation with the sums of who moves at hand, each group's together.
+        """Return the federation with these clients' sums at hand, each group's together.
 
         Args:
             known: the sums so far.
-            cohort: all who want to move.
-            moves: where to, and with whom.
+            cohort: whose sums are needed.
+            may: which groups of some clients may be summed.
+            minimum: the fewest clients that a sum may be over.
             d: how many features there are, and a bias.
             round_index: the round that they are needed in.
         """
-        del known, cohort, moves, d, round_index
+        del known, cohort, may, minimum, d, round_index
         return self
 
     def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:

@@ -1,7 +1,6 @@
 """Remote clients: each is sent a request, and answers for itself; also under masks."""
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Never
 
@@ -20,10 +19,10 @@ from covey.algorithms.client_requests import (
     Send,
 )
 from covey.algorithms.federation import longer
-from covey.algorithms.group_sums import play_sums
+from covey.algorithms.group_sums import Sound, play_sums
 from covey.algorithms.selection import UNASSIGNED, SelectionConfig, SelectionResult, choice_events
 from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState
-from covey.algorithms.sum_moves import Moves, Summed, sums_of_numbers
+from covey.algorithms.sum_cohorts import Summed, sums_of_numbers
 from covey.base.errors import ConfigError
 from covey.base.events import AnswerRefused, Event, SumGivenUp
 from covey.base.names import Handle, Params
@@ -195,7 +194,7 @@ class Remote:
             inputs.broadcast,
         )
         if self.min_cohort:
-            yield from self._means_under_masks(request, cohort, assignment)
+            yield from self._mean_under_masks(request, cohort)
         else:
             yield from self._updates_of(self.send(request, cohort))
 
@@ -211,28 +210,17 @@ class Remote:
         """What is known here of what clients keep: that they do."""
         return {} if self.recipe.keeps_memory else None
 
-    def _means_under_masks(
-        self, request: ClientRequest, cohort: Cohort, assignment: Mapping[Handle, int]
-    ) -> Iterator[ClientUpdate]:
-        least = self.min_cohort
-        model, length = request.models[0], count_of_numbers(request.models[0])
-        of_cluster: dict[int, list[Client]] = defaultdict(list)
-        for client in cohort:
-            of_cluster[assignment[client.handle]].append(client)
-        groups = [tuple(own) for _, own in sorted(of_cluster.items()) if len(own) >= least]
-
-        def sound(there: Collection[Handle]) -> list[frozenset[Handle]]:
-            left = (frozenset(c.handle for c in group) & frozenset(there) for group in groups)
-            return [each for each in left if len(each) >= least]
-
-        for each in play_sums(self.send, request, ("updates", length), groups, least, sound):
+    def _mean_under_masks(self, request: ClientRequest, cohort: Cohort) -> Iterator[ClientUpdate]:
+        least, (model,) = self.min_cohort, request.models
+        groups, enough = _if_enough(cohort, least), _all_if(least)
+        length = count_of_numbers(model)
+        for each in play_sums(self.send, request, ("updates", length), groups, least, enough):
             if each.values is None or each.values[0] <= 0:
                 continue
             mean = mean_of_numbers(each.values, model, self.shares)
             for client in each.cohort:
                 if client.handle in each.shown:
-                    j = assignment[client.handle]
-                    yield ClientUpdate(client.handle, j, mean, 1.0, self._kept)
+                    yield ClientUpdate(client.handle, 0, mean, 1.0, self._kept)
 
     def means(
         self, cohort: Cohort, d: int, round_index: int
@@ -270,7 +258,7 @@ class Remote:
         return replace(self, held=held, lacking=lacking, facts=tuple(facts))
 
     def under_masks(
-        self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
+        self, known: ClusterSums, cohort: Cohort, may: Sound, minimum: int, d: int, round_index: int
     ) -> "Remote":
         """Let clients add up their sums under masks, all groups at the same time.
 
@@ -281,10 +269,10 @@ class Remote:
         by_handle = {client.handle: client for client in cohort}
         cohorts = [
             tuple(by_handle[h] for h in sorted(group, key=lambda h: by_handle[h].name))
-            for group in moves.groups()
+            for group in may(by_handle.keys())
         ]
-        length, minimum = d * (d + 1) // 2 + d * self.classes, moves.minimum
-        played = play_sums(self.send, request, ("sums", length), cohorts, minimum, moves.groups)
+        length = d * (d + 1) // 2 + d * self.classes
+        played = play_sums(self.send, request, ("sums", length), cohorts, minimum, may)
         facts = [fact for each in played for fact in each.facts()]
         largest = _largest(known.sums)
         groups, shown = dict[frozenset[Handle], Sums](), list[frozenset[Handle]]()
@@ -337,6 +325,16 @@ class Remote:
         return ClientRequest(
             task, path=path, contexts=contexts, round_index=t, width=d, features=features
         )
+
+
+def _if_enough(cohort: Cohort, least: int) -> tuple[Cohort, ...]:
+    """Return the one group that is summed; none where it is too small."""
+    return (cohort,) if len(cohort) >= least else ()
+
+
+def _all_if(least: int) -> Sound:
+    """Return the rule by which all who are left are summed, or nobody."""
+    return lambda there: [frozenset(there)] * (len(there) >= least)
 
 
 def _largest(sums: Iterable[Sums]) -> float:
@@ -423,13 +421,9 @@ def masked_counts(send: Send, min_cohort: int, shares: NoiseShares | None = None
     def count(target: Target, streams: Streams) -> tuple[ndarray, ndarray]:
         request = ClientRequest("masked", (target.params,), (True,), streams.path)
         fewest = max(min_cohort, FEWEST_REPORTING)
-        groups = [target.members] if len(target.members) >= fewest else []
-
-        def sound(there: Collection[Handle]) -> list[frozenset[Handle]]:
-            return [frozenset(there)] * (len(there) >= fewest)
-
-        summed = "counts", count_of_counts(shares)
-        added = play_sums(send, request, summed, groups, min_cohort, sound)
+        groups, enough = _if_enough(target.members, fewest), _all_if(fewest)
+        length = count_of_counts(shares)
+        added = play_sums(send, request, ("counts", length), groups, min_cohort, enough)
         values = added[0].values if added else None
         if values is None or (shares is None and (values < 0).any()):
             return combined_counts([], [])

@@ -22,7 +22,7 @@ from covey.algorithms.selection import ClusterSelection, Prices, Weighted
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import RoundResult, ServerState
-from covey.algorithms.sums import OwnSums, SumSource, counted_sums, without_leavers
+from covey.algorithms.sums import SumSource, counted_sums, without_leavers
 from covey.base.component_state import ComponentState
 from covey.base.components import AboveZero, Part, Positive, Share
 from covey.base.errors import ConfigError
@@ -165,17 +165,6 @@ class Solved(Subtractable):
     exposure: Literal["accepted"] | Annotated[float, Field(gt=0.5, le=1)] = 1.0
     releases: Positive = 1
 
-    @property
-    def note(self) -> str:
-        """What a reader must know: who decided the groups, and what is kept of clients."""
-        kept = "The server keeps every client's own sums." if self.keep_sums else ""
-        return " ".join(filter(None, (super().note, kept)))
-
-    @property
-    def sends_sums_alone(self) -> bool:
-        """Whether no client is put into a group by what it sends."""
-        return super().sends_sums_alone and not (self.starts_warm or self.keep_sums)
-
     def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
         """Return what hides records in heads, as `privacy.record_noise` asks.
 
@@ -220,7 +209,7 @@ class Solved(Subtractable):
             merged = ModelsMerged(model_hash(state.clusters), (0,) * len(state.clusters))
             none = clients.all_in(0, "clients")
             return RoundResult(state.with_models(state.clusters), (none, merged))
-        source = self._source(state, clients, streams)
+        source = self._source(clients, streams)
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.as_recorded(state, chosen)
         source, chosen = self._ready(state, chosen, source)
@@ -231,21 +220,19 @@ class Solved(Subtractable):
 
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
         """Return the state in which the sums lack what these clients added."""
-        return without_leavers(state, leavers.cohort, self._source(state, leavers, Streams(0)))
+        return without_leavers(state, leavers.cohort, self._source(leavers, Streams(0)))
 
     def solve(
         self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
     ) -> RoundResult:
         """Solve every cluster's head for these choices; no client chooses again."""
-        source, chosen = self._ready(state, chosen, self._source(state, clients, streams))
+        source, chosen = self._ready(state, chosen, self._source(clients, streams))
         return self._solved(state, chosen, source, streams)
 
-    def _source(self, state: ServerState, clients: Clients, streams: Streams) -> SumSource:
-        """Return the way to sums; clients whose sums are not kept send them again."""
+    def _source(self, clients: Clients, streams: Streams) -> SumSource:
+        """Return the way to sums."""
         everybody = {client.handle: client for client in clients.setup.population}
-        own = state.kept(OwnSums) if self.keep_sums else None
-        least = clients.setup.min_cohort
-        return SumSource(clients.federation, everybody, streams, least, own)
+        return SumSource(clients.federation, everybody, streams, clients.setup.min_cohort)
 
     def _ready(
         self, state: ServerState, chosen: ClientsAssigned, source: SumSource
@@ -286,8 +273,8 @@ class Solved(Subtractable):
         self, state: ServerState, chosen: ClientsAssigned, source: SumSource, streams: Streams
     ) -> RoundResult:
         """Count the sums of clients that chose, and solve every cluster's head."""
-        state, clusters, waited = source.parted(state, chosen.clusters)
-        there = {h: j for h, j in clusters.items() if h in chosen.clusters}
+        state, clusters, waited = source.counting(state, chosen.clusters)
+        there = {h: j for h, j in chosen.clusters.items() if h in clusters}
         chosen = replace(chosen, clusters=there)
         weights = self._weights(state, clusters, source)
         counted = counted_sums(state, clusters, weights, source)
@@ -304,9 +291,7 @@ class Solved(Subtractable):
             for j, model in enumerate(state.clusters)
         )
         counts = Counter(chosen.clusters.values())
-        own = source.kept(sums, width_of(models[0]))
-        kept = (sums, *own, *release.kept, Converged())
-        after = state.with_choices(chosen.clusters).keeping(*kept)
+        after = state.with_choices(chosen.clusters).keeping(sums, *release.kept, Converged())
         solved = HeadsSolved(release.digests, in_each, sums.pooling, sums.regularisation)
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)

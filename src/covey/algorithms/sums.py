@@ -1,17 +1,20 @@
 """How clients' sums are counted, and taken off again."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from torch import Tensor
-
 from covey.algorithms.federation import Federation
 from covey.algorithms.state import Cohort, ServerState
-from covey.algorithms.sum_moves import Moves, numbers_of, sums_of_numbers, with_waiting_moves
-from covey.base.component_state import ComponentState
+from covey.algorithms.sum_cohorts import (
+    SumCohorts,
+    counted_together,
+    numbers_of,
+    sums_of_numbers,
+    uncounted,
+)
 from covey.base.errors import ModelError, RunError
-from covey.base.events import MovesWaited
+from covey.base.events import ClientsWaited
 from covey.base.names import Handle
 from covey.base.rng import Draws, Streams
 from covey.data.examples import Client
@@ -20,54 +23,6 @@ from covey.models.ridge_state import ClusterSums, SumNoise
 from covey.models.ridge_sums import Sums
 from covey.secure_sums.noise import Numbers
 from covey.secure_sums.server import secure_sum
-
-
-class OwnSums(ComponentState):
-    """What each client that is counted added to sums, before it was weighed.
-
-    Attributes:
-        gram, targets: of each client (`covey.models.ridge_sums.Sums`), each of its records once: at
-            the smallest weight there is.
-    """
-
-    key = "own-sums"
-    gram: Mapping[Handle, Tensor] = {}
-    targets: Mapping[Handle, Tensor] = {}
-
-    def total(
-        self,
-        clients: Iterable[tuple[Handle, int]],
-        compute: Callable[[Handle], Sums],
-        nothing: Sums,
-    ) -> Sums:
-        """Return the sums over these clients at these weights.
-
-        Args:
-            clients: whose, each with its weight.
-            compute: those of one client that are not kept.
-            nothing: the sums over no clients.
-        """
-        result = nothing
-        for handle, weight in clients:
-            if weight:
-                result += self._of(handle, compute).times(weight)
-        return result
-
-    def over(
-        self, counted: Mapping[Handle, tuple[int, int]], compute: Callable[[Handle], Sums]
-    ) -> "OwnSums":
-        """Return the sums of all who are counted at some weight, and of no others."""
-        own = {h: self._of(h, compute) for h, (_, weight) in counted.items() if weight}
-        return OwnSums(
-            gram={handle: each.gram for handle, each in own.items()},
-            targets={handle: each.targets for handle, each in own.items()},
-        )
-
-    def _of(self, handle: Handle, compute: Callable[[Handle], Sums]) -> Sums:
-        if handle not in self.gram:
-            return compute(handle)
-        return Sums(self.gram[handle], self.targets[handle])
-
 
 RING = 2**63
 """Whole numbers that stay below it come out of the ring as they went in."""
@@ -123,43 +78,27 @@ class SumSource:
         streams: of the round, from which clients draw noise of their own.
         min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
             they are.
-        own: each client's own, as far as the server has them; None: it keeps none.
     """
 
     federation: Federation
     everybody: Mapping[Handle, Client]
     streams: Streams
     min_cohort: int = 0
-    own: OwnSums | None = None
 
     def sums(self, clients: Sequence[tuple[Handle, int]], d: int) -> Sums:
         """Return the sums over these clients at these weights."""
         if self.min_cohort and not self.federation.is_apart:
-            sending = {h: partial(self._own, h, weight, d) for h, weight in clients}
+            sending = {
+                h: partial(self.federation.sums, [(self.everybody[h], weight)], d)
+                for h, weight in clients
+            }
             noise, shape = self.federation.shared_noise, (d, self.federation.classes)
             return masked_sums(sending, shape, self.min_cohort, noise, self._draws)
-        if self.own is not None:
-            nothing = Sums.nothing(d, self.federation.classes)
-            return self.own.total(clients, lambda h: self._own(h, 1, d), nothing)
         each = ((self.everybody[h], weight) for h, weight in clients)
         return self.federation.sums(each, d)
 
     def _draws(self, handle: Handle) -> Draws:
         return self.streams.at("own noise", self.everybody[handle].name).draws()
-
-    @property
-    def at_hand(self) -> Collection[Handle]:
-        """Whose sums the server has already."""
-        return () if self.own is None else self.own.gram.keys()
-
-    def kept(self, sums: ClusterSums, d: int) -> tuple[OwnSums, ...]:
-        """Return what is kept of everybody in these sums, one by one."""
-        if self.own is None:
-            return ()
-        return (self.own.over(sums.counted, lambda h: self._own(h, 1, d)),)
-
-    def _own(self, handle: Handle, weight: int, d: int) -> Sums:
-        return self.federation.sums([(self.everybody[handle], weight)], d)
 
     def ready(
         self, state: ServerState, clusters: Mapping[Handle, int], weights: Mapping[Handle, int]
@@ -168,30 +107,31 @@ class SumSource:
         known, counted = _before_and_after(state, clusters, weights)
         d = width_of(state.clusters[0])
         if self.min_cohort and self.federation.is_apart:
-            moves = Moves.after(state, clusters, self.min_cohort)
-            moving = tuple(self.everybody[h] for h in sorted(moves.desired))
-            where = d, state.round_index
-            return replace(
-                self, federation=self.federation.under_masks(known, moving, moves, *where)
-            )
+            cohort = tuple(self.everybody[h] for h in sorted(uncounted(state, clusters)))
+            may = partial(state.kept(SumCohorts).groups, minimum=self.min_cohort)
+            where = self.min_cohort, d, state.round_index
+            federation = self.federation.under_masks(known, cohort, may, *where)
+            return replace(self, federation=federation)
         changed = dict(known.counted.items() ^ counted.items())
         weighs = {
             h
             for each in (known.counted, counted)
             for h, (_, w) in each.items()
-            if w and h in changed and h not in self.at_hand
+            if w and h in changed
         }
         cohort = tuple(self.everybody[h] for h in sorted(weighs))
         federation = self.federation.ready(known, cohort, d, state.round_index)
         return replace(self, federation=federation)
 
-    def parted(
+    def counting(
         self, state: ServerState, clusters: Mapping[Handle, int]
-    ) -> tuple[ServerState, Mapping[Handle, int], tuple[MovesWaited, ...]]:
-        """Return whose sums are counted where, and who waits for others to move alike."""
+    ) -> tuple[ServerState, Mapping[Handle, int], tuple[ClientsWaited, ...]]:
+        """Return whose sums are counted where, and who waits until enough have come."""
         if not self.min_cohort:
             return state, clusters, ()
-        return with_waiting_moves(state, clusters, self.min_cohort, self.federation.summed)
+        least, summed = self.min_cohort, self.federation.summed
+        state, counted, waited = counted_together(state, clusters, least, summed)
+        return state, dict.fromkeys(counted, 0), waited
 
 
 def counted_sums(
@@ -228,8 +168,7 @@ def without_leavers(state: ServerState, leavers: Cohort, source: SumSource) -> S
     if not known.sums:
         return stay
     d = width_of(state.clusters[0])
-    weigh = (c for c in leavers if known.counted.get(c.handle, (0, 0))[1])
-    weighs = tuple(c for c in weigh if c.handle not in source.at_hand)
+    weighs = tuple(c for c in leavers if known.counted.get(c.handle, (0, 0))[1])
     sending = weighs if known.is_whole else ()
     federation = source.federation.ready(known, sending, d, state.round_index)
     if not (known.is_whole or source.federation.is_apart):
@@ -237,7 +176,7 @@ def without_leavers(state: ServerState, leavers: Cohort, source: SumSource) -> S
     if not known.is_whole or federation.lacking:
         anew = source.ready(stay, {}, {})
         gone = anew.federation.lacking
-        stay, clusters, _ = anew.parted(stay, {})
+        stay, clusters, _ = anew.counting(stay, {})
         if source.min_cohort:
             if not clusters:
                 raise RunError(

@@ -199,8 +199,8 @@ class ClusterWaited(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class MovesWaited(Event):
-    """Clients whose sums stay where they are, or in none: too few moved alike.
+class ClientsWaited(Event):
+    """Clients whose sums are in none under masks yet: they are too few for one.
 
     Attributes:
         clients: who.

@@ -28,7 +28,7 @@ NOTABLE = (
     events.ClusterWaited,
     events.GroupsSought,
     events.ModelDiverged,
-    events.MovesWaited,
+    events.ClientsWaited,
     events.NewcomersWaited,
     events.RiskUnknown,
     events.SumGivenUp,

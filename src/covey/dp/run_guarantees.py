@@ -113,7 +113,7 @@ KNOWN = (
     events.CohortSampled,
     events.HeadsSolved,
     events.LeaveRequested,
-    events.MovesWaited,
+    events.ClientsWaited,
     events.RiskUnknown,
     events.RunFinished,
     events.RunRolledBack,

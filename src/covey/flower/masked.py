@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientRequest, SumStep
-from covey.algorithms.sum_moves import numbers_of
+from covey.algorithms.sum_cohorts import numbers_of
 from covey.base.errors import ConfigError, DataError, RunError
 from covey.base.files import make_folder, user_folder
 from covey.base.names import SummedUp

@@ -160,7 +160,7 @@ def _lacking(facts: Iterator[events.Event]) -> set[Handle]:
             case (
                 events.AnswersMissing(handles=some)
                 | events.SumGivenUp(clients=some)
-                | events.MovesWaited(clients=some)
+                | events.ClientsWaited(clients=some)
             ):
                 lacking |= {*some}
             case events.AnswerRefused(handle=str(one)):

@@ -162,7 +162,6 @@ def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
     kinds = (
         (config.aggregation, ("min_anonymity", "max_distance", "refutation")),
         (config.risk, ("first_affected_round",)),
-        (config.method, ("own_sums_kept",)),
     )
     unsealed = answer.began is None
     return (
@@ -228,11 +227,8 @@ def facts(
         "guarantee": known(_guaranteed(guarantee.guarantee), _name(guarantee.reason_code)),
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
-        "own_sums_kept": False,
         "earlier_heads": head_bounds(history.all_events).get(handle) if subtracts else None,
     }
-    if subtracts and "own_sums_kept" not in unknown:
-        derived["own_sums_kept"] = getattr(config.method, "keep_sums", False)
     if "first_affected_round" not in unknown:
         option = answer.option(prefix_independent=not depends_on_population(config))
         derived["first_affected_round"] = option.first_affected_round

@@ -150,7 +150,7 @@ def _handles(event: Event) -> Iterator[Handle]:
         yield from event.clusters
     if isinstance(event, events.AnonymitySetsFormed):
         yield from chain.from_iterable(event.sets)
-    if isinstance(event, events.MovesWaited | events.SumGivenUp):
+    if isinstance(event, events.ClientsWaited | events.SumGivenUp):
         yield from event.clients
     handles: Any = getattr(event, "handles", ())
     yield from handles

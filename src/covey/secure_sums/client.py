@@ -11,8 +11,7 @@ all, a server could take one client's own.
 
 import hashlib
 import os
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
@@ -50,32 +49,10 @@ from covey.secure_sums.messages import (
     Unmasking,
 )
 
-T = TypeVar("T", bound=Hashable)
-
 
 def overlapping(clients: Set[str], earlier: Iterable[Set[str]]) -> bool:
     """Say whether some earlier sum is over some of these clients, but not the same ones."""
     return any(each & clients and each != clients for each in earlier)
-
-
-def movable(
-    desired: Mapping[T, Hashable], parts: Mapping[T, Hashable], minimum: int
-) -> frozenset[T]:
-    """Return who may move: parts as a whole, and of who is in none, enough together.
-
-    Args:
-        desired: where each client that wants to move wants to.
-        parts: of everybody who is in some sum: who was summed together; who is not is in
-            none.
-        minimum: the smallest cohort.
-    """
-    whole = Counter(parts.values())
-    groups: dict[tuple[Hashable, Hashable], set[T]] = defaultdict(set)
-    for client, cluster in desired.items():
-        groups[parts.get(client), cluster].add(client)
-    return frozenset[T]().union(
-        *(group for (part, _), group in groups.items() if len(group) >= max(minimum, whole[part]))
-    )
 
 
 SERVER = "server"

@@ -14,7 +14,6 @@ from covey.aggregation.server import NoServerOptimizer
 from covey.algorithms.algorithm import Clustered, Subtractable
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import Keeping
-from covey.algorithms.solved import Solved
 from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
 from covey.engine.recipe import Objective
@@ -27,7 +26,6 @@ KNOWN_FROM_START = "to know all clients from the start"
 SIMULATED_HERE = "clients that are simulated here"
 SHARED_MODELS = "models that several clients share"
 SINGLE_UPDATES = "the server to see single updates"
-BARE_SUMS = "sums without noise"
 
 
 class Refusal(NamedTuple):
@@ -277,7 +275,6 @@ def _noise_on_clients(config: Sections) -> Conflicts:
     yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
     apart = is_solved(config) and config.engine.is_remote
     yield Clash(apart, key, SIMULATED_HERE, "engine.name", remedy)
-    yield Clash(_keeps_sums(config), "method.keep_sums", BARE_SUMS, key, "Set it to false.")
     one = method.num_models == 1 and method.trains
     yield Clash(
         config.train.participation < 1 and not one,
@@ -315,10 +312,6 @@ def _noise_of_clients(config: Sections) -> Conflicts:
         )
 
 
-def _keeps_sums(config: Sections) -> bool:
-    return isinstance(config.method, Solved) and config.method.keep_sums
-
-
 def _noise_on_records(config: Sections) -> Conflicts:
     """DP-SGD clips every example's gradient by itself; heads hide records at the server."""
     privacy, clip, noise = config.privacy, "privacy.record_clip", "privacy.record_noise"
@@ -332,8 +325,6 @@ def _noise_on_records(config: Sections) -> Conflicts:
             )
         remedy = "Set privacy.record_noise = 0."
         yield Clash(remote, noise, EVERYBODYS_DATA, "engine.name", remedy)
-        remedy = "Set method.keep_sums = false."
-        yield Clash(_keeps_sums(config), "method.keep_sums", BARE_SUMS, noise, remedy)
     if privacy.record_clip == 0:
         return
     if is_solved(config):  # noise is on sums, for clients, or on heads, for records
@@ -395,12 +386,8 @@ def _masked_sums(config: Sections) -> Conflicts:
     method, key, remedy = config.method, "privacy.secure_sums", "Set privacy.secure_sums = false."
     if not config.privacy.secure_sums:
         return
-    other = "method.name"
-    if _keeps_sums(config):
-        other = "method.keep_sums"
-    elif method.vouches_for("sends_sums") and method.starts_warm:
-        other = "method.initialisation"
-    needs = "clients to send nothing but sums"
+    other = "method.num_clusters" if method.vouches_for("sends_sums") else "method.name"
+    needs = "clients to send nothing but one sum over all of them"
     yield Clash(not method.sends_sums_alone, key, needs, other, remedy)
     sees = config.aggregation.sees_updates
     yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)

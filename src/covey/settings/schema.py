@@ -200,13 +200,13 @@ class PrivacyConfig(SettingsSection):
             without a warm start.
         delta: delta of what is promised.
         secure_sums: clients send what is added up under masks that cancel, so that the
-            server sees sums over clients only: the sums of `method.name = "solved"` (with
-            `initialisation = "random"` or one cluster), the updates of `fedavg`, `fedprox`
+            server sees sums over clients only: the sums of `method.name = "solved"` with
+            one cluster, the updates of `fedavg`, `fedprox`
             and `ditto` (with `aggregation.name = "mean"`, in steps of 2^-24), and the counts of
             `risk.name = "federated"` (`docs/concepts/threat-model.md`).
         min_cohort: a sum under masks is over at least so many clients; who comes with fewer
-            waits, and who was summed together moves together. As many clients as come beyond
-            it may drop out: shares of noise are large enough for that.
+            waits. As many clients as come beyond it may drop out: shares of noise are large
+            enough for that.
     """
 
     client_clip: NotNegative = 0.0

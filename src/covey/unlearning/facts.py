@@ -243,8 +243,6 @@ class Facts(Word):
         sealed_record_kept: whether the requester's name and salt together still find it,
             for a stronger answer.
         subtracted: every cluster's sums; only where some were subtracted.
-        own_sums_kept: whether the server kept each client's own sums, so that what was
-            subtracted came from there; only of subtractions.
         earlier_heads: only of subtractions from heads under noise.
     """
 
@@ -275,7 +273,6 @@ class Facts(Word):
     guarantee: ValueOrReason[Guaranteed, NoGuaranteeCode]
     sealed_record_kept: bool
     subtracted: tuple[SubtractedSums, ...]
-    own_sums_kept: bool
     earlier_heads: HeadsHeld | None
 
     @property
@@ -333,7 +330,6 @@ def contradictions(facts: Facts) -> list[str]:
             for n, each in zip(gone, facts.subtracted, strict=True)
         ),
         "earlier_heads": facts.earlier_heads and not subtracts,
-        "own_sums_kept": facts.own_sums_kept and not subtracts,
         "sealed_record_kept": facts.sealed_record_kept and answer == "retrain",
         "measured": any(each.low > each.high for each in attacks),
         "consistency": facts.consistency and facts.receipt is None,
