@@ -8,7 +8,7 @@ import covey
 
 NAMES = """
 ... / hands, anonymity set / ... / ..., architecture, asked, audit, audit of a finished run,
-audit of a model, blind / ..., bootstrap / ..., budget / ..., canaries, canaries of one run,
+audit of a model, blind / ..., bootstrap / ..., budget / ..., canaries of one run,
 choice / ..., cluster / ..., cohort, cohort / ..., dealt / ..., dropout, equal scores, fairness,
 features, folds, folds / ..., folds / ... / ..., gabor, gradients, groups, half / ... / ...,
 halves, handle / ..., head / ..., heads, initial model, initial model / ..., inputs,

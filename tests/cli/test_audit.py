@@ -148,7 +148,7 @@ def test_weights_that_are_none_run_nothing(words, name, covey):
     ("change", "sentence"),
     [
         (lambda w: w[:1], "found neither"),
-        (lambda w: [*w, "--epsilon"], "Give two commands"),
+        (lambda w: [*w, "--game", "participation"], "Give two commands"),
         (lambda w: [w[0], "runs/x", *w[3:]], "belong to --model"),
         (lambda w: w[:3], "needs --members and --non-members"),
         (lambda w: [*w, "--references", "3"], "there is no --train"),

@@ -11,13 +11,13 @@ from covey import Streams
 from covey.algorithms.releases import theta_alone
 from covey.models.ridge_noise import HeadNoise
 from covey.models.ridge_sums import Rows, sums_of, target_norm
-from covey.runtime.dp_audit import (
+from support.canaries import (
     CLASSES,
     COORDINATES,
-    CanaryAudit,
-    audited_head,
+    Verdict,
     head_draws,
     released_head,
+    verdict_on_head,
 )
 
 NOISE = HeadNoise(target_norm(CLASSES), 1.5, 8.0, CLASSES)
@@ -25,15 +25,15 @@ DRAWS = 1_600
 DELTA = 1e-5
 
 
-def audited(release) -> CanaryAudit:
-    return audited_head(NOISE, head_draws(NOISE, release, DRAWS, Streams(3)), DELTA)
+def audited(release) -> Verdict:
+    return verdict_on_head(NOISE, head_draws(NOISE, release, DRAWS, Streams(3)), DELTA)
 
 
 @pytest.mark.slow
 def test_the_accounted_noise_hides_it_and_is_nearly_reached():
     found = audited(partial(released_head, NOISE))
     assert found.holds
-    assert 1 < found.refuted.epsilon < found.accounted
+    assert 1 < found.refuted < found.accounted
 
 
 def half_the_noise(rows: Sequence[Rows], streams: Streams) -> Tensor:

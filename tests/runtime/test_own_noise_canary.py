@@ -14,12 +14,12 @@ from torch import nn
 
 import covey
 from covey.base.rng import Streams
-from covey.dp.accountant import least_epsilon
 from covey.dp.run_guarantees import guarantees
 from covey.secure_sums import noise
 from covey.secure_sums.noise import NoiseShares
 from covey.settings.clients import Overrides
 from covey.settings.run import build_run
+from support.canaries import least_epsilon
 
 DRAWS = 500
 Z, LEAST = 0.7, 6
@@ -93,7 +93,7 @@ def refuted(model: str, known: tuple[str, ...] = (), **privacy: int) -> tuple[fl
     absent, _ = moved(model, known, privacy, present=False)
     (guarantee, *_) = guarantees(facts, 1e-5, secret=True)
     assert guarantee.epsilon is not None
-    return least_epsilon(there, absent, 1e-5, is_gaussian=True).epsilon, guarantee.epsilon
+    return least_epsilon(there, absent, 1e-5, is_gaussian=True), guarantee.epsilon
 
 
 HELPERS = tuple(f"client-{i}" for i in range(1, LEAST))

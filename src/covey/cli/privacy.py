@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from covey.dp.current_guarantee import Guarantee
     from covey.dp.run_guarantees import Noise, NoisePlan
     from covey.runtime.auditing import Audit
-    from covey.runtime.dp_audit import CanaryAudit
     from covey.runtime.participation_game import Game
     from covey.runtime.places import Explanation
 
@@ -136,9 +135,6 @@ class ModelAudited(Answer):
     "them again.",
 )
 @click.option(
-    "--epsilon", is_flag=True, help="Instead: put the run's noise to the test, a release at a time."
-)
-@click.option(
     "--model",
     help="In place of a run: package.module:factory, a function that returns a classifier of "
     "torch.",
@@ -178,7 +174,6 @@ def audit(
     references: int | None,
     game: str | None,
     control: bool,
-    epsilon: bool,
     model: str | None,
     members: Path | None,
     non_members: Path | None,
@@ -186,7 +181,7 @@ def audit(
     train: str | None,
     out: Path | None,
     limit: float | None,
-) -> Iterator[RunAudited | ModelAudited | Game | CanaryAudit]:
+) -> Iterator[RunAudited | ModelAudited | Game]:
     """Attack every final cluster model, with its members against matched non-members.
 
     With --model, any classifier of torch, without a run. A model that diverged has no
@@ -195,7 +190,7 @@ def audit(
     sides = {"--members": members, "--non-members": non_members}
     of_model = {**sides, "--weights": weights, "--train": train, "--out": out}
     of_model |= {"--limit": limit is not None}
-    of_run = {"--game": game, "--control": control, "--epsilon": epsilon}
+    of_run = {"--game": game, "--control": control}
     if strange := [name for name, value in (of_run if model else of_model).items() if value]:
         raise ConfigError(
             f"{' and '.join(strange)} belong to {'a run' if model else '--model'}, found "
@@ -241,21 +236,17 @@ def audit(
             f"{'neither' if run is None else 'both'}. Name one: covey audit runs/NAME, or covey "
             f"audit --model package.module:factory --members A.npz --non-members B.npz."
         )
-    held, kinds = covey.load(run), {"--attack": attack, "--game": game, "--epsilon": epsilon}
-    if len(chosen := [name for name, wanted in kinds.items() if wanted]) > 1:
+    held = covey.load(run)
+    if attack and game:
         raise ConfigError(
-            f"covey audit attacks models, plays a game or tests the noise, found "
-            f"{' and '.join(chosen)}. Give two commands."
+            "covey audit attacks models or plays a game, found --attack and --game. Give two "
+            "commands."
         )
     if control and not game:
         raise ConfigError(
             "--control belongs to a game, and there is none. Add --game participation."
         )
-    if epsilon:
-        tested = held.audit_epsilon()
-        yield tested
-        fail_if(not tested.holds)
-    elif game:
+    if game:
         with shown(run.name) as observe_rounds:
             played = held.game(control=control, observe=observe_rounds)
         yield played

@@ -1,4 +1,4 @@
-"""How much privacy noisy mechanisms cost together, what Theorem 1 claims, and what a game refutes.
+"""How much privacy noisy mechanisms cost together, and what Theorem 1 claims.
 
 Two relations between neighbouring data occur. Where a sum of all is released, one client
 (or record) contributes or does not: a Gaussian's sensitivity is the clip. Where one of a
@@ -17,12 +17,6 @@ ball of radius Delta are up to 2 Delta apart, so that Algorithm 1 has the multip
 sigma / 2. The printed sigma equals what the proof's own derivation gives, T (eps + 8 L)
 / (7 eps^2), at eps = 1 only.
 
-What an epsilon must at least be: a game that is won too often refutes a guarantee.
-
-A mechanism is played many times with a canary and many times without it; who sees only
-what is released guesses which it was. No guarantee allows more right guesses than its
-epsilon does. The bound finds bugs; it proves no guarantee.
-
 References:
     Balle, Wang, Improving the Gaussian Mechanism for Differential Privacy, 2018, Theorem 8.
     Koskela et al., Computing Tight Differential Privacy Guarantees Using FFT, 2020.
@@ -31,8 +25,6 @@ References:
     Cesar, Rogers, Bounding, Concentrating, and Truncating, 2021, for choices.
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
     Theorem 1 and Algorithm 1.
-    Jagielski, Ullman, Oprea, Auditing Differentially Private Machine Learning, 2020.
-    Nasr et al., Tight Auditing of Differentially Private Machine Learning, 2023.
 """
 
 import math
@@ -42,7 +34,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-import numpy as np
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
@@ -58,13 +49,8 @@ from dp_accounting import (
 )
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
-from jaxtyping import Float
-from numpy import ndarray
 from scipy.optimize import root_scalar
-from scipy.special import ndtri
 from scipy.stats import norm
-
-from covey.membership.intervals import clopper_pearson
 
 Relation = Literal["contributes or not", "replaced by another"]
 Name = Literal["PLD", "RDP", "closed form"]
@@ -240,78 +226,3 @@ def delivered_epsilon(sigma: float, delta: float, rounds: int) -> EpsilonBound |
     The noise sigma Delta over the sensitivity 2 Delta is z = sigma / 2.
     """
     return epsilon_bound([gaussian(sigma / 2)] * rounds, delta)
-
-
-CONFIDENCE = 0.999
-"""Of a refutation: it accuses, and frequent audits would else accuse by chance."""
-THRESHOLDS = 60
-"""Guessing rules that are tried on the first half of the draws."""
-
-Draws = Float[ndarray, " draws"]
-
-
-@dataclass(frozen=True, slots=True)
-class RefutedEpsilon:
-    """Every epsilon below this one is refuted, with 99.9% confidence.
-
-    Attributes:
-        epsilon: at the delta of the question; 0: nothing is refuted.
-        mu: the same in the units of Gaussian differential privacy; None where the
-            mechanism is no plain Gaussian one.
-        draws: of each of the two cases.
-    """
-
-    epsilon: float
-    mu: float | None
-    draws: int
-
-
-def least_epsilon(
-    with_canary: Draws, without: Draws, delta: float, *, is_gaussian: bool
-) -> RefutedEpsilon:
-    """Return the largest epsilon that these draws refute, with 99.9% confidence.
-
-    eps >= ln((TPR - delta) / FPR), for any mechanism;
-    mu >= Phi^-1(TPR) - Phi^-1(FPR), for one that is Gaussian.
-
-    TPR is taken at the lower and FPR at the upper end of its exact interval. The rule to
-    guess by is chosen on the first half of the draws and judged on the second.
-
-    Args:
-        with_canary: what was released, as one number per draw that is larger with it.
-        without: the same without it.
-        delta: of the guarantee that is to be refuted.
-        is_gaussian: whether one Gaussian release was drawn, and nothing was sampled.
-    """
-
-    def bound(tpr: float, fpr: float) -> float:
-        if is_gaussian:
-            return float(ndtri(tpr) - ndtri(fpr))
-        return math.log((tpr - delta) / fpr) if tpr > delta else -math.inf
-
-    least, draws = max(0.0, _least(with_canary, without, bound)), len(with_canary)
-    if is_gaussian:
-        return RefutedEpsilon(gaussian_epsilon(least, delta), least, draws)
-    return RefutedEpsilon(least, None, draws)
-
-
-def least_success(with_canary: Draws, without: Draws) -> float:
-    """Return what balanced accuracy these draws show at least, with 99.9% confidence."""
-    return max(0.5, _least(with_canary, without, lambda tpr, fpr: (1 + tpr - fpr) / 2))
-
-
-def _least(with_canary: Draws, without: Draws, bound: Callable[[float, float], float]) -> float:
-    """Return a bound on the second half of the draws, by the best rule of the first."""
-    half = len(with_canary) // 2
-    pooled = np.concatenate([with_canary[:half], without[:half]])
-    tried = np.quantile(pooled, np.linspace(0.002, 0.998, THRESHOLDS))
-
-    def judged(part: slice, threshold: float) -> float:
-        right, wrong = with_canary[part] > threshold, without[part] > threshold
-        # the least TPR and the largest FPR that the guesses allow
-        tpr, _ = clopper_pearson(int(right.sum()), len(right), CONFIDENCE)
-        _, fpr = clopper_pearson(int(wrong.sum()), len(wrong), CONFIDENCE)
-        return bound(tpr, fpr)
-
-    best = max(tried, key=lambda threshold: judged(slice(half), threshold))
-    return judged(slice(half, None), float(best))

@@ -159,19 +159,6 @@ class HeadNoise:
 
         return bisect_right(range(1, WEIGHT_STEPS + 1), accepted, key=success)
 
-    def least_weight(self, success: float) -> float:
-        """Return the weight at which somebody may be right so often, and no smaller."""
-        if success <= 0.5:
-            return 0.0
-        from scipy.optimize import root_scalar
-
-        most = 1.0
-        while self.success(most) < success and most < LARGEST:
-            most *= 2
-        if self.success(most) < success:
-            return math.inf
-        return float(root_scalar(lambda w: self.success(w) - success, bracket=(0.0, most)).root)
-
     def _alone(self, epsilon: float, weight: float, releases: int) -> tuple[float, float]:
         """Return delta of a client whose direction no other shares: come, and gone.
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from covey.base.errors import ConfigError, CoveyError
 from covey.base.history import History
@@ -57,9 +57,6 @@ from covey.settings.clients import Overrides
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
 from covey.unlearning.requests import ClientPlan
-
-if TYPE_CHECKING:
-    from covey.runtime.dp_audit import CanaryAudit
 
 
 class Run:
@@ -413,24 +410,6 @@ class Run:
         self._seen = None
         write_audit(audited, self.folder)
         return audited
-
-    def audit_epsilon(self, draws: int = 10_000) -> "CanaryAudit":
-        """Put the run's noise to the test: is one release's epsilon really delivered?
-
-        Nothing is written, and of the run's models nothing is read.
-
-        Args:
-            draws: releases with a canary, and as many without.
-
-        Returns:
-            The accounted epsilon, and the one up to which all are refuted.
-
-        Raises:
-            CoveyError: the run adds no noise that is accounted for.
-        """
-        from covey.runtime.dp_audit import audit_noise
-
-        return audit_noise(self._playable("audit_epsilon(...)"), draws)
 
     def game(self, *, control: bool = False, observe: Observer = quiet) -> Game:
         """Play the participation game on a finished run: who can see who took part?

@@ -131,13 +131,9 @@ def aggregator_of(config: Config, clients: int) -> Aggregator:
 def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
     """Return the aggregation of so many clients' updates as they were trained.
 
-    For aggregation outside of a run's own rounds: reference models, audits of noise.
+    For aggregation outside of a run's own rounds: reference models.
     """
-    return after_transforms(config, aggregator_of(config, clients))
-
-
-def after_transforms(config: Config, aggregate: Aggregator) -> Aggregator:
-    """Return the aggregation of updates that pass the settings' transforms first."""
+    aggregate = aggregator_of(config, clients)
 
     def aggregated(
         models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams

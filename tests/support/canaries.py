@@ -1,51 +1,45 @@
-"""A run's noise put to the test: does one release hide a canary as well as is accounted?
+"""Canaries: does one release hide somebody's data as well as is accounted?
 
-The run's own code is played in a model of a few parameters, thousands of times with a
+A release by covey's own code is played in a model of a few parameters, many times with a
 canary far outside every bound and as often without it. If an observer of the releases
 distinguishes them better than the accounted epsilon allows, the code adds too little noise,
 or clips too little.
+
+References:
+    Jagielski, Ullman, Oprea, Auditing Differentially Private Machine Learning, 2020.
+    Nasr et al., Tight Auditing of Differentially Private Machine Learning, 2023.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
+from scipy.optimize import root_scalar
+from scipy.special import ndtri
 from torch import Tensor, nn
 
 from covey.aggregation.base import Aggregator, ClientUpdate
-from covey.aggregation.mean import masked_mean
 from covey.algorithms.releases import theta_alone
-from covey.algorithms.sums import masked_sums
-from covey.base.errors import RunError
-from covey.base.events import (
-    ClientsAssigned,
-    Event,
-    ModelsMerged,
-    SharesPerturbed,
-    StepsPerturbed,
-    SumPerturbed,
-)
+from covey.base.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed, SumPerturbed
 from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.dp.accountant import RefutedEpsilon, least_epsilon, least_success
+from covey.dp.accountant import gaussian_epsilon
 from covey.dp.run_guarantees import guarantees
 from covey.engine.descent import private_gradients
 from covey.engine.protocol import TrainingJob
 from covey.engine.recipe import Recipe
+from covey.membership.intervals import clopper_pearson
 from covey.models.ridge_noise import HeadNoise
 from covey.models.ridge_state import SumNoise
 from covey.models.ridge_sums import FEATURE_STEPS, MAX_NORM, Rows, Sums, sums_of, target_norm
 from covey.settings.aggregation import (
-    after_transforms,
     anonymity_of,
     head_noise_of,
-    shares_of,
     sum_noise_of,
     transformed_aggregator_of,
 )
@@ -58,76 +52,106 @@ RECORDS = 50
 CANARY_SCALE = 1e3
 """Times the bound: a canary that is not clipped gives itself away at once."""
 
+CONFIDENCE = 0.999
+"""Of a refutation: it accuses, and tests that often run would else accuse by chance."""
+THRESHOLDS = 60
+"""Guessing rules that are tried on the first half of the draws."""
+
 Draws = Float[ndarray, " draws"]
 
 
 @dataclass(frozen=True, slots=True)
-class CanaryAudit:
-    """One release of a run's mechanism, as it is accounted for and as it was caught.
+class Verdict:
+    """The epsilon of one release, as it is accounted for, and up to which all are refuted."""
 
-    Attributes:
-        mechanism: whose epsilon: of anonymity sets ("sound"), a client's or a record's.
-        accounted: epsilon of one release.
-        refuted: every smaller epsilon is refuted, with 99.9% confidence.
-        holds: whether that contradicts nothing.
+    accounted: float
+    refuted: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether that contradicts nothing."""
+        return self.refuted <= self.accounted
+
+
+def least_epsilon(with_canary: Draws, without: Draws, delta: float, *, is_gaussian: bool) -> float:
+    """Return the largest epsilon that these draws refute, with 99.9% confidence.
+
+    eps >= ln((TPR - delta) / FPR), for any mechanism;
+    mu >= Phi^-1(TPR) - Phi^-1(FPR), for one that is Gaussian.
+
+    TPR is taken at the lower and FPR at the upper end of its exact interval. The rule to
+    guess by is chosen on the first half of the draws and judged on the second.
+
+    Args:
+        with_canary: what was released, as one number per draw that is larger with it.
+        without: the same without it.
+        delta: of the guarantee that is to be refuted.
+        is_gaussian: whether one Gaussian release was drawn, and nothing was sampled.
     """
 
-    mechanism: Literal["sound", "client", "record"]
-    delta: float
-    accounted: float
-    refuted: RefutedEpsilon
-    holds: bool
+    def bound(tpr: float, fpr: float) -> float:
+        if is_gaussian:
+            return float(ndtri(tpr) - ndtri(fpr))
+        return math.log((tpr - delta) / fpr) if tpr > delta else -math.inf
+
+    least = max(0.0, _least(with_canary, without, bound))
+    return gaussian_epsilon(least, delta) if is_gaussian else least
 
 
-def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
+def least_success(with_canary: Draws, without: Draws) -> float:
+    """Return what balanced accuracy these draws show at least, with 99.9% confidence."""
+    return max(0.5, _least(with_canary, without, lambda tpr, fpr: (1 + tpr - fpr) / 2))
+
+
+def _least(with_canary: Draws, without: Draws, bound: Callable[[float, float], float]) -> float:
+    """Return a bound on the second half of the draws, by the best rule of the first."""
+    half = len(with_canary) // 2
+    pooled = np.concatenate([with_canary[:half], without[:half]])
+    tried = np.quantile(pooled, np.linspace(0.002, 0.998, THRESHOLDS))
+
+    def judged(part: slice, threshold: float) -> float:
+        right, wrong = with_canary[part] > threshold, without[part] > threshold
+        # the least TPR and the largest FPR that the guesses allow
+        tpr, _ = clopper_pearson(int(right.sum()), len(right), CONFIDENCE)
+        _, fpr = clopper_pearson(int(wrong.sum()), len(wrong), CONFIDENCE)
+        return bound(tpr, fpr)
+
+    best = max(tried, key=lambda threshold: judged(slice(half), threshold))
+    return judged(slice(half, None), float(best))
+
+
+def verdict_on(run: BuiltRun, draws: int) -> Verdict:
     """Play one release of a run's mechanism again and again, with and without a canary.
 
-    Everybody takes part: the coins of `train.participation` are not put to the test.
+    Everybody takes part, and the server adds the noise.
 
     Args:
         run: any run that adds noise; nothing of it is read but its settings.
         draws: of each of the two cases; 10,000 find noise that is half as much.
-
-    Raises:
-        RunError: the run adds no noise that is accounted for.
     """
     config, streams = run.config, run.streams.at("canaries")
     if config.secrets.source == "os":  # any secret is drawn from as the run's own is
         streams = replace(streams, secret=0)
+    privacy, terms = config.privacy, anonymity_of(config)
     if (of_heads := head_noise_of(config, CLASSES)) is not None:
         alone = replace(of_heads, clip=target_norm(CLASSES))
         cases = head_draws(alone, partial(released_head, alone), draws, streams)
-        return audited_head(alone, cases, config.privacy.delta)
-    privacy, clients = config.privacy, len(run.population.clients)
+        return verdict_on_head(alone, cases, privacy.delta)
     if (noise := sum_noise_of(config)) is not None:
-        return _audited("client", *release_draws(noise, draws, streams), privacy.delta)
-    if privacy.client_noise > 0:
-        settings = config.model_dump()
-        settings["train"] |= {"participation": 1.0, "cohort_size": 0}  # everybody takes part
-        everybody, least = Config.of(settings), privacy.min_cohort
-        merge = transformed_aggregator_of(everybody, clients)
-        there = 1 if privacy.clients_add_noise else 2  # who hides alone is seen alone
-        if shares := shares_of(everybody, privacy.client_clip):
-            merge, there = after_transforms(everybody, masked_mean(least, shares)), least
-        loud = CANARY_SCALE * privacy.client_clip
-        played = aggregation_draws(merge, (loud, 0.0), there, draws, streams)
-        return _audited("client", *played, privacy.delta)
-    terms = anonymity_of(config)
-    if terms and terms.accounted:
-        merge = transformed_aggregator_of(config, clients)
-        loud = CANARY_SCALE * terms.radius
-        played = aggregation_draws(merge, (loud, -loud), terms.min_anonymity, draws, streams)
-        return _audited("sound", *played, terms.delta)
+        return _verdict(*_release_draws(noise, draws, streams), privacy.delta)
     if privacy.record_noise > 0:
-        return _audited("record", *gradient_draws(config, draws, streams), privacy.delta)
-    raise RunError(
-        "covey audit --epsilon puts noise to the test that is accounted for, and this run "
-        "adds none (privacy.client_noise, privacy.record_noise, aggregation.noise = 'sound'). "
-        "Audit a run that does."
-    )
+        return _verdict(*_gradient_draws(config, draws, streams), privacy.delta)
+    aggregate = transformed_aggregator_of(config, len(run.population.clients))
+    if terms is None:  # who hides alone is seen alone
+        loud = CANARY_SCALE * privacy.client_clip
+        played = _aggregation_draws(aggregate, (loud, 0.0), 2, draws, streams)
+        return _verdict(*played, privacy.delta)
+    loud = CANARY_SCALE * terms.radius
+    played = _aggregation_draws(aggregate, (loud, -loud), terms.min_anonymity, draws, streams)
+    return _verdict(*played, terms.delta, is_gaussian=False)
 
 
-def aggregation_draws(
+def _aggregation_draws(
     aggregate: Aggregator, canary: tuple[float, float], clients: int, draws: int, streams: Streams
 ) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
     """Return how far merges moved along the canary's axis, in both cases.
@@ -147,13 +171,10 @@ def aggregation_draws(
 
     def moved(first: float, draw_streams: Streams) -> float:
         nonlocal facts
-        updates = [
-            ClientUpdate(str(i), 0, model, 1.0, streams=draw_streams.at("own noise", str(i)))
-            for i in range(clients)
-        ]
         loud = torch.zeros(COORDINATES)
         loud[0] = first
-        updates[0] = replace(updates[0], update={"weight": loud})
+        others = [ClientUpdate(str(i), 0, model, 1.0) for i in range(1, clients)]
+        updates = [ClientUpdate("0", 0, {"weight": loud}, 1.0), *others]
         merged = aggregate((model,), updates, draw_streams)
         facts = (*merged.events, ModelsMerged("", (clients,)))
         return float(merged.clusters[0]["weight"][0])
@@ -161,7 +182,7 @@ def aggregation_draws(
     return _cases(moved, canary, draws, streams), facts
 
 
-def release_draws(
+def _release_draws(
     noise: SumNoise, draws: int, streams: Streams
 ) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
     """Return how much of a canary's own sums is in noisy ones, with it and without.
@@ -175,28 +196,11 @@ def release_draws(
     gram, targets = there.matrices()
     scale = MAX_NORM**2 / target_norm(CLASSES) ** 2
 
-    def released(sums: Sums, draw_streams: Streams) -> Sums:
-        if not noise.honest:
-            return noise.released(sums, draw_streams.draws())
-        others = {str(i): lambda: absent for i in range(1, max(3, noise.honest))}
-        return masked_sums(
-            {"0": lambda: sums, **others},
-            (COORDINATES, CLASSES),
-            minimum=3,
-            noise=noise,
-            draws=lambda handle: draw_streams.at("own noise", handle).draws(),
-        )
-
     def found(present: float, draw_streams: Streams) -> float:
-        own = released(there if present else absent, draw_streams).matrices()
+        own = noise.released(there if present else absent, draw_streams.draws()).matrices()
         return float((own[0] * gram).sum() + scale * (own[1] * targets).sum())
 
-    z = noise.multiplier
-    fact: Event = SumPerturbed(0, noise.clip, z, 1.0)
-    if noise.honest:
-        z = noise.shares.effective_multiplier(len(there.gram) + there.targets.numel())
-        fact = SharesPerturbed("sums", 0, noise.clip, z, noise.honest)
-    facts = (fact, ModelsMerged("", (1,)))
+    facts = (SumPerturbed(0, noise.clip, noise.multiplier, 1.0), ModelsMerged("", (1,)))
     return _cases(found, (1.0, 0.0), draws, streams), facts
 
 
@@ -241,16 +245,23 @@ def head_draws(
     return _cases(ratio, (1.0, 0.0), draws, streams)
 
 
-def audited_head(noise: HeadNoise, cases: tuple[Draws, Draws], delta: float) -> CanaryAudit:
+def verdict_on_head(noise: HeadNoise, cases: tuple[Draws, Draws], delta: float) -> Verdict:
     """Hold the draws to the bound on success, and to the epsilon of the same curve."""
-    accounted = noise.epsilon(delta, 1.0)
-    shown = least_success(*cases)
-    refuted = noise.epsilon(delta, noise.least_weight(shown))
-    refutation = RefutedEpsilon(refuted, None, len(cases[0]))
-    return CanaryAudit("record", delta, accounted, refutation, refutation.epsilon <= accounted)
+    refuted = noise.epsilon(delta, _least_weight(noise, least_success(*cases)))
+    return Verdict(noise.epsilon(delta, 1.0), refuted)
 
 
-def gradient_draws(
+def _least_weight(noise: HeadNoise, success: float) -> float:
+    """Return the weight at which somebody may be right so often, and no smaller."""
+    if success <= 0.5:
+        return 0.0
+    most = 1.0
+    while noise.success(most) < success:
+        most *= 2
+    return float(root_scalar(lambda w: noise.success(w) - success, bracket=(0.0, most)).root)
+
+
+def _gradient_draws(
     config: Config, draws: int, streams: Streams
 ) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
     """Return how far one noisy gradient pointed along the canary's, in both cases."""
@@ -293,14 +304,10 @@ def _cases(
     return present, absent
 
 
-def _audited(
-    mechanism: Literal["sound", "client", "record"],
-    cases: tuple[Draws, Draws],
-    facts: tuple[Event, ...],
-    delta: float,
-) -> CanaryAudit:
+def _verdict(
+    cases: tuple[Draws, Draws], facts: tuple[Event, ...], delta: float, *, is_gaussian: bool = True
+) -> Verdict:
     """Hold the draws to the account of the same facts."""
     (guarantee, *_) = guarantees(facts, delta, secret=True)
-    refutation = least_epsilon(*cases, delta, is_gaussian=mechanism != "sound")
-    accounted = guarantee.epsilon if guarantee.epsilon is not None else math.inf
-    return CanaryAudit(mechanism, delta, accounted, refutation, refutation.epsilon <= accounted)
+    assert guarantee.epsilon is not None
+    return Verdict(guarantee.epsilon, least_epsilon(*cases, delta, is_gaussian=is_gaussian))
