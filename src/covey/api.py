@@ -11,10 +11,9 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from covey.base.components import reference
-from covey.base.errors import ConfigError, DataError
+from covey.base.errors import ConfigError, DataError, user_function
 from covey.base.history import History
 from covey.base.names import ClientName
-from covey.base.user_code import user_function
 from covey.data.sets import PassedClients
 from covey.desk.search import delete_run
 from covey.models.build import PassedModel

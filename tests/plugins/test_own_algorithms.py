@@ -1,7 +1,6 @@
 """Whom a user's own algorithm is handed is on record; what its rounds return is checked."""
 
 import json
-import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,6 @@ from covey import Algorithm, Clients, ConfigError, RoundResult, ServerState, Set
 from covey.algorithms.fedavg import FedAvg
 from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, Event, ModelsMerged
 from covey.base.params import add, scale
-from covey.base.user_code import GlobalRandomness, global_draws_restored
 from recorded import events_of
 
 E = TypeVar("E", bound=Event)
@@ -344,29 +342,15 @@ def test_an_exception_is_told_with_file_and_line(changing: Callable[..., str]):
     assert f"raised KeyError: 'velocity' in {__file__}, line {line}. " in changing(raising)
 
 
-def draws(result: RoundResult) -> RoundResult:
-    torch.rand(1)
-    return result
+class Moving(FedAvg):
+    """Writes into the models that it is handed when clients choose for the last time."""
+
+    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        for value in state.clusters[0].values():
+            value.add_(1)
+        return super().finalize(state, clients, streams)
 
 
-def test_global_random_state_is_noticed_and_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    played(Quiet(), tmp_path / "quiet")
-    assert not [each for each in caplog.messages if "global random state" in each]
-    monkeypatch.setattr(Changing, "change", staticmethod(draws), raising=False)
-    played(Changing(), tmp_path / "run")
-    (told,) = [each for each in caplog.messages if "global random state" in each]
-    assert f"Your algorithm {__name__}:Changing must draw" in told
-    assert "global random state of torch was used" in told
-
-
-def test_what_an_import_of_covey_s_draws_is_no_part_of_the_users(caplog: pytest.LogCaptureFixture):
-    watch = GlobalRandomness(["model"])
-    with watch.watched(), global_draws_restored():
-        random.random()  # noqa: S311
-    assert caplog.messages == []
-    with watch.watched():
-        random.random()  # noqa: S311
-    (warning,) = caplog.messages
-    assert "Your model must draw" in warning
+def test_last_choices_leave_the_models_as_they_are(tmp_path: Path):
+    with pytest.raises(ConfigError, match="must leave the models as they are in `finalize`"):
+        played(Moving(), tmp_path / "run")

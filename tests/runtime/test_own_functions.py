@@ -38,6 +38,7 @@ class Combines(ClusterwiseAggregation):
 
 def few(signals): return signals.labels[:1]
 def fails(signals): raise IndexError("no such class")
+def writes(signals): signals.target[:] = 0
 
 def empty(): return {}
 def number(): return 3
@@ -117,7 +118,12 @@ def test_a_bad_attack(module: str):
     draw = np.random.default_rng(0)
     inside = np.ones((9, 2), dtype=bool)
     seen = Signals(np.arange(9) % 3, draw.normal(size=(9, 3)), draw.normal(size=(9, 2, 3)), inside)
-    for name, said in (("few", r"shape \(9,\), found shape \(1,\)"), ("fails", "raised IndexErr")):
+    mistakes = {
+        "few": r"shape \(9,\), found shape \(1,\)",
+        "fails": "raised IndexErr",
+        "writes": "raised ValueError: .*read-only",
+    }
+    for name, said in mistakes.items():
         own = f"{module}:{name}"
         with pytest.raises(ConfigError, match=f"(?s)attack {own} .*{said}"):
             scored_by(own, named_attack(own)[1], seen)

@@ -230,7 +230,7 @@ class Aggregation(Component):
         """Return the next cluster models.
 
         Args:
-            models: of the clusters, before the round. They are read-only.
+            models: of the clusters, before the round, from which others go on.
             updates: one by one, in client-name order, all of them finite. A cluster may
                 have none: it does not move.
             streams: from which whatever is random is drawn.

@@ -17,12 +17,11 @@ from covey.aggregation.base import Aggregation, AggregationResult, Aggregator, C
 from covey.aggregation.server import Models, ServerOptimizer, ServerStep
 from covey.algorithms.selection import ClusterSelection, Selection, SelectionInputs
 from covey.base.component_state import States
-from covey.base.errors import ConfigError
+from covey.base.errors import ConfigError, user_function
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle
 from covey.base.params import misfit, not_finite
 from covey.base.rng import Streams
-from covey.base.user_code import user_function
 from covey.data.examples import Client
 from covey.membership.estimators import RiskContext, RiskEstimator
 from covey.membership.truth import Assessment, Target

@@ -8,7 +8,7 @@ refuses a round whose own events deny it.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from covey.algorithms.clients import Clients, Setup, Watch, some
 from covey.algorithms.own_steps import models_problem
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.state import Cohort, RoundResult, ServerState
-from covey.base.errors import ConfigError
+from covey.base.errors import ConfigError, user_function
 from covey.base.events import (
     AnswerRefused,
     ClientsAssigned,
@@ -29,7 +29,6 @@ from covey.base.events import (
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.base.rng import Streams
-from covey.base.user_code import GlobalRandomness, read_only, user_function
 from covey.data.examples import Client
 
 
@@ -42,7 +41,6 @@ class RunAlgorithm:
         setup: what it may know of the run.
         risk: who measures; None: it is not measured here.
         is_checked: whether a user wrote it: then nothing that it returns is believed.
-        randomness: watches a user's own parts.
 
     Raises:
         ConfigError: a user's own has no rounds, or subtracts and is no `Subtractable`.
@@ -52,7 +50,6 @@ class RunAlgorithm:
     setup: Setup
     risk: RiskMeasurement | None = None
     is_checked: bool = False
-    randomness: GlobalRandomness = field(default_factory=GlobalRandomness)
 
     def __post_init__(self) -> None:
         if not self.is_checked:
@@ -83,29 +80,28 @@ class RunAlgorithm:
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Play one round with these clients, after the risk is measured."""
-        with self.randomness.watched():
-            seen = self._measured(state, clients, streams, last=False)
-            played = self._played(
-                "round",
-                seen.state,
-                clients,
-                lambda there: self.algorithm.round(seen.state, there, streams),
-            )
-            return played.preceded_by(seen.events)
+        seen = self._measured(state, clients, streams, last=False)
+        played = self._played(
+            "round",
+            seen.state,
+            clients,
+            lambda there: self.algorithm.round(seen.state, there, streams),
+        )
+        return played.preceded_by(seen.events)
 
     def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let every client choose for the last time, without training."""
-        with self.randomness.watched():
-            seen = self._measured(state, clients, streams, last=True)
-            return self._last_choices(seen.state, clients, streams).preceded_by(seen.events)
+        seen = self._measured(state, clients, streams, last=True)
+        return self._last_choices(seen.state, clients, streams).preceded_by(seen.events)
 
     def _last_choices(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         if not self.is_checked:
             return self.algorithm.finalize(state, clients, streams)
         seen = replace(clients, setup=self._visible(clients.setup))
         finalize = partial(self.algorithm.finalize, state, seen, streams)
+        before = model_hash(state.clusters)  # it may write into the state's own models
         result = self._returned("finalize", state, finalize)
-        if model_hash(result.state.clusters) != model_hash(state.clusters):
+        if model_hash(result.state.clusters) != before:
             raise ConfigError(
                 f"Your {self._part} must leave the models as they are in `finalize`, "
                 f"found others: who takes part there is in no round. Change models in "
@@ -166,8 +162,7 @@ class RunAlgorithm:
         Raises:
             ConfigError: naming the part that does not fit.
         """
-        with read_only(self._part, {"state": before}):
-            result: Any = user_function(self._part, play)()
+        result: Any = user_function(self._part, play)()
         if not isinstance(result, RoundResult):
             raise self._mistaken(f"`{where}` must return a covey.RoundResult", result)
         state: Any = result.state

@@ -24,7 +24,6 @@ from covey.base.events import ClientsAssigned, GroupsSought
 from covey.base.names import Handle, Params
 from covey.base.params import flatten
 from covey.base.rng import Streams
-from covey.base.user_code import global_draws_restored
 from covey.data.examples import Client, to_floats
 
 NUM_REFERENCES = 30
@@ -97,8 +96,7 @@ def _k_means(
     points: Float[ndarray, "n features"], k: int, generator: np.random.Generator
 ) -> tuple[Int[ndarray, " n"], float]:
     """Return the labels, and the share of the variance that is left within clusters."""
-    with global_draws_restored():  # this import draws
-        from sklearn.cluster import KMeans
+    from sklearn.cluster import KMeans
 
     seed = int(generator.integers(2**31))
     fitted = KMeans(k, n_init=10, random_state=seed)  # pyright: ignore[reportArgumentType]

@@ -17,12 +17,11 @@ from torch.nn.functional import cross_entropy
 
 from covey.auditor.records import Records, records_of
 from covey.auditor.result import Control, ModelAudit
-from covey.base.errors import ConfigError, DataError, ModelError, blamed
+from covey.base.errors import ConfigError, DataError, ModelError, blamed, user_function
 from covey.base.files import make_folder, replace_whole
 from covey.base.names import Params
 from covey.base.params import not_finite
 from covey.base.rng import Streams
-from covey.base.user_code import user_function
 from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob, scored
 from covey.engine.recipe import MULTICLASS

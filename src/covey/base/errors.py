@@ -18,12 +18,16 @@ Every message says what was expected, what was found and what to do.
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class CoveyError(Exception):
@@ -118,3 +122,22 @@ def blamed(kind: type[CoveyError], subject: str, remedy: str) -> Iterator[None]:
     except Exception as error:  # foreign code may raise anything
         what = f"{type(error).__name__}: {error}{raised_at(error)}"
         raise kind(f"{subject} raised {what}. {remedy}") from error
+
+
+def user_function(
+    what: str, function: Callable[P, R], kind: type[CoveyError] = ConfigError
+) -> Callable[P, R]:
+    """Return a user's own function, whose errors are reported as its own.
+
+    Args:
+        what: it is called in messages, for example "selection mine:cautious".
+        function: the user's.
+        kind: of the error that is raised from the function's.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with blamed(kind, f"Your {what}", "Correct it."):
+            return function(*args, **kwargs)
+
+    return call

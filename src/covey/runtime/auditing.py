@@ -11,11 +11,10 @@ import numpy as np
 from covey.base.built_ins import USUAL_ATTACKS
 from covey.base.component_names import known_names
 from covey.base.components import create
-from covey.base.errors import ConfigError, RunError
+from covey.base.errors import ConfigError, RunError, user_function
 from covey.base.events import ModelAttacked
 from covey.base.history import History
 from covey.base.names import Params
-from covey.base.user_code import user_function
 from covey.data.examples import Examples
 from covey.engine.protocol import ScoringJob
 from covey.ledger.store import Ledger

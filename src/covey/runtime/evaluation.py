@@ -19,12 +19,11 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.algorithms.state import Cohort, ServerState, personal_models
-from covey.base.errors import ConfigError
+from covey.base.errors import ConfigError, user_function
 from covey.base.events import MetricMeasured, RoundMeasured, RunEndedEarly
 from covey.base.history import History, RoundRow
 from covey.base.metrics import ByModel, Judged
 from covey.base.names import ClientName, Handle, Params
-from covey.base.user_code import user_function
 from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.metrics import Metric

@@ -19,12 +19,10 @@ from covey.algorithms.selection import (
     report_noisy_min,
 )
 from covey.algorithms.simulated import Simulated
-from covey.base.components import components_in
 from covey.base.errors import ConfigError
 from covey.base.names import Handle, Params
 from covey.base.params import layers_of
 from covey.base.rng import Streams
-from covey.base.user_code import GlobalRandomness
 from covey.engine.protocol import Engine
 from covey.engine.recipe import TASKS, Recipe
 from covey.settings.aggregation import (
@@ -38,7 +36,6 @@ from covey.settings.aggregation import (
     transforms_of,
 )
 from covey.settings.load import Config
-from covey.settings.reference import kind_at
 from covey.settings.risk import Components, risk_measurement
 from covey.settings.schema import recipe_of
 from covey.settings.trust import trust
@@ -69,9 +66,7 @@ def algorithm_of(components: Components) -> RunAlgorithm:
         chance_loss=_chance_loss(config, components.population.num_classes),
         min_cohort=config.privacy.min_cohort if config.privacy.secure_sums else 0,
     )
-    randomness = GlobalRandomness(own_parts(config))
-    is_own = config.method.is_own
-    algorithm = RunAlgorithm(config.method, setup, is_checked=is_own, randomness=randomness)
+    algorithm = RunAlgorithm(config.method, setup, is_checked=config.method.is_own)
     start = algorithm.init(streams).clusters
     return replace(algorithm, risk=risk_measurement(components, start))
 
@@ -219,12 +214,3 @@ def notes(config: Config) -> tuple[str, ...]:
             "anybody who holds it."
         )
     return tuple(filter(None, sentences))
-
-
-def own_parts(config: Config) -> tuple[str, ...]:
-    """Return the user's own parts that the settings name, as messages call them."""
-    return tuple(
-        f"{kind_at(key.split('.')).replace('_', ' ')} {component.name}"
-        for key, component in components_in(config)
-        if component.is_own and key not in ("data", "metrics", "tracking")
-    )

@@ -14,11 +14,10 @@ from covey.algorithms.algorithm import Clustered
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.components import Share, Unread
-from covey.base.errors import ConfigError, DataError
+from covey.base.errors import ConfigError, DataError, user_function
 from covey.base.events import Event
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.base.user_code import GlobalRandomness, user_function
 from covey.data.clients import PopulationRequest
 from covey.data.examples import Preference, ShiftRange
 from covey.data.population import (
@@ -207,11 +206,11 @@ def population_and_notes(
     rules = (partial(of_data, source=source),)
     if refused := [each.message for each in refusals(config, rules)]:
         raise ConfigError(" ".join(refused))
-    own, part = config.data.is_own, f"data source {config.data.name}"
-    make = user_function(part, source.population, DataError) if own else source.population
+    own, make = config.data.is_own, source.population
+    if own:
+        make = user_function(f"data source {config.data.name}", make, DataError)
     try:
-        with GlobalRandomness([part] if own else ()).watched():
-            population, notes = make(request)
+        population, notes = make(request)
     except DataError as error:
         if not own:
             raise
