@@ -153,7 +153,7 @@ def test_a_sweep_goes_on_after_a_run_that_diverged_and_exits_with_1(covey, tmp_p
     assert "round 1: the model of cluster 0 diverged: " in err
 
 
-def test_what_is_damaged_is_said_and_mended_on_request(covey, copy_of_ran):
+def test_what_is_damaged_is_said_with_what_to_do(covey, copy_of_ran):
     state = max((copy_of_ran / "checkpoints").iterdir())
     whole = state.read_bytes()
     doctor = ("ledger", "doctor", copy_of_ran)
@@ -163,13 +163,11 @@ def test_what_is_damaged_is_said_and_mended_on_request(covey, copy_of_ran):
     code, out, _ = covey(*doctor)
     assert code == 1
     assert f"DAMAGED   the state after round 2: {state}" in out
-    assert "played again" in out
+    assert "`covey resume` plays the rounds" in out
     code, out, _ = covey(*doctor, "--json")
     (found,) = json.loads(out)["damaged"]
-    assert (code, found["path"], bool(found["repairable"])) == (1, str(state), True)
-    code, out, _ = covey(*doctor, "--repair")
-    assert code == 0
-    assert out.startswith("repaired  the state after round 2")
+    assert (code, found["path"], found["problem"]) == (1, str(state), "it is gone")
+    assert covey("resume", copy_of_ran)[0] == 0
     assert state.read_bytes() == whole
 
 

@@ -1,4 +1,4 @@
-"""Bits are flipped and files deleted: it is noticed, and mended where it can be."""
+"""Bits are flipped and files deleted: it is noticed, and what is said to be done helps."""
 
 import shutil
 import sqlite3
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from covey import LedgerError, RunError, load, resume, run, verify
+from covey import LedgerError, RunError, resume, run, verify
 from covey.ledger.store import Ledger
-from covey.runs.repair import examine, proof_damages, repair
+from covey.runs.damage import examine, proof_damages
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import secrets_of
 from covey.runtime.states import state_problem, updates_problem
@@ -80,12 +80,12 @@ def test_lost_rounds_are_played_again_to_the_same_bits(play):
             call()
     (found,) = examine(played.folder).damaged
     assert found.path == state
-    assert found.repair is not None
-    mended = repair(played.folder)
-    assert mended.repaired == (found,)
-    assert not mended.damaged
+    assert found.remedy.startswith("Delete it: `covey resume` plays")
+    state.unlink()
+    (found,) = examine(played.folder).damaged
+    assert (found.path, found.problem) == (state, "it is gone")
+    again = resume(played.folder)
     assert state.read_bytes() == whole
-    again = load(played.folder)
     assert (again.summary.model_hash, again.ledger_head) == (model, head)
     assert not examine(played.folder).damaged
 
@@ -98,8 +98,14 @@ def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):
         flip(path)
     with pytest.raises(RunError, match="none of the 4 in"):
         resume(played.folder)
-    assert not repair(played.folder).damaged
+    found = examine(played.folder).damaged
+    assert {each.path for each in found} == set(whole)
+    assert all(each.remedy.startswith("Delete it: ") for each in found)
+    for path in whole:
+        path.unlink()
+    resume(played.folder)
     assert newest(played.folder).read_bytes() == whole[newest(played.folder)]
+    assert not examine(played.folder).damaged
 
 
 @pytest.mark.slow
@@ -115,8 +121,9 @@ def test_a_lost_secret_brings_nobody_back(settings, tmp_path, monkeypatch):
         resume(played.folder)
     (found,) = examine(played.folder).damaged
     assert found.path == marker
-    assert not repair(played.folder).damaged
-    assert marker.read_text() == known
+    assert f"file in {tmp_path / 'mine' / 'covey' / 'runs'}" in found.remedy
+    marker.write_text(known)
+    assert not examine(played.folder).damaged
     assert name not in resume(played.folder).names
 
 
@@ -128,15 +135,13 @@ def answered(copied, settings, tmp_path_factory) -> Path:
     return played.folder
 
 
-def test_no_flip_in_a_proof_is_silent_and_its_page_is_made_anew(answered, tmp_path):
+def test_no_flip_in_a_proof_or_in_its_page_is_silent(answered, tmp_path):
     folder = RunFolder(shutil.copytree(answered, tmp_path / "run"))
     (proof,) = folder.proofs.glob("*.json")
     assert not flipped(proof, FLIPS, lambda: bool(list(proof_damages(folder))))
     page = proof.with_suffix(".html")
-    whole = page.read_bytes()
     flip(page)
-    assert [each.path for each in repair(folder.path).repaired] == [page]
-    assert page.read_bytes() == whole
+    assert [each.path for each in examine(folder.path).damaged] == [page]
     proof.unlink()
     (found,) = examine(folder.path).damaged
     assert (found.path, found.problem) == (proof, "it is gone")
@@ -181,7 +186,7 @@ def test_no_flip_in_a_ledger_is_silent(flips, answered):
     assert not flipped(path, flips, lambda: refused(told) or told() == before)
 
 
-def test_a_damaged_ledger_is_nothing_to_repair_by(play):
+def test_a_damaged_ledger_is_found_and_no_run_goes_on_from_it(play):
     played = play()
     path = played.folder / "ledger.sqlite"
     with closing(sqlite3.connect(path)) as database, database:

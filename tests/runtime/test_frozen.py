@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import covey
 from covey import CoveyError, RunError
-from covey.runs.repair import damages
+from covey.runs.damage import damages
 from covey.runtime.folder import RunFolder
 from runtime.conftest import tiny
 

@@ -28,7 +28,7 @@ from covey.data.source import DataFile, check_data, data_folder
 if TYPE_CHECKING:
     from covey.flower.folder_check import Finding
     from covey.flower.trial import Tried
-    from covey.runs.repair import Examination
+    from covey.runs.damage import Examination
     from covey.settings.problems import Problem
     from covey.settings.rules import Idle
     from covey.settings.trust import Trust
@@ -80,7 +80,7 @@ def serve(roots: Sequence[Path], port: int) -> Iterator[Served]:
     server.run()
 
 
-ledger = CommandGroup("ledger", help="Keep the keys that sign, find and repair damage.")
+ledger = CommandGroup("ledger", help="Keep the keys that sign, find damage.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,33 +131,26 @@ def keys(rotate: bool, revoke: str | None, path: Path | None) -> KeysListed:
     )
 
 
-@text_of("covey.runs.repair.Examination")
+@text_of("covey.runs.damage.Examination")
 def lines_of_examination(examination: Examination) -> Iterator[Line]:
-    """Yield what was repaired, and what is damaged, why, and what can be done."""
-    yield from (f"repaired  {each.what}: {each.path}" for each in examination.repaired)
+    """Yield what is damaged, why, and what to do."""
     for each in examination.damaged:
         yield Text("DAMAGED", BAD).append(f"   {each.what}: {each.path}", "default")
-        yield from (f"          {sentence}" for sentence in (each.problem, each.recovery))
-    if not examination.damaged and not examination.repaired:
+        yield from (f"          {sentence}" for sentence in (each.problem, each.remedy))
+    if not examination.damaged:
         yield "nothing is damaged"
 
 
 @ledger.command()
 @argument("run", type=PATH, help="The folder of a run.")
-@click.option(
-    "--repair",
-    "mend",
-    is_flag=True,
-    help="Recover what can be: delete damaged states and play their rounds again.",
-)
-def doctor(run: Path, mend: bool) -> Iterator[Examination]:
-    """Say what is damaged in a run, and what it can be recovered from.
+def doctor(run: Path) -> Iterator[Examination]:
+    """Say what is damaged in a run, and what to do; nothing is changed.
 
-    Exit code 1 if something is damaged that was not repaired.
+    Exit code 1 if something is damaged.
     """
-    from covey.runs.repair import examine, repair
+    from covey.runs.damage import examine
 
-    examination = repair(run) if mend else examine(run)
+    examination = examine(run)
     yield examination
     fail_if(bool(examination.damaged))
 

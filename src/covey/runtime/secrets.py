@@ -158,8 +158,7 @@ def _name_in(marker: Path) -> str:
     if not NAME.fullmatch(name):
         raise RunError(
             f"{marker} must name the secret of this run in 16 hexadecimal digits, found "
-            f"{name[:80]!r}. Restore it from a copy, or try `covey ledger doctor "
-            f"{marker.parent} --repair`."
+            f"{name[:80]!r}. {secret_remedy()}"
         )
     return name
 
@@ -186,26 +185,22 @@ def check_secret(marker: Path, ledger: Ledger) -> None:
     if problem := lost_secret(marker, ledger):
         raise RunError(
             f"{marker} must name the secret that began this run, but {problem}. With another one, "
-            "clients that were erased would be taken for new ones. Restore the file from a copy: "
-            f"it holds the name, without .json, of this run's file in {_secret_folder()}. If that "
-            f"one is still there, `covey ledger doctor {marker.parent} --repair` finds it."
+            f"clients that were erased would be taken for new ones. {secret_remedy()}"
         )
+
+
+def secret_remedy() -> str:
+    """Say what to do where the file that names a run's secret is lost."""
+    return (
+        "Restore the file from a copy: it holds the name, without .json, of this run's file in "
+        f"{_secret_folder()}."
+    )
 
 
 def note_secret(marker: Path, ledger: Ledger) -> None:
     """Note in the ledger which secret is the run's."""
     if marker.is_file() and not ledger.files.of(MARKER):
         ledger.files.note({MARKER: file_hash(marker)})
-
-
-def restored_marker(marker: Path, ledger: Ledger) -> bool:
-    """Write the marker anew if the secret that the ledger names is still there."""
-    recorded = ledger.files.of(MARKER)
-    for path in sorted(_secret_folder().glob("*.json")):
-        if hashlib.sha256(path.stem.encode()).hexdigest() in recorded:
-            replace_whole(marker, path.stem.encode("ascii"), mode=0o600)
-            return True
-    return False
 
 
 def _whole(kept: dict[str, Any]) -> dict[str, Any]:

@@ -243,8 +243,8 @@ def newest_whole_state(folder: Path, ledger: Ledger) -> Path | None:
     if problems:
         raise RunError(
             f"A run resumes from a whole state, but none of the {len(paths)} in {folder} "
-            f"is: {problems[0]}. Restore one from a copy, or let `covey ledger doctor "
-            f"{folder.parent} --repair` play the rounds again from the start."
+            f"is: {problems[0]}. Restore one from a copy, or do what `covey ledger doctor "
+            f"{folder.parent}` says."
         )
     return None
 
@@ -256,10 +256,7 @@ def kept_state(folder: RunFolder, ledger: Ledger, after: int | None = None) -> S
         RunError: it was not kept, it is damaged, or it is gone and another one is the newest.
     """
     missing = missing_state(folder, ledger) if after is None else None
-    remedy = (
-        f"`covey ledger doctor {folder.path}` says what else is damaged; with --repair it plays "
-        f"the lost rounds again, from the last state that is whole."
-    )
+    remedy = f"`covey ledger doctor {folder.path}` says what is damaged, and what to do."
     if missing is not None:
         raise RunError(
             f"The state after round {missing} must be in {folder.checkpoints}, but it is gone. "
