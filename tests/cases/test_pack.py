@@ -106,6 +106,10 @@ def test_a_run_has_its_register_beside_itself_and_other_folders_have_it_inside(r
     assert register_of(Path()) == runs / "requests"
 
 
+LEFT = ("ledger", "data", "preferences", "copy", "deployment", "secret")
+"""Kinds of places that a person has to see to."""
+
+
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_every_fact_has_a_sentence_in_every_language(language):
     entry = Entry(names=("A",), received="2026-10-01", basis="objection", language=language)
@@ -113,9 +117,9 @@ def test_every_fact_has_a_sentence_in_every_language(language):
     for says in (*SAID, *ENDED):
         run = RunStatement("X", says, "2026-10-02", (1, 2, 4), 3, 2, 1)
         view = {"name": "A", "entry": entry, "received": DAY, "today": DAY, "runs": [run]}
-        left = [ToDo("place", "/x", kind, "how") for kind in ("ledger", "secret", "data")]
+        left = [ToDo("place", "/x", kind, "how") for kind in LEFT]
         left += [ToDo("recipient", "R", "model", "X"), ToDo("run", "/y", "gone")]
-        view |= {"left": [*left, ToDo("not searched", "logs")]}
+        view |= {"left": [*left, ToDo("not listed", "logs")]}
         view |= {"has_proofs": True, "has_weaker": True}
         page = _templates().get_template(f"statement.{language}.html").render(view)
         (item,) = re.findall(r'<li data-says="\w+">(.*?)</li>', page, re.DOTALL)

@@ -360,9 +360,8 @@ class _InRun:
         with read_register(self.folder) as held:
             texts, known = held.texts(), held.request(requester.number).runs
         holds = json.loads(texts.get(known[requester.person, run].held, "{}"))
-        among = {texts[r] for person, r in known if person == requester.person and r in texts}
         changes = holds and proof["answer"] != "stop"
-        items = by_hand(self.place, among, holds, proof) if changes else []
+        items = by_hand(self.place, holds, proof) if changes else []
         fact = RunOfRequest(
             request=requester.number,
             person=requester.person,

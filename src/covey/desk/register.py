@@ -340,12 +340,12 @@ class ToDo:
     """Something that no answer does.
 
     Attributes:
-        where: a place, a recipient, a run, or, in a sentence, what was not searched.
+        where: a place, a recipient, a run, or, in a sentence, what covey knows no place of.
         what: the kind of the place or of the copy, or the `Ending` of the run.
         how: what is there, and what to do.
     """
 
-    kind: Literal["place", "recipient", "run", "not searched"]
+    kind: Literal["place", "recipient", "run", "not listed"]
     where: str
     what: str = ""
     how: str = ""
@@ -356,8 +356,8 @@ class ToDo:
         match self.kind:
             case "recipient":
                 return f"notify {self.where} that the {self.what} of {self.how} is superseded"
-            case "not searched":
-                return f"not searched: {self.where}"
+            case "not listed":
+                return f"not listed: {self.where}"
             case _:
                 return f"{self.where}: {self.how or ENDINGS.get(self.what, self.what)}"
 

@@ -151,14 +151,11 @@ def held_in(place: str, name: ClientName) -> dict[str, Any]:
         return {"problem": str(error)}
 
 
-def by_hand(
-    place: str, among: Collection[str], held: Mapping[str, Any], proof: Mapping[str, Any]
-) -> list[ToDo]:
+def by_hand(place: str, held: Mapping[str, Any], proof: Mapping[str, Any]) -> list[ToDo]:
     """Return what no answer does: places a person has to see to, and copies that went out.
 
     Args:
         place: the run.
-        among: all runs that answer, which are nothing to do.
         held: what it held on the person before the answer.
         proof: the answer's; empty: there is none yet.
     """
@@ -167,13 +164,13 @@ def by_hand(
     steps = [
         ToDo("place", each["path"], each["kind"], f"{each['what']}. {each['how']}")
         for each in held["places"]
-        if each["who_must_act"] == YOU and each["path"] not in among
+        if each["who_must_act"] == YOU
     ]
     for copy in proof.get("copies", ()):
         if copy["notify"] and copy["recipient"]:
             where = f"{copy['recipient']} ({str(copy['sha256'])[:16]})"
             steps.append(ToDo("recipient", where, copy["what"], place))
-    return [*steps, *(ToDo("not searched", each) for each in held["not_searched"])]
+    return [*steps, *(ToDo("not listed", each) for each in held["not_listed"])]
 
 
 def needed_runs(

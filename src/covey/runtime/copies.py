@@ -6,8 +6,6 @@ own is written without the ledger's lock, while another process plays the run.
 """
 
 import hashlib
-import json
-import mmap
 import re
 import secrets
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
@@ -36,11 +34,6 @@ from covey.unlearning.facts import CopyFact, Fate
 from covey.unlearning.requests import Request
 
 LETTER = r"[^\W_]"
-SHORT = 6
-"""Characters; a shorter name is looked for only where it stands by itself."""
-
-SAMPLE = 8192
-"""Bytes at a file's start by which text and binary content are distinguished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +61,6 @@ class Mention:
         """Return the text with something else in the name's place."""
         return self._pattern().sub(lambda m: instead if m[0] == self.name else m[0], text)
 
-    def in_file(self, path: Path) -> bool:
-        """Say whether the name stands in a file, as UTF-8 or as ASCII JSON.
-
-        In binary content a name of some length need not stand by itself: databases put
-        one value right after the other.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        if path.stat().st_size == 0:
-            return False
-        wanted = _spelt(self.name)
-        with (
-            path.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        ):
-            if not any(content.find(each) >= 0 for each in wanted):
-                return False
-            every = (s for each in (*self.longer, self.name) for s in _spelt(each))
-            names, letter = b"|".join(map(re.escape, every)), LETTER.encode()
-            if b"\0" not in content[:SAMPLE] or len(self.name) < SHORT:
-                names = rb"(?<!%b)(?:%b)(?!%b)" % (letter, names, letter)
-            return any(each[0] in wanted for each in re.finditer(names, content))
-
     def _pattern(self) -> re.Pattern[str]:
         names = "|".join(map(re.escape, (*self.longer, self.name)))
         return re.compile(rf"(?<!{LETTER})(?:{names})(?!{LETTER})")
@@ -102,11 +71,6 @@ def masked(text: str, names: Collection[ClientName], instead: str) -> str:
     for name in sorted((n for n in names if n in text), key=len, reverse=True):
         text = Mention(name, ()).masked(text, instead)
     return text
-
-
-def _spelt(name: ClientName) -> tuple[bytes, bytes]:
-    """Return how a file can hold a name."""
-    return name.encode("utf-8", "surrogatepass"), json.dumps(name)[1:-1].encode("ascii")
 
 
 CopyKind = Literal["model", "report", "comparison", "explanation"]
