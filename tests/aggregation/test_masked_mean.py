@@ -92,7 +92,7 @@ def test_fedavg_and_its_red_team_are_those_in_the_open():
     ("changed", "found"),
     [
         ({"aggregation": {"name": "median"}}, "the server to see single updates"),
-        ({"method": {"name": "ifca"}}, "clients to send nothing but sums"),
+        ({"method": {"name": "ifca"}}, "clients to send nothing but one sum"),
         ({"leaving": {"store_updates": 1}}, "clients' updates to be kept"),
         (
             {
@@ -123,5 +123,5 @@ def test_what_only_inherits_from_the_mean_or_fedavg_is_not_taken_for_it():
     assert Mean().masked(5) is not None
     assert Halved().masked(5) is None
     given = {**TRAINED, **MASKED, "method": {"name": f"{__name__}:Looking"}}
-    with pytest.raises(ConfigError, match="clients to send nothing but sums"):
+    with pytest.raises(ConfigError, match="clients to send nothing but one sum"):
         build_run(covey.Config.of(given))

@@ -62,7 +62,7 @@ SOLVED = """
 name = "linear-head"
 [method]
 name = "solved"
-initialisation = "random"
+num_clusters = 1
 [risk]
 name = "federated"
 """
@@ -73,7 +73,7 @@ name = "federated"
     [
         (SOLVED, True, "at least 3 clients"),
         (SOLVED + "[privacy]\nsecure_sums = false\n", False, "by itself"),
-        (SOLVED.replace("random", "warm"), False, "by itself"),
+        (SOLVED.replace("clusters = 1", "clusters = 2"), False, "by itself"),
     ],
 )
 def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(tmp_path, given, secure, told):
