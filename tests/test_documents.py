@@ -105,18 +105,14 @@ def anchor(title: str) -> str:
 
 
 def test_the_drawing_of_the_layers_is_what_is_checked():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    layers = {
-        contract["containers"][0]: contract["layers"]
-        for contract in settings["tool"]["importlinter"]["contracts"]
-        if contract["type"] == "layers"
-    }
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = [c["layers"] for c in settings["contracts"] if c.get("containers") == ["covey"]]
     text = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
     drawn = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
-    assert [[line.strip() for line in block.splitlines()] for block in drawn] == [
-        layers["covey"],
-        layers["covey_papers"],
-    ]
+    rooms, packages = [[line.strip() for line in block.splitlines()] for block in drawn]
+    assert rooms == layers
+    core, *companions = settings["root_packages"]
+    assert packages == [" | ".join(companions), core]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -159,7 +155,7 @@ def test_every_function_in_paper_to_code_exists():
     first_columns = [line.split("|")[2] for line in text.splitlines() if line.startswith("|")]
     dotted = set(re.findall(r"`((?:[a-z_]+\.)+[A-Za-z_]+)`", "".join(first_columns)))
     dotted -= {each.key for each in settings()}
-    whole = [n if n.startswith("covey_papers.") else f"covey.{n}" for n in dotted]
+    whole = [n if n.startswith("covey_") else f"covey.{n}" for n in dotted]
     code = [name for name in whole if find_spec(".".join(name.split(".")[:2]))]
     assert len(code) > 20
     for name in code:

@@ -11,9 +11,9 @@ import covey
 from covey import Streams
 from covey.data.data_hash import data_hash
 from covey.data.examples import TrainTest, normalised
-from covey.flower.client_runtime import client_runtime_of
 from covey.settings.clients import Overrides, population_and_notes
-from covey.settings.node import NodeFile
+from covey_flower.client_runtime import client_runtime_of
+from covey_flower.node_file import NodeFile
 
 SMALL = {"clients": 4, "examples_per_client": 20, "audit_examples": 9, "holdout": 0.25}
 FLOATS = npst.arrays(

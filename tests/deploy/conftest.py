@@ -9,7 +9,7 @@ import pytest
 # here, and not in a test: what it imports warns of others' deprecations
 from flwr.common.config import parse_config_args
 
-from covey.flower.deployment import Plan, write_federation
+from covey_flower.deployment import Plan, write_federation
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

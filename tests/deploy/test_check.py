@@ -16,8 +16,8 @@ import pytest
 import tomli_w
 
 from covey import RunError
-from covey.flower.folder_check import FLOWER, Finding, check, trust_in
 from covey.settings.load import replace_setting
+from covey_flower.folder_check import FLOWER, Finding, check, trust_in
 
 ROOT = Path(__file__).parents[2]
 

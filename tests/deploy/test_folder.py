@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from covey import ConfigError
-from covey.flower.deployment import SWITCHES, Plan, write_federation
+from covey_flower.deployment import SWITCHES, Plan, write_federation
 from deploy.conftest import NOW
 from recorded import contents
 

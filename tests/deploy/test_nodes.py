@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from covey.flower.nodes import NoAnswerError, Node, nodes_of
+from covey_flower.nodes import NoAnswerError, Node, nodes_of
 
 LISTED = {
     "owner-name": "none",

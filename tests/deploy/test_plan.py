@@ -5,7 +5,7 @@ import re
 import pytest
 
 from covey import ConfigError
-from covey.flower.deployment import Plan
+from covey_flower.deployment import Plan
 
 EVERY = "0.0.0.0"  # noqa: S104 - looked at, not listened on
 

@@ -19,15 +19,15 @@ from flwr.proto.node_pb2 import NodeInfo
 import covey
 from covey import Config, Examples, Run, __version__
 from covey.base.events import AnswerRefused, Event
-from covey.flower.apps import Federated
-from covey.flower.client import client_app
-from covey.flower.deployment import node_key
-from covey.flower.messages import Hello, Reply, encode, question_of
 from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerReader
 from covey.settings.load import replace_setting
+from covey_flower.apps import Federated
+from covey_flower.client import client_app
+from covey_flower.deployment import node_key
+from covey_flower.messages import Hello, Reply, encode, question_of
 from flower.inprocess import InProcessGrid
 
 E = TypeVar("E", bound=Event)

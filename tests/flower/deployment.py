@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from covey.flower.deployment import Plan, write_federation
-from covey.flower.nodes import NoAnswerError, nodes_of
+from covey_flower.deployment import Plan, write_federation
+from covey_flower.nodes import NoAnswerError, nodes_of
 from marked_processes import MARK, end_marked, marked_processes
 
 __all__ = ["Deployment", "Submitted", "free_ports", "invited", "until"]

@@ -14,11 +14,11 @@ from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientContext, ClientRequest, SumStep
 from covey.algorithms.group_sums import GroupSum
 from covey.algorithms.sum_cohorts import sums_of_numbers
-from covey.flower.client import Node, answer_message
-from covey.flower.messages import Question, letter_in, make_message
 from covey.models.ridge_sums import Sums
 from covey.secure_sums.messages import Terms
 from covey.settings.run import build_run
+from covey_flower.client import Node, answer_message
+from covey_flower.messages import Question, letter_in, make_message
 from flower.conftest import Built
 from flower.inprocess import outside_a_run
 

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from covey.flower.apps import Federated
-from covey.flower.client import covey_mod
+from covey_flower.apps import Federated
+from covey_flower.client import covey_mod
 from flower.conftest import Built, settings_with
 from flower.inprocess import outside_a_run
 

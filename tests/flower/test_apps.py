@@ -5,8 +5,8 @@ from pydantic import TypeAdapter
 
 from covey import __version__
 from covey.algorithms.client_requests import ClientRequest
-from covey.flower.client import client_app
-from covey.flower.messages import Hello, Question, make_message
+from covey_flower.client import client_app
+from covey_flower.messages import Hello, Question, make_message
 from flower.conftest import settings_with
 from flower.inprocess import outside_a_run, reply_from
 

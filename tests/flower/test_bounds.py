@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from covey import __version__
 from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.base.events import AnswerRefused
-from covey.flower.identity import InvalidMessageError
-from covey.flower.messages import (
+from covey_flower.identity import InvalidMessageError
+from covey_flower.messages import (
     MAX_CLASSES,
     MAX_NAME,
     MAX_NUMBERS,
@@ -30,7 +30,7 @@ from covey.flower.messages import (
     hello_of,
     reply_of,
 )
-from covey.flower.server import (
+from covey_flower.server import (
     LEAST_SECONDS,
     PATIENCE,
     SLOWER,
@@ -165,7 +165,7 @@ class Rounds:
         self.grid = Slow(answering(), dict.fromkeys(range(4), ""), wire)
         policy = AdmissionPolicy("run", "same", timeout=SECONDS)
         clock = SimpleNamespace(monotonic=lambda: self.grid.now, sleep=self.grid.sleep)
-        monkeypatch.setattr("covey.flower.server.time", clock)
+        monkeypatch.setattr("covey_flower.server.time", clock)
         self.server = FlowerServer(self.grid, policy)
         self.client = lambda name: make_client(name, None)
 

@@ -11,7 +11,7 @@ from algorithms.conftest import OneWeight
 from covey import Config, Examples, Params, Recipe, ReferenceEngine, RiskEstimate
 from covey.algorithms.client_requests import ClientContext, ClientRequest, RequestType
 from covey.base.figure import Figure
-from covey.flower.client_runtime import ClientRuntime, ClusterChoice
+from covey_flower.client_runtime import ClientRuntime, ClusterChoice
 
 # With x = 1 and label 1 the loss is ln(1 + e^-w): 0.693, 0.288 and 0.105.
 MODELS = tuple({"w": torch.tensor([math.log(odds)])} for odds in (1.0, 3.0, 9.0))

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 import covey
 from covey.base.events import ClientsAssigned, ClientsHandedOut, ClientsJoined, RunRolledBack
-from covey.flower.messages import Question
+from covey_flower.messages import Question
 from flower.conftest import IN_SETS, all_of, same_risks, settings_with
 
 QUIET = "plugins.test_own_algorithms:Quiet"
@@ -162,7 +162,7 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplo
         return [reply]
 
     federation.wire = leaving
-    with caplog.at_level("INFO", "covey.flower"):
+    with caplog.at_level("INFO", "covey_flower"):
         result = federation.play(nodes=4)
     ((proof, salt),) = re.findall(r"proof (.+), salt .+: (\w+)$", caplog.text, re.M)
     found = covey.verify(proof, result.folder, name_and_salt=("client-00003", salt))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.flower import fork_server as launcher
+from covey_flower import fork_server as launcher
 from flower.deployment import until
 
 pytestmark = [
@@ -19,7 +19,7 @@ FLOWERS_OWN = "#!/bin/sh\necho Flower has started $0 in $PWD with $*\n"
 
 PARENT = """
 import os, subprocess, sys
-module = [sys.executable, "-P", "-m", "covey.flower.fork_server", "serve"]
+module = [sys.executable, "-P", "-m", "covey_flower.fork_server", "serve"]
 words = [*module, sys.argv[1], str(os.getpid())]
 print(subprocess.Popen(words, stdout=subprocess.DEVNULL).pid, flush=True)
 sys.stdin.read()

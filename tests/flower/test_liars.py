@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from covey import ScoringJob
 from covey.base.events import WeightReduced
-from covey.flower.server import NORM_FACTOR, NormRule, reduced_weights
 from covey.runs.parts import playable
 from covey.runtime.folder import RunFolder
 from covey.settings.clients import Overrides
+from covey_flower.server import NORM_FACTOR, NormRule, reduced_weights
 from flower.conftest import all_of, reasons, settings_with
 from flower.liars import Lie, announcing, lying, sets_all, weighing
 

@@ -13,9 +13,9 @@ import tomli_w
 
 from covey import __version__
 from covey.algorithms.client_requests import ClientRequest
-from covey.flower.messages import Question
 from covey.models.ridge_sums import Sums
 from covey.secure_sums.messages import Survivors
+from covey_flower.messages import Question
 from flower.malicious import MaliciousServer, RefusedByNodeError, Summing, head
 from flower.test_masked import LAST, averaged, masked
 

@@ -11,11 +11,11 @@ import covey
 from covey import ConfigError, Run, RunError
 from covey.algorithms.client_requests import ClientRequest
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsWaited, HeadsSolved, SumGivenUp
-from covey.flower.client import Node, client_app
-from covey.flower.messages import LETTER, Question, letter_in, with_letter
 from covey.models.ridge_sums import Sums
 from covey.runtime.folder import RunFolder
 from covey.secure_sums.messages import Reason
+from covey_flower.client import Node, client_app
+from covey_flower.messages import LETTER, Question, letter_in, with_letter
 from flower.conftest import Built, all_of, settings_with
 from flower.inprocess import reply_from
 from flower.test_federation import question_in

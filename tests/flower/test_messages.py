@@ -12,7 +12,8 @@ from torch import Tensor
 
 from covey import Params, __version__
 from covey.algorithms.client_requests import ClientRequest, RequestType
-from covey.flower.messages import (
+from covey.membership.estimators import EDGES, FOLDS
+from covey_flower.messages import (
     Hello,
     PendingQuestion,
     Question,
@@ -23,7 +24,6 @@ from covey.flower.messages import (
     question_of,
     reply_of,
 )
-from covey.membership.estimators import EDGES, FOLDS
 from flower.inprocess import outside_a_run
 
 names = st.text(max_size=9)

@@ -5,9 +5,9 @@ from flwr.proto.node_pb2 import NodeInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.flower.identity import InvalidMessageError, NameBindings, NodeIdentity, identity_of
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
+from covey_flower.identity import InvalidMessageError, NameBindings, NodeIdentity, identity_of
 from flower.conftest import Built, as_sent, reasons, settings_with, written
 
 VICTIM, VICTIM_NODE, IMPOSTOR_NODE = "client-00003", 103, 200

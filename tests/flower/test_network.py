@@ -15,10 +15,10 @@ import torch
 import covey
 from covey import Run, load, load_config
 from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
-from covey.flower.deployment import node_key
-from covey.flower.nodes import NoAnswerError, nodes_of
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
+from covey_flower.deployment import node_key
+from covey_flower.nodes import NoAnswerError, nodes_of
 from flower.conftest import all_of, same_risks, told
 from flower.deployment import Deployment, Submitted, free_ports, invited, until
 

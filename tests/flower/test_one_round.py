@@ -12,8 +12,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from covey import __version__
 from covey.algorithms.client_requests import ClientContext, ClientRequest, ClientResponse
 from covey.base.events import AnswerRefused, AnswersMissing, Event
-from covey.flower.identity import InvalidMessageError
-from covey.flower.messages import (
+from covey_flower.identity import InvalidMessageError
+from covey_flower.messages import (
     Counts,
     PendingQuestion,
     Question,
@@ -22,7 +22,7 @@ from covey.flower.messages import (
     question_of,
     reply_of,
 )
-from covey.flower.server import AdmissionPolicy, FlowerServer
+from covey_flower.server import AdmissionPolicy, FlowerServer
 from flower.conftest import Wire, answering, as_sent
 from flower.inprocess import InProcessGrid
 

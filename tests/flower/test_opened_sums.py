@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.flower.masked import OpenedSum, OpenedSums, SumGuard
+from covey_flower.masked import OpenedSum, OpenedSums, SumGuard
 
 
 def test_what_one_node_opened_every_node_with_its_records_knows(

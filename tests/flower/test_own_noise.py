@@ -9,7 +9,7 @@ import torch
 from covey import ConfigError
 from covey.algorithms.client_requests import ClientRequest
 from covey.base.events import AnswersMissing, BudgetSpent, SharesPerturbed, UpdatesPerturbed
-from covey.flower.client import Node
+from covey_flower.client import Node
 from flower.conftest import all_of, settings_with
 from flower.test_masked import tasks_of
 

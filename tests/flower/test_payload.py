@@ -44,7 +44,7 @@ PROGRAMS = {
     "flwr-serverapp": "ServerApp",
     "flower-supernode": "SuperNode",
     "flwr-clientapp": "client app",
-    "covey.flower.fork_server": "client app",
+    "covey_flower.fork_server": "client app",
 }
 
 

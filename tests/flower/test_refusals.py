@@ -17,11 +17,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from covey import Config, Run, __version__
 from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.base.events import AnswerRefused, AnswersMissing, Event
-from covey.flower.apps import Federated
-from covey.flower.client import shared_settings_hash
-from covey.flower.identity import InvalidMessageError
-from covey.flower.messages import PendingQuestion, Question, Reply, encode, reply_of
 from covey.models.ridge_sums import FEATURE_STEPS
+from covey_flower.apps import Federated
+from covey_flower.client import shared_settings_hash
+from covey_flower.identity import InvalidMessageError
+from covey_flower.messages import PendingQuestion, Question, Reply, encode, reply_of
 from flower.conftest import settings_with, told, written
 
 LIAR = "client-00001"

@@ -7,9 +7,9 @@ import torch
 from covey import RiskEstimate, RunError, load
 from covey.base.figure import Figure
 from covey.data.source import DataProfile
-from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.settings.load import that_matter
+from covey_flower.memory import MemoryFolder, NodeMemory
 from runtime.flips import changed_silently
 
 

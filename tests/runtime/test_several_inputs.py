@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from covey import Config, DataError, Params, Run, audit_model, run
-from covey.flower.client_runtime import client_runtime_of
 from covey.settings.clients import Overrides
-from covey.settings.node import NodeFile
+from covey_flower.client_runtime import client_runtime_of
+from covey_flower.node_file import NodeFile
 
 SETTINGS: Mapping[str, Any] = {
     "rounds": 4,

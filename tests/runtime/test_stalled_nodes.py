@@ -32,7 +32,7 @@ def test_models_stall_where_all_that_came_was_not_finite(facts, gone):
 
 
 def test_a_node_is_refused_in_the_words_that_are_looked_for():
-    flower = pytest.importorskip("covey.flower.messages")
+    flower = pytest.importorskip("covey_flower.messages")
     start = {"w": torch.zeros(2)}
     asked = ClientRequest("train", (start,), (True,))
     question = flower.Question(covey.__version__, "run", "token", "a", asked)

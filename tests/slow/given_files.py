@@ -23,7 +23,7 @@ from covey.data.formats import (
     parse_names,
 )
 from covey.data.population import read_preferences
-from covey.settings.node import NodeFile
+from covey_flower.node_file import NodeFile
 from slow.mutations import of_json, of_toml
 from slow.reading import Reader, written
 

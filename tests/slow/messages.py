@@ -8,7 +8,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from covey.algorithms.client_requests import ClientRequest
-from covey.flower.messages import (
+from covey_flower.messages import (
     Hello,
     PendingQuestion,
     Question,

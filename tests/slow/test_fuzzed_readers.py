@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from covey import CoveyError
-from covey.flower.identity import InvalidMessageError
+from covey_flower.identity import InvalidMessageError
 from flower.inprocess import outside_a_run
 from slow.anchoring_files import anchoring_readers
 from slow.given_files import data_readers, settings_readers

@@ -45,7 +45,6 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "parallel": "covey.engine.kinds:Parallel",
             "vmap": "covey.engine.kinds:Vmap",
             "ray": "covey.engine.kinds:Ray",
-            "flower": "covey.engine.kinds:FlowerNodes",
         },
         "features": {
             "gabor": "covey.models.features:Gabor",

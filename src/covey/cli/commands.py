@@ -52,7 +52,6 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "serve": "operation:serve",
         "ledger": "operation:ledger",
         "config": "operation:config",
-        "deploy": "operation:deploy",
     },
 }
 """covey's own commands as `module:name` of this folder, by the panel that lists them."""

@@ -1,4 +1,4 @@
-"""`covey serve`, `covey ledger`, `covey config` and `covey deploy`."""
+"""`covey serve`, `covey ledger` and `covey config`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,17 +20,14 @@ from covey.base.errors import ConfigError, DataError
 from covey.base.names import how_to_install
 from covey.cli.answer import BAD, BAD_INPUT, Answer, Line, Text, fail_if, text_of, wants_json
 from covey.cli.commands import PATH, CommandGroup, argument, command
-from covey.cli.console import console, errors
+from covey.cli.console import errors
 from covey.cli.runs import DEFAULT_ROOT, set_option
 from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
-    from covey.flower.folder_check import Finding
-    from covey.flower.trial import Tried
     from covey.runs.damage import Examination
     from covey.settings.problems import Problem
     from covey.settings.rules import Idle
-    from covey.settings.trust import Trust
 
 PORT = 8765
 NICENESS = 5
@@ -276,91 +272,3 @@ def data(action: str, folder: str) -> Iterator[DataFiles]:
             f"{len(corrupt)} files are not the published ones, first {corrupt[0].file}. "
             f"Fetch them again from {corrupt[0].url}."
         )
-
-
-deploy = CommandGroup("deploy", help="Prepare, check and try a federation on Flower.")
-
-
-@dataclass(frozen=True, slots=True)
-class FederationWritten:
-    """A federation's folder; its README.md says what to start where.
-
-    Attributes:
-        address: of the server, as nodes see it.
-        nodes: folders by name.
-    """
-
-    folder: Path
-    address: str
-    nodes: Mapping[str, Path]
-
-
-@deploy.command("init")
-@argument("config", type=PATH, help="Settings in TOML.")
-@click.option("--out", type=PATH, required=True, help="The federation's new folder.")
-@click.option("--node", "nodes", multiple=True, required=True, help="A client's name; repeatable.")
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="The server's name or address, as nodes see it.",
-)
-@click.option("--port", type=int, default=8000, show_default=True, help="The server's only port.")
-def init_folder(
-    config: Path, out: Path, nodes: Sequence[str], host: str, port: int
-) -> FederationWritten:
-    """Write all that is started on the server and carried to the nodes."""
-    from covey.flower.deployment import Plan, write_federation
-
-    plan = Plan(tuple(nodes), host, port)
-    folder = write_federation(config, out, plan, datetime.now(UTC))
-    folders = {name: folder / "nodes" / name for name in plan.nodes}
-    return FederationWritten(folder, plan.address, folders)
-
-
-@dataclass(frozen=True, slots=True)
-class FederationChecked:
-    """What is missing, wrong or risky in a federation's folder.
-
-    Attributes:
-        valid: no finding is an error.
-        trust: who has to trust whom for what, as no setting enforces it.
-    """
-
-    valid: bool
-    findings: Sequence[Finding]
-    trust: Sequence[Trust]
-
-
-@deploy.command("check")
-@argument("folder", type=PATH, help="A federation's folder, or that of one node.")
-def check_folder(folder: Path) -> Iterator[FederationChecked]:
-    """Look for what is missing, wrong or risky; exit code 1 if something is wrong."""
-    from covey.flower.folder_check import check, trust_in
-
-    findings = check(folder, datetime.now(UTC))
-    is_valid = all(each.level != "error" for each in findings)
-    yield FederationChecked(is_valid, findings, trust_in(folder))
-    fail_if(not is_valid)
-
-
-@deploy.command("try")
-@click.option(
-    "--out",
-    type=PATH,
-    help="A new folder, in which all is kept. Default: a temporary one, which is deleted.",
-)
-def try_it(out: Path | None) -> Tried:
-    """Play a federation on this machine: a server, three nodes over TLS, one leaves.
-
-    Nothing has to be there before, and every process has ended afterwards, after Ctrl-C too.
-    """
-    from covey.flower.trial import try_federation
-
-    def report(step: str) -> None:
-        console.print(step, soft_wrap=True)
-
-    if out is not None:
-        return try_federation(out.absolute(), report)
-    with TemporaryDirectory(prefix="covey-try-") as folder:
-        return replace(try_federation(Path(folder) / "all", report), proof=None)

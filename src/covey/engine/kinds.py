@@ -34,22 +34,6 @@ class Parallel(EngineFactory):
         return ParallelEngine(module, self.workers or num_cores(), self.precision, task)
 
 
-class FlowerNodes(EngineFactory):
-    """Clients on machines of their own (`docs/guides/flower.md`), who keep their examples there.
-
-    Attributes:
-        workers: threads on each node; 0: one per core. Changes no result.
-    """
-
-    is_remote: ClassVar[bool] = True
-
-    workers: Count = 0
-
-    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:
-        """Return the engine of one node, or of the server for its own measurements."""
-        return Parallel(workers=self.workers).build(module, task, apart=apart)
-
-
 class Ray(Parallel):
     """`parallel` on every node of a Ray cluster (`docs/guides/scaling.md`): `workers` threads each.
 

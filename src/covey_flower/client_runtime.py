@@ -39,9 +39,9 @@ from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes
 from covey.settings.load import Config
 from covey.settings.model import engine_of, model_of
-from covey.settings.node import NodeFile
 from covey.settings.risk import client_assessment_of
 from covey.settings.schema import recipe_of
+from covey_flower.node_file import NodeFile
 
 KnownRisks = tuple[RiskEstimate | None, ...]
 
@@ -207,7 +207,7 @@ class ClientRuntime:
                 raise ConfigError(
                     "The settings' algorithm or objective lets clients keep something from round "
                     "to round, which a training function of your own does not return. Train as "
-                    "the settings say (covey.flower.client.client_app), or choose another."
+                    "the settings say (covey_flower.client.client_app), or choose another."
                 )
             weight = 1.0 if weights == "equal" else float(len(self.client.train))
             models, start = list(request.models), request.models[cluster]

@@ -15,9 +15,6 @@ from covey.base.components import reference
 from covey.base.history import History
 from covey.base.names import ClientName
 from covey.base.own_code import only_from
-from covey.engine.kinds import FlowerNodes
-from covey.flower.client import shared_settings_hash
-from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
 from covey.report.queries import round_line
@@ -27,8 +24,11 @@ from covey.settings.aggregation import anonymity_of, noise_on_clients
 from covey.settings.clients import Overrides
 from covey.settings.load import Config, load_config
 from covey.settings.run import build_run
+from covey_flower.client import shared_settings_hash
+from covey_flower.engine import FlowerNodes
+from covey_flower.server import AdmissionPolicy, FlowerServer
 
-log = logging.getLogger("covey.flower")
+log = logging.getLogger("covey_flower")
 
 Model = Callable[[], nn.Module]
 

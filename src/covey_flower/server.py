@@ -30,7 +30,9 @@ from covey.base.events import (
 from covey.base.names import ClientName, Handle, Params, __version__
 from covey.base.params import norm
 from covey.data.source import DataProfile
-from covey.flower.identity import (
+from covey.secure_sums.messages import Terms
+from covey.settings.clients import ClientReports
+from covey_flower.identity import (
     BudgetSpentError,
     InvalidMessageError,
     NameBindings,
@@ -38,7 +40,7 @@ from covey.flower.identity import (
     check_keys,
     identity_of,
 )
-from covey.flower.messages import (
+from covey_flower.messages import (
     MAX_CLASSES,
     MAX_EXAMPLES,
     Carried,
@@ -51,8 +53,6 @@ from covey.flower.messages import (
     make_message,
     reply_of,
 )
-from covey.secure_sums.messages import Terms
-from covey.settings.clients import ClientReports
 
 SLOWER = 3.0
 """How many times as long as the faster half a node may take."""

@@ -18,8 +18,8 @@ from typing import Any
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import read_bounded, read_text
 from covey.base.names import how_to_install
-from covey.flower.deployment import Plan, write_federation
-from covey.flower.nodes import NoAnswerError, Node, nodes_of
+from covey_flower.deployment import Plan, write_federation
+from covey_flower.nodes import NoAnswerError, Node, nodes_of
 
 _TRIED = """
 rounds = 3

@@ -20,7 +20,9 @@ from covey.base.errors import CoveyError, RunError
 from covey.base.files import permissions_of_others, read_bounded
 from covey.base.names import how_to_install
 from covey.data.arrays import read_client
-from covey.flower.deployment import (
+from covey.settings.load import Config
+from covey.settings.trust import Trust, trust
+from covey_flower.deployment import (
     AUTHORITY,
     Declaration,
     Plan,
@@ -28,9 +30,7 @@ from covey.flower.deployment import (
     federation_settings,
     general_name,
 )
-from covey.settings.load import Config
-from covey.settings.node import NodeFile
-from covey.settings.trust import Trust, trust
+from covey_flower.node_file import NodeFile
 
 FLOWER = ((1, 41), (1, 43))
 """The first version of Flower that covey is made for, and the first that it is not."""

@@ -1,7 +1,7 @@
 """A client's side of a federation on Flower: its own file, its answers, and its app.
 
 What a client accepts, its holdout, its seed and what it remembers lie in its own folder,
-`node.toml` and `memory/`. The server is sent what `covey.flower.messages` lists, no more.
+`node.toml` and `memory/`. The server is sent what `covey_flower.messages` lists, no more.
 A process is started for every message: it imports nothing that only a server needs.
 """
 
@@ -30,12 +30,19 @@ from covey.base.errors import ConfigError
 from covey.base.names import Params, SummedUp
 from covey.data.arrays import examples_of, read_client
 from covey.data.examples import Examples
-from covey.engine.kinds import FlowerNodes
-from covey.flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
-from covey.flower.identity import InvalidMessageError
-from covey.flower.masked import SumRounds, own_numbers
-from covey.flower.memory import MemoryFolder, NodeMemory, OwnBudget
-from covey.flower.messages import (
+from covey.membership.controls import copied
+from covey.models.build import PassedModel
+from covey.secure_sums.messages import Reason, RefusedError
+from covey.secure_sums.noise import Numbers
+from covey.settings.aggregation import budget_weight, round_cost_of
+from covey.settings.clients import Overrides
+from covey.settings.load import Config, load_config
+from covey_flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
+from covey_flower.engine import FlowerNodes
+from covey_flower.identity import InvalidMessageError
+from covey_flower.masked import SumRounds, own_numbers
+from covey_flower.memory import MemoryFolder, NodeMemory, OwnBudget
+from covey_flower.messages import (
     OF_FEATURES,
     Counts,
     Hello,
@@ -45,14 +52,7 @@ from covey.flower.messages import (
     encode,
     question_of,
 )
-from covey.membership.controls import copied
-from covey.models.build import PassedModel
-from covey.secure_sums.messages import Reason, RefusedError
-from covey.secure_sums.noise import Numbers
-from covey.settings.aggregation import budget_weight, round_cost_of
-from covey.settings.clients import Overrides
-from covey.settings.load import Config, load_config
-from covey.settings.node import NodeFile
+from covey_flower.node_file import NodeFile
 
 log = logging.getLogger(__name__)
 

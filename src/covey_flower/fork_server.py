@@ -76,7 +76,7 @@ def _serve(folder: Path, parent: int) -> None:
     loaded = installed()
     (script,) = entry_points(group="console_scripts", name=PROGRAM)
     program = script.load()
-    for name in ("httpcore", "covey.flower.client"):  # httpx loads httpcore when it is used
+    for name in ("httpcore", "covey_flower.client"):  # httpx loads httpcore when it is used
         import_module(name)
     gc.collect()
     gc.freeze()  # else the children's collections copy all that is loaded

@@ -38,8 +38,8 @@ from covey.base.components import reference
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
 from covey.base.names import __version__
-from covey.engine.kinds import FlowerNodes
 from covey.settings.load import Config, load_config
+from covey_flower.engine import FlowerNodes
 
 CONNECTION = "covey"
 """What `flwr` calls the connection to the server."""
@@ -167,7 +167,7 @@ class Declaration:
     def files(self, **more: object) -> Iterator[tuple[str, bytes]]:
         """Yield the files of the templates' tree, filled in, by their paths in the folder."""
         environment = Environment(  # noqa: S701 - scripts and settings, not HTML
-            loader=PackageLoader("covey.flower"),
+            loader=PackageLoader("covey_flower"),
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -407,7 +407,7 @@ def node_key(name: str) -> tuple[bytes, bytes]:
     """Make a node's key pair, as `ssh-keygen -t ecdsa -b 384` writes it; return its files.
 
     With it a node joins and signs sums under masks, these with or without TLS
-    (`covey.flower.identity`). The name is only its comment.
+    (`covey_flower.identity`). The name is only its comment.
     """
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

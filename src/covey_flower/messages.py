@@ -21,10 +21,10 @@ from torch import Tensor
 from covey.algorithms.client_requests import ClientContext, ClientRequest, ClientResponse
 from covey.base.errors import CoveyError
 from covey.base.names import ClientName, Handle, Params, __version__
-from covey.flower.identity import BudgetSpentError, InvalidMessageError
 from covey.membership.estimators import EDGES, FOLDS
 from covey.models.ridge_sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
 from covey.secure_sums.messages import Reason
+from covey_flower.identity import BudgetSpentError, InvalidMessageError
 
 KIND = "train"
 """The one kind of message that a covey client app listens to."""

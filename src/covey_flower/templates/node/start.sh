@@ -6,7 +6,7 @@ here=$(cd -- "$(dirname -- "$0")" && pwd)
 
 # Flower starts flwr-clientapp for every message. This one has loaded all that it needs, and
 # forks; it ends with the node. Without it, Flower's own is started: slower, and else the same.
-python3 -P -m covey.flower.fork_server serve "$here/fork-server" $$ &
+python3 -P -m covey_flower.fork_server serve "$here/fork-server" $$ &
 export PATH="$here/fork-server:$PATH"
 
 # --port: on which this node's own processes meet; two nodes of one machine need two.

@@ -13,7 +13,7 @@ from typing import Any
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import read_bounded
 from covey.base.names import how_to_install
-from covey.flower.deployment import CONNECTION, SWITCHES, Declaration
+from covey_flower.deployment import CONNECTION, SWITCHES, Declaration
 
 
 class NoAnswerError(RunError):

@@ -22,9 +22,6 @@ from covey.base.files import make_folder, user_folder
 from covey.base.names import SummedUp
 from covey.base.params import model_hash
 from covey.data.examples import Client
-from covey.flower.client_runtime import ClientRuntime
-from covey.flower.identity import identities_in
-from covey.flower.memory import EXACT, read_kept, write_kept
 from covey.membership.estimators import COUNTS_NORM, numbers_of_counts
 from covey.models.ridge_sums import Sums
 from covey.secure_sums.client import ClientRound
@@ -32,7 +29,10 @@ from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
 from covey.settings.aggregation import shares_of, sum_noise_of, summed_up
 from covey.settings.load import Config
-from covey.settings.node import NodeFile
+from covey_flower.client_runtime import ClientRuntime
+from covey_flower.identity import identities_in
+from covey_flower.memory import EXACT, read_kept, write_kept
+from covey_flower.node_file import NodeFile
 
 _LOSS = "the client could be asked for two sums that reveal its own"
 
