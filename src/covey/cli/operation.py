@@ -230,7 +230,7 @@ def schema() -> SchemaPrinted:
 @config.command()
 @click.option("--out", type=PATH, help="A new file; default: standard output.")
 def init(out: Path | None) -> SettingsFile:
-    """Write a file of all settings at their defaults, with what each means."""
+    """Write a file of the settings at their defaults, each with a line of meaning."""
     from covey.settings.reference import template
 
     text = template()

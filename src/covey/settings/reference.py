@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import Any, TypeGuard
 
 from pydantic import BaseModel
@@ -200,30 +200,35 @@ def _list_in_words(spec: Spec) -> str:
 
 
 _HEAD = (
-    "Every setting of a covey run, at its default: change what you need, and leave out "
-    "what you do not change. `covey config check FILE` lists what is wrong with it, and "
-    "what in it does nothing."
+    "The settings of a covey run, at their defaults: change what you need, and leave out what you "
+    "do not change. `covey config check FILE` lists what is wrong with it, and what in it does "
+    "nothing; the reference explains each, and those of other components."
 )
+_WIDTH, _COLUMN = 100, 32
 
 
 def template() -> str:
-    """Return a TOML file of all settings at their defaults, which gives `Config()`.
-
-    What only components have that are not the default stands there as a comment.
-    """
-    parts = [_comment(_HEAD)]
+    """Return a TOML file of the settings that count by default, which gives `Config()`."""
+    parts = [fill(_HEAD, _WIDTH, initial_indent="# ", subsequent_indent="# ")]
     usual = {each.key: each.default for each in settings()}
     for section, own in groupby(settings(), key=lambda each: each.section.partition(".")[0]):
-        if section:
-            parts.append(f"{_comment(f'{about(section)}.')}\n[{section}]")
-        name = usual.get(f"{section}.name")
+        lines = [f"[{section}]  # {about(section)}"] if section else []
         for each in own:
-            key = each.key.removeprefix(f"{section}.")
-            live = "." not in key and (not each.owners or name in each.owners)
-            line = f"{key} = {json.dumps(each.default)}"  # TOML writes these as JSON
-            text = _comment(f"{each.description}. Allowed: {each.allowed}.")
-            parts.append(f"{text}\n{line if live else f'# {line}'}")
+            key, name = each.key.removeprefix(f"{section}."), usual.get(f"{section}.name")
+            if "." not in key and (not each.owners or name in each.owners):
+                line = f"{key} = {json.dumps(each.default)}"  # TOML writes these as JSON
+                lines.append(f"{line:<{_COLUMN}}  # {_shortened(each, _WIDTH - _COLUMN - 4)}")
+        parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _shortened(setting: Setting, width: int) -> str:
+    """Return what a setting may name, or else means, as far as it goes on a line."""
+    owners = ", ".join(f"`{each}`" for each in setting.owners)
+    text = setting.description.removeprefix(f"{owners}: ").partition(". ")[0]
+    if setting.kind:
+        text = ", ".join([*choices(setting.spec), "or package.module:name"])
+    return shorten(text, width, placeholder=" ...", break_on_hyphens=False)
 
 
 def about(section: str) -> str:
@@ -231,7 +236,3 @@ def about(section: str) -> str:
     cls = Sections.model_fields[section].annotation
     meaning = described_in(Sections).get(section) or inspect.cleandoc(cls.__doc__ or "")
     return meaning.splitlines()[0].rstrip(".").capitalize()
-
-
-def _comment(text: str) -> str:
-    return fill(text, 88, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)

@@ -296,8 +296,9 @@ class StoppingConfig(SettingsSection):
         patience: rounds in a row without a better figure; those in which it is unknown do
             not count.
         min_change: by how much more than this a better figure is better.
-        min_clients: ends the run once fewer clients have any budget left (population.
-            epsilon_limits, or epsilon_limit in a node.toml); under masks min_cohort does too.
+        min_clients: ends the run once fewer clients have any budget left
+            (`population.epsilon_limits`, or `epsilon_limit` in a node.toml); under masks
+            `privacy.min_cohort` does too.
     """
 
     figure: Figure = "none"
