@@ -4,6 +4,7 @@ import json
 import tomllib
 
 from covey import Config
+from covey.settings.reference import settings
 
 WRONG = """
 rounds = "10"
