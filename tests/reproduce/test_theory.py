@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Streams
-from covey.data.sets import LinearMixture
 from covey.settings.run import build_run
+from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.mixtures import Setting, models_of, start_of
 from covey_papers.reproduce.record import Shelf
 from covey_papers.reproduce.theory import (

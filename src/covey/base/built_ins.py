@@ -36,7 +36,6 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "femnist": "covey.data.sets:Femnist",
             "celeba": "covey.data.sets:CelebA",
             "npz": "covey.data.sets:NpzFolder",
-            "linear-mixture": "covey.data.sets:LinearMixture",
             "python": "covey.data.sets:PassedClients",
         },
         "engine": {

@@ -24,7 +24,6 @@ from covey.base.errors import RunError
 from covey.base.events import ClientsAssigned
 from covey.base.params import flatten
 from covey.data.examples import Client
-from covey.data.sets import LinearMixture
 from covey.engine.protocol import ScoredOnce
 from covey.ledger.store import Ledger
 from covey.membership.truth import blind_risk, true_risk
@@ -34,6 +33,7 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.states import kept_state
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
+from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.record import Shelf, note
 
 Method = Literal["ifca", "ifca-mir"]

@@ -12,7 +12,7 @@ from covey import Streams
 from covey.data.clients import PopulationRequest
 from covey.data.examples import NoShift, Preference, ShiftRange
 from covey.data.population import Group, Population, PopulationSpec
-from covey.data.sets import LinearMixture
+from covey_papers.linear_mixture import LinearMixture
 
 NOWHERE = ShiftRange(NoShift(), 0.0, 0.0)
 SPEC = PopulationSpec(
