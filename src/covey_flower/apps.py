@@ -10,19 +10,16 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from covey.api import load
+from covey import Config, History, Run, load, load_config
 from covey.base.components import reference
-from covey.base.history import History
 from covey.base.names import ClientName
 from covey.base.own_code import only_from
 from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
 from covey.report.queries import round_line
-from covey.runs.run import Run
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.settings.aggregation import anonymity_of, noise_on_clients
 from covey.settings.clients import Overrides
-from covey.settings.load import Config, load_config
 from covey.settings.run import build_run
 from covey_flower.client import shared_settings_hash
 from covey_flower.engine import FlowerNodes

@@ -20,23 +20,20 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
-from covey.aggregation.base import ClientUpdate
+from covey import ClientUpdate, Config, ConfigError, Examples, Params, load_config
 from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.client_requests import ClientRequest
 from covey.algorithms.selection import choice_epsilon
 from covey.algorithms.state import LAYERS, PERSONAL
 from covey.base.components import reference
-from covey.base.errors import ConfigError
-from covey.base.names import Params, SummedUp
+from covey.base.names import SummedUp
 from covey.data.arrays import examples_of, read_client
-from covey.data.examples import Examples
 from covey.membership.controls import copied
 from covey.models.build import PassedModel
 from covey.secure_sums.messages import Reason, RefusedError
 from covey.secure_sums.noise import Numbers
 from covey.settings.aggregation import budget_weight, round_cost_of
 from covey.settings.clients import Overrides
-from covey.settings.load import Config, load_config
 from covey_flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
 from covey_flower.engine import FlowerNodes
 from covey_flower.identity import InvalidMessageError

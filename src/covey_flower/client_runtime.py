@@ -10,34 +10,34 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from covey.aggregation.base import ClientUpdate
+from covey import (
+    ClientUpdate,
+    Config,
+    ConfigError,
+    DataError,
+    Engine,
+    Params,
+    Recipe,
+    RiskContext,
+    RiskEstimate,
+    ScoringJob,
+    ServerState,
+    Streams,
+)
 from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.algorithms.redteam import due_to_measure, with_own_estimates
 from covey.algorithms.selection import selection_inputs
 from covey.algorithms.simulated import Simulated, heads_of, losses_without_oneself
-from covey.algorithms.state import (
-    ClientMemory,
-    ObjectiveInputs,
-    OwnRisks,
-    ServerState,
-    initial_state,
-)
-from covey.base.errors import ConfigError, DataError
-from covey.base.figure import RiskEstimate
-from covey.base.names import Params
+from covey.algorithms.state import ClientMemory, ObjectiveInputs, OwnRisks, initial_state
 from covey.base.params import model_hash, subtract
-from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords
-from covey.engine.protocol import Engine, ScoringJob
-from covey.engine.recipe import Recipe
-from covey.membership.estimators import RiskContext, own_counts
+from covey.membership.estimators import own_counts
 from covey.models.build import held_params
 from covey.models.ridge_sums import WEIGHT_STEPS, Sums
 from covey.settings.aggregation import sum_noise_of, summed_up, transforms_of
 from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes
-from covey.settings.load import Config
 from covey.settings.model import engine_of, model_of
 from covey.settings.risk import client_assessment_of
 from covey.settings.schema import recipe_of

@@ -32,13 +32,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
+from covey import Config, ConfigError, RunError, __version__, load_config
 from covey.algorithms.algorithm import Clustered
 from covey.base.built_ins import DEFAULTS, NEWCOMERS, ROBUST
 from covey.base.components import reference
-from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
-from covey.base.names import __version__
-from covey.settings.load import Config, load_config
 from covey_flower.engine import FlowerNodes
 
 CONNECTION = "covey"

@@ -4,10 +4,9 @@ from typing import ClassVar
 
 from torch import nn
 
+from covey import Engine, EngineFactory, Task
 from covey.base.components import Count
 from covey.engine.kinds import Parallel
-from covey.engine.protocol import Engine, EngineFactory
-from covey.engine.recipe import Task
 
 
 class FlowerNodes(EngineFactory):

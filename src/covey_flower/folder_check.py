@@ -15,12 +15,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from covey import Config, CoveyError, RunError
 from covey.base.built_ins import DEFAULTS
-from covey.base.errors import CoveyError, RunError
 from covey.base.files import permissions_of_others, read_bounded
 from covey.base.names import how_to_install
 from covey.data.arrays import read_client
-from covey.settings.load import Config
 from covey.settings.trust import Trust, trust
 from covey_flower.deployment import (
     AUTHORITY,

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from flwr.proto.node_pb2 import NodeInfo
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.base.files import read_bounded
 from covey.base.names import ClientName
 from covey.secure_sums.crypto import Identities

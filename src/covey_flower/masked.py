@@ -13,11 +13,10 @@ from filelock import FileLock
 from jaxtyping import Int64
 from pydantic import ConfigDict, TypeAdapter
 
-from covey.aggregation.base import ClientUpdate
+from covey import ClientUpdate, Config, ConfigError, DataError, RunError
 from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientRequest, SumStep
 from covey.algorithms.sum_cohorts import numbers_of
-from covey.base.errors import ConfigError, DataError, RunError
 from covey.base.files import make_folder, user_folder
 from covey.base.names import SummedUp
 from covey.base.params import model_hash
@@ -28,7 +27,6 @@ from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
 from covey.settings.aggregation import shares_of, sum_noise_of, summed_up
-from covey.settings.load import Config
 from covey_flower.client_runtime import ClientRuntime
 from covey_flower.identity import identities_in
 from covey_flower.memory import EXACT, read_kept, write_kept

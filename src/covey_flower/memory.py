@@ -14,10 +14,9 @@ from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from covey.base.errors import CoveyError, RunError
-from covey.base.figure import RiskEstimate
+from covey import CoveyError, Params, RiskEstimate, RunError
 from covey.base.files import check_regular, checked, checked_json, read_bounded, replace_whole
-from covey.base.names import NoiseModel, Params
+from covey.base.names import NoiseModel
 from covey.secure_sums.messages import Reason, RefusedError
 
 UNREADABLE = (

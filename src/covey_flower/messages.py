@@ -18,9 +18,9 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_
 from pydantic import TypeAdapter
 from torch import Tensor
 
+from covey import CoveyError, Params, __version__
 from covey.algorithms.client_requests import ClientContext, ClientRequest, ClientResponse
-from covey.base.errors import CoveyError
-from covey.base.names import ClientName, Handle, Params, __version__
+from covey.base.names import ClientName, Handle
 from covey.membership.estimators import EDGES, FOLDS
 from covey.models.ridge_sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
 from covey.secure_sums.messages import Reason

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.base.files import read_text
 from covey.data.examples import Preference
 from covey.data.population import weight_from_threshold

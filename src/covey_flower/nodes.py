@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from covey.base.errors import ConfigError, RunError
+from covey import ConfigError, RunError
 from covey.base.files import read_bounded
 from covey.base.names import how_to_install
 from covey_flower.deployment import CONNECTION, SWITCHES, Declaration

@@ -16,9 +16,9 @@ from statistics import median
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from covey import Params, RunError, __version__
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
-from covey.base.errors import RunError
 from covey.base.events import (
     AnswerRefused,
     AnswersMissing,
@@ -27,7 +27,7 @@ from covey.base.events import (
     Event,
     WeightReduced,
 )
-from covey.base.names import ClientName, Handle, Params, __version__
+from covey.base.names import ClientName, Handle
 from covey.base.params import norm
 from covey.data.source import DataProfile
 from covey.secure_sums.messages import Terms

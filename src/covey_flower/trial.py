@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from covey.base.errors import ConfigError, RunError
+from covey import ConfigError, RunError
 from covey.base.files import read_bounded, read_text
 from covey.base.names import how_to_install
 from covey_flower.deployment import Plan, write_federation

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.cli.answer import Answer, Line, table_of
 from covey.cli.commands import PATH, argument, command
 from covey.cli.console import console

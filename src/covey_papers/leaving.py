@@ -2,12 +2,11 @@
 
 from typing import ClassVar
 
-from covey.algorithms.algorithm import Algorithm, Clients, Setup
-from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey import Algorithm, Clients, RoundResult, ServerState, Setup, Streams
+from covey.algorithms.state import Cohort
 from covey.base.components import Positive
 from covey.base.events import ClientsAssigned
 from covey.base.names import Handle
-from covey.base.rng import Streams
 
 
 class Isolated(Algorithm):

@@ -19,14 +19,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from covey import Config, Run
 from covey.ledger.store import Ledger
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import play
 from covey.runtime.planning import current_rules
 from covey.runtime.session import Session
 from covey.settings.aggregation import anonymity_of
-from covey.settings.load import Config
 from covey.unlearning.plan import cheapest, options
 from covey.unlearning.requests import Request
 from covey_papers.reproduce.specification import Experiment, in_layers

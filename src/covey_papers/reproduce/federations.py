@@ -8,16 +8,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from covey.api import load
+from covey import Config, DataError, Figure, History, load
 from covey.base.built_ins import LOSS
-from covey.base.errors import DataError
-from covey.base.figure import Figure
-from covey.base.history import History
 from covey.base.metrics import GAPS
 from covey.base.params import norm, subtract
 from covey.report.queries import OVERALL, accuracies, group_sizes, home_of, utility_lines
 from covey.report.summary import Summary, summary, violations
-from covey.settings.load import Config
 from covey_papers.reproduce.answered_runs import Outcome, outcomes
 from covey_papers.reproduce.mixtures import KINDS, Attacked, attacked
 from covey_papers.reproduce.record import (

@@ -19,8 +19,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from covey.algorithms.state import ServerState
-from covey.base.errors import RunError
+from covey import Config, RunError, ServerState
 from covey.base.events import ClientsAssigned
 from covey.base.params import flatten
 from covey.data.examples import Client
@@ -31,7 +30,6 @@ from covey.report.queries import group_sizes
 from covey.runtime.auditing import finished_session
 from covey.runtime.folder import RunFolder
 from covey.runtime.states import kept_state
-from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
 from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.record import Shelf, note

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from covey.base.errors import ConfigError
+from covey import Config, ConfigError
 from covey.base.files import replace_whole
 from covey.report.figures import samples_figure, svg
-from covey.settings.load import Config, read_settings
+from covey.settings.load import read_settings
 from covey.settings.problems import together
 from covey.settings.run import build_run
 from covey_papers.reproduce.federations import federations, leaving

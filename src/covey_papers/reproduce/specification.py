@@ -21,9 +21,9 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError
 
+from covey import Config, ConfigError
 from covey.base.components import Section
-from covey.base.errors import ConfigError
-from covey.settings.load import Config, replace_setting, take_strange
+from covey.settings.load import replace_setting, take_strange
 from covey_papers.reproduce.record import Printed
 
 Settings = Mapping[str, Any]

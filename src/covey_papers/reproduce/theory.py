@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from covey.algorithms.state import ServerState
+from covey import ServerState
 from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.mixtures import FinishedRun, Method, Setting, Start, models_of, played
 from covey_papers.reproduce.record import (
