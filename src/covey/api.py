@@ -15,7 +15,7 @@ from covey.base.errors import ConfigError, DataError, user_function
 from covey.base.history import History
 from covey.base.names import ClientName
 from covey.data.sets import PassedClients
-from covey.desk.search import delete_run
+from covey.desk.pruning import delete_run
 from covey.models.build import PassedModel
 from covey.report.clients import diverged_sentences
 from covey.runs.pages import in_notebook, live_line

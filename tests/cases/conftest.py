@@ -1,6 +1,7 @@
 import os
 import shutil
 import signal
+import sqlite3
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,15 @@ def _die_at(n: int) -> None:
         setattr(Deadly, name, _after(count, getattr(atomic_io.Disk, name)))
     atomic_io.disk = Deadly()
     event.listen(Engine, "commit", count)
+
+    class DeadlyDatabase(sqlite3.Connection):
+        def execute(self, sql, *values):  # pyright: ignore[reportIncompatibleMethodOverride]
+            if sql in ("COMMIT", "VACUUM"):
+                count()
+            return super().execute(sql, *values)
+
+    connect = sqlite3.connect
+    sqlite3.connect = lambda *a, **k: connect(*a, **{"factory": DeadlyDatabase, **k})
 
 
 def _after(count: Callable[..., None], change: Callable[..., None]):

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from cases.tiny import ONE, THREE, TWO, load
-from covey import ConfigError, Run, RunError, answer_requests, write_packs
+from covey import ConfigError, Run, answer_requests, write_packs
 from covey.desk.answering import plan_answers
 from covey.desk.register import read_register, register_at
 from covey.desk.requests import add_request, close_request
-from covey.desk.runs import find_runs
-from covey.desk.search import delete_run, needed_runs
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
 from recorded import requests_of
@@ -62,13 +60,8 @@ def request(register, number="1"):
         return held.request(number)
 
 
-def view(register, number="1"):
-    with read_register(register) as held:
-        return held.view(number)
-
-
 def endings(register, number="1") -> dict[str, str]:
-    return {Path(each.run).name: each.ended for each in view(register, number).runs}
+    return {Path(each.run).name: each.ended for each in request(register, number).runs}
 
 
 def test_from_the_request_to_its_closing_over_three_runs(register, runs):
@@ -79,10 +72,10 @@ def test_from_the_request_to_its_closing_over_three_runs(register, runs):
     planned = {Path(each.run).name: each.names[0].answer for each in plan.runs}
     assert planned == {"program": "retrain", "sets": "retrain", "solved": "subtract"}
     assert all(each.names[0].afterwards for each in plan.runs)
-    assert view(register).state == "open"
+    assert request(register).state == "open"
 
     assert answered(go(register, runs)) == planned
-    shown = view(register)
+    shown = request(register)
     assert shown.state == "answered"
     where = [each.where for each in shown.by_hand]
     assert len(where) == len(set(where)), "each place or recipient stands there once"
@@ -118,7 +111,7 @@ def test_each_basis_gets_the_answer_that_goes_with_it(register, runs):
     add(register, runs, TWO, basis="access")
     done = {each.request: each for each in go(register, runs)}
     assert {number: each.answer for number, each in done.items()} == {"1": "deny", "2": "stop"}
-    assert view(register, "3").state == view(register, "4").state == "answered"
+    assert request(register, "3").state == request(register, "4").state == "answered"
     assert endings(register, "4") == {"sets": "before"}, "what is true once others are answered"
     assert names_in(runs / "sets") >= {ONE, THREE}
     assert TWO not in names_in(runs / "sets")
@@ -158,7 +151,7 @@ def test_a_person_who_was_answered_is_recognised_after_the_closing(register, run
     add(register, runs, TWO, basis="objection")
     assert go(register, runs, "3") == ()
     assert {each.ended for each in go(register, runs, "4")} == {"before"}
-    assert {view(register, number).state for number in "34"} == {"answered"}
+    assert {request(register, number).state for number in "34"} == {"answered"}
 
 
 def package_load(folder: Path):
@@ -193,9 +186,9 @@ def test_a_run_that_comes_later_is_answered_too(register, runs, three):
     with pytest.raises(ConfigError, match="has the name, and has no request"):
         close_request(register, [runs], "1", load=load)
     assert answered(go(register, runs, load=package_load)) == {"program": ""}
-    assert view(register).state == "answering"
+    assert request(register).state == "answering"
     assert answered(go(register, runs)) == {"program": "retrain"}
-    assert view(register).packs == [], "the pack is older than the answer"
+    assert request(register).packs == [], "the pack is older than the answer"
 
 
 @pytest.mark.slow
@@ -225,17 +218,6 @@ def test_damaged_deleted_and_unknown_runs_are_said_to_be(register, runs):
     assert go(register, runs) == ()
 
 
-def test_what_an_open_request_needs_is_said_and_not_overwritten(runs):
-    entries, register = find_runs([runs]), runs / "requests"
-    assert needed_runs(register, [runs], entries) == {}
-    add(register, runs)
-    needed = needed_runs(register, [runs], entries)
-    assert sorted(Path(place).name for place in needed) == ALL
-    with pytest.raises(RunError, match="request 1 of the register is open"):
-        delete_run(runs / "program")
-    assert load(runs / "program").names
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("basis", "steps"), [("erasure", range(10, 600, 120)), ("restriction", range(5, 200, 40))]
@@ -256,7 +238,7 @@ def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, basis
         with register_at(at / "register") as held:
             (one,) = held.requests().values()
         assert one.state == "answered"
-        assert {each.answer for each in one.runs.values()} == wanted
+        assert {each.answer for each in one.runs} == wanted
         for name in ("program", "solved"):
             run = load(at / "runs" / name)
             assert len(proofs(run.folder)) == 2

@@ -15,7 +15,8 @@ import pytest
 from cases.tiny import ONE, THREE, load
 from covey import RunError, answer_requests, verify, write_packs
 from covey.desk.pack import RunStatement, _templates
-from covey.desk.register import Entry, ToDo, register_at, register_of
+from covey.desk.register import register_at, register_of
+from covey.desk.request import Entry, ToDo
 from covey.desk.requests import add_request, correct_request
 
 DAY = date.today() - timedelta(days=3)
@@ -135,9 +136,9 @@ def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
     with pytest.raises(RunError, match="SHA-256"):
         write_packs(own)
     with register_at(own) as held:
-        (given,) = held.request("1").runs.values()
+        (given,) = held.request("1").runs
         digest = sha256(path.read_bytes()).hexdigest()
-        held.record([replace(given, proof_sha256=digest)])
+        held.note(replace(given, proof_sha256=digest))
     with pytest.raises(RunError, match="signature"):
         write_packs(own)
     shutil.rmtree(runs / "solved")

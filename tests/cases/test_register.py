@@ -1,74 +1,61 @@
-"""The register: facts in order, names in one place, and nothing lost by a kill."""
+"""The register: whole transactions, names in one table, and nothing lost by a kill."""
 
-import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import asdict, replace
 from datetime import date, timedelta
 from pathlib import Path
 from threading import Thread
-from zlib import compress, decompress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import ConfigError, LedgerError
-from covey.desk import register as kinds
-from covey.desk.register import Fact, fact_of, read_register, record_of, register_at, requests_of
+from covey.desk.register import FILE, PACKS, read_register, register_at
+from covey.desk.request import Entry, RunOfRequest, months_after
 from covey.desk.requests import add_request, close_request, correct_request, export_requests
 
 NAME = "Ada <script>alert(1)</script>"
 DAY = date.today() - timedelta(days=40)
-TEXT = st.text("abc-", min_size=1, max_size=4)
-ENTRY = kinds.Entry(names=("p-1",), received="2026-10-01", basis="erasure")
-PERSON = {"person": st.just("p-1"), "run": TEXT}
-
-DRAWN = {
-    kinds.Corrected: {"entry": st.just(ENTRY), "day": TEXT},
-    kinds.AnswerBegun: {"wanted": TEXT},
-    kinds.RunOfRequest: {
-        **PERSON,
-        "held": TEXT,
-        "run_request": st.just("") | TEXT,
-        "ended": st.sampled_from(["", "before", "gone"]),
-    },
-    kinds.PackWritten: {"person": TEXT, "pack": TEXT, "sha256": TEXT},
-}
-DRAWS = st.lists(
-    st.one_of([st.tuples(st.just(kind), st.fixed_dictionaries(d)) for kind, d in DRAWN.items()]),
-    max_size=8,
+TEXT = st.sampled_from(["", "a", "b"])
+NOTES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "run": st.sampled_from(["/one", "/two"]),
+            "index": st.integers(1, 2),
+            "held": TEXT,
+            "run_request": TEXT,
+            "answer": TEXT,
+            "proof_sha256": TEXT,
+            "model_changed": st.booleans(),
+            "ended": st.sampled_from(["", "before", "gone"]),
+        }
+    ),
+    max_size=6,
 )
 
 
-def facts_about(number: str, draws) -> list[Fact]:
-    """Whatever can happen to a request, in any order, after it was received."""
-    first = kinds.Registered(request=number, entry=ENTRY)
-    return [first, *(kind(request=number, **values) for kind, values in draws)]
-
-
-@given(DRAWS, DRAWS, st.randoms(use_true_random=False))
-def test_what_a_request_is_follows_from_its_own_facts_alone(one, other, random):
-    one, other = facts_about("1", one), facts_about("2", other)
-    mixed, left = [], [list(one), list(other)]
-    while any(left):
-        mixed.append(random.choice([each for each in left if each]).pop(0))
-    found = requests_of(mixed)
-    assert found["1"] == requests_of(one)["1"]
-    assert found["2"] == requests_of(other)["2"]
-
-
-@given(DRAWS)
-def test_facts_come_back_from_the_chain_as_they_were(draws):
-    facts = facts_about("1", draws)
-    assert [fact_of(record_of(each)) for each in facts] == facts
-    assert json.dumps([record_of(each).body for each in facts])
-
-
-def test_a_request_comes_once_and_first():
-    first = kinds.Registered(request="1", entry=ENTRY)
-    for wrong in ([first, first], [kinds.AnswerBegun(request="1", wanted="auto")]):
-        with pytest.raises(LedgerError, match="out of order"):
-            requests_of(wrong)
+@given(NOTES)
+def test_a_note_adds_to_what_is_known_of_its_run_and_person(tmp_path_factory, notes):
+    """What is empty changes nothing, but for how a run ended; other requests stay."""
+    folder, known = tmp_path_factory.mktemp("register"), {}
+    entry = Entry(names=("A", "B"), received=DAY.isoformat(), basis="erasure")
+    with register_at(folder) as held:
+        one, other = held.add(entry), held.add(entry)
+        before = replace(held.request(other), repeats=())
+        for values in notes:
+            held.note(RunOfRequest(request=one, person="", **values))
+            key = values["index"], values["run"]
+            added = {name: value for name, value in values.items() if value}
+            known[key] = {**known.get(key, {}), **added, "ended": values["ended"]}
+    with read_register(folder) as held:
+        runs = {(each.index, each.run): asdict(each) for each in held.request(one).runs}
+        assert replace(held.request(other), repeats=()) == before
+    assert runs.keys() == known.keys()
+    for key, values in known.items():
+        assert runs[key]["person"] == "AB"[key[0] - 1]
+        assert {name: runs[key][name] for name in values} == values
 
 
 @pytest.fixture
@@ -81,11 +68,12 @@ def add(register, none, names=(NAME,), basis="erasure", day=DAY, **more):
     return add_request(register, none, names, basis, day, **more)
 
 
-def test_events_name_nobody_and_closing_leaves_no_trace(register, none):
+def test_one_table_has_names_and_closing_leaves_no_trace(register, none):
     add(register, none, reference=f"letter of {NAME}")
-    with read_register(register) as held:
-        events = "".join(str(each.record().body) for each in held._ledger.links())
-    assert "Ada" not in events
+    with closing(sqlite3.connect(register / FILE)) as database:
+        lines = [each for each in database.iterdump() if "Ada" in each]
+    assert len(lines) == 2
+    assert all(each.startswith('INSERT INTO "texts"') for each in lines)
     with pytest.raises(ConfigError, match="requests answer 1"):
         close_request(register, none, "1")
     view = close_request(register, none, "1", f"{NAME} is known to no run")
@@ -112,17 +100,14 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(register, none, wrong,
     assert not register.exists()
 
 
-def test_an_entry_is_corrected_and_what_it_said_stays(register, none):
+def test_an_entry_is_corrected(register, none):
     add(register, none, ("Ada",), "access")
     changed = {"names": ["Ida", "Ava"], "received": DAY + timedelta(days=3), "basis": "erasure"}
     view = correct_request(register, none, "1", changed)
     assert (view.entry.names, view.entry.basis) == (("Ida", "Ava"), "erasure")
-    ((said, day),) = view.before
-    assert (said.names, said.basis, said.received) == (("Ada",), "access", DAY.isoformat())
-    assert day == date.today().isoformat()
     close_request(register, none, "1", "known to no run")
-    with read_register(register) as held:
-        assert not {"Ada", "Ida", "Ava"} & {*held.texts().values()}
+    for name in (b"Ada", b"Ida", b"Ava"):
+        assert name not in (register / FILE).read_bytes()
     with pytest.raises(ConfigError, match="until it is closed"):
         correct_request(register, none, "1", {"reference": "x"})
 
@@ -139,7 +124,7 @@ def test_an_extension_is_a_day_within_the_month_and_a_reason(register, none):
         correct_request(register, none, "1", {"extended": tomorrow, "reason": "many runs"})
     told = {"extended": DAY + timedelta(days=9), "reason": "many runs"}
     view = correct_request(register, none, "1", told)
-    assert view.due == kinds.months_after(DAY, 3).isoformat()
+    assert view.due == months_after(DAY, 3).isoformat()
     assert view.days_left > 0
 
 
@@ -167,32 +152,60 @@ def test_a_command_waits_while_another_one_writes(register, none):
         assert [*held.requests()] == ["1"]
 
 
-def test_a_changed_register_is_not_read(register, none):
+def test_a_name_stays_where_another_open_request_has_it(register, none):
+    add(register, none, ("Ada",), reference="first letter of Ada")
+    add(register, none, ("Ada", "Ida"), reference="second letter of Ada")
+    assert close_request(register, none, "1", "a duplicate").entry.names == ("[erased]",)
+    with read_register(register) as held:
+        first, second = held.requests().values()
+    assert first.entry.reference == "first letter of [requester]"
+    assert second.entry.reference == "second letter of Ada"
+    assert (second.entry.names, second.repeats) == (("Ada", "Ida"), ())
+    close_request(register, none, "2", "known to no run")
+    assert b"Ada" not in (register / FILE).read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"x" * 9000, None])
+def test_another_file_is_not_read(register, none, content):
+    """It is damaged, or was written in another format; an empty one was cut off by a kill."""
     add(register, none)
-    with closing(sqlite3.connect(register / "register.sqlite")) as database, database:
-        for position, body in database.execute("SELECT position, body FROM events").fetchall():
-            changed = compress(decompress(body).replace(b"erasure", b"access!"))
-            new = "UPDATE events SET body = ? WHERE position = ?"
-            database.execute(new, (changed, position))
-    database.close()
-    with pytest.raises(LedgerError, match="broken"), read_register(register) as held:
-        held.requests()
+    path = register / FILE
+    if content:
+        path.write_bytes(content)
+    else:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("PRAGMA user_version = 1")
+    for opened in (read_register, register_at):
+        with pytest.raises(LedgerError, match="must be a register"), opened(register) as held:
+            held.requests()
+    path.write_bytes(b"")
+    with pytest.raises(ConfigError, match="there is none"), read_register(register):
+        pass
+    assert add(register, none).request == "1"
+
+
+def test_what_fails_half_way_changes_nothing(register, none):
+    add(register, none)
+    with suppress(ZeroDivisionError), register_at(register) as held:
+        held.begin("1", "auto")
+        _ = 1 / 0
+    with read_register(register) as held:
+        assert held.request("1").state == "open"
+    with pytest.raises(LedgerError, match="FOREIGN KEY"), register_at(register) as held:
+        held.note_pack("2", 1)
 
 
 @pytest.mark.parametrize("step", [12, pytest.param(3, marks=pytest.mark.slow)])
 def test_add_and_close_outlive_a_kill_at_every_change(tmp_path, none, dying, step):
     """Each is done whole or not at all, and ends with no trace of the name."""
-    ends = set()
 
     def live(folder):
-        if not (folder / kinds.FILE).is_file():
-            add(folder, none)
         with register_at(folder) as held:
             there = held.requests()
         if not there:
             add(folder, none)
-        pack = folder / kinds.PACKS / "request-1-1"
-        if not there or there["1"].closing is None:
+        pack = folder / PACKS / "request-1-1"
+        if not there or there["1"].is_open:
             pack.mkdir(parents=True, exist_ok=True)
             (pack / "statement.html").write_text(NAME)
         close_request(folder, none, "1", "known to no run")
@@ -202,14 +215,13 @@ def test_add_and_close_outlive_a_kill_at_every_change(tmp_path, none, dying, ste
         died = dying(lambda at=folder: live(at), n)
         live(folder)
         with read_register(folder) as held:
-            ends.add(tuple(type(each).__name__ for each in held.facts()))
-            assert "Ada" not in str(held.texts())
+            (one,) = held.requests().values()
+        assert (one.request, one.state, one.entry.names) == ("1", "closed", ("[erased]",))
         files = [each for each in folder.rglob("*") if each.is_file()]
-        assert {each.name for each in files} <= {"register.sqlite", "register.lock"}
-        assert b"Ada" not in b"".join(each.read_bytes() for each in files)
+        assert [each.name for each in files] == ["register.sqlite"]
+        assert b"Ada" not in files[0].read_bytes()
         if not died:
             break
     else:
         raise AssertionError("it never ends")
     assert n > 10
-    assert ends == {("Registered", "RequestClosing", "RequestClosed", "TracesOverwritten")}

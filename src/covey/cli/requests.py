@@ -22,17 +22,17 @@ from covey.cli.runs import DEFAULT_ROOT, root_option
 if TYPE_CHECKING:
     from covey.desk.answering import Plan
     from covey.desk.pack import Pack
-    from covey.desk.register import RequestView, RunOfRequest
+    from covey.desk.request import Request, RunOfRequest
 
 
-def _due_in_words(request: RequestView) -> str:
+def _due_in_words(request: Request) -> str:
     left = request.days_left
     words = f"{left} days left" if left >= 0 else f"OVERDUE by {-left} days"
     return request.due if request.state == "closed" else f"{request.due} ({words})"
 
 
-@text_of("covey.desk.register.RequestView")
-def lines_of_request(view: RequestView) -> Iterator[Line]:
+@text_of("covey.desk.request.Request")
+def lines_of_request(view: Request) -> Iterator[Line]:
     """Yield all that is known of a request."""
     entry = view.entry
     reference = f" [{entry.reference}]" if entry.reference else ""
@@ -42,10 +42,6 @@ def lines_of_request(view: RequestView) -> Iterator[Line]:
     )
     if entry.extended:
         yield f"extended on {entry.extended}: {entry.reason}"
-    for said, day in view.before:
-        extended = f", extended on {said.extended}" if said.extended else ""
-        names = ", ".join(said.names)
-        yield f"until {day} it said: {names}, {said.basis}, received {said.received}{extended}"
     if view.repeats and view.state != "closed":
         yield f"the same name is in request {', '.join(view.repeats)}: it is answered once"
     looked_up = entry.basis == "access" and not view.waiting
@@ -62,7 +58,7 @@ def lines_of_request(view: RequestView) -> Iterator[Line]:
 class RequestsListed(Answer):
     """Several requests."""
 
-    requests: Sequence[RequestView]
+    requests: Sequence[Request]
 
     def lines(self) -> Iterator[Line]:
         """Yield a row per request."""
@@ -164,7 +160,7 @@ def add(
     language: str,
     roots: Sequence[str],
     register: Path | None,
-) -> RequestView:
+) -> Request:
     """Take a request in: say when it is due, and which runs know the names."""
     from covey.desk.requests import add_request
 
@@ -195,7 +191,7 @@ def correct(
     reason: str,
     roots: Sequence[str],
     register: Path | None,
-) -> RequestView:
+) -> Request:
     """Correct what the register says of a request, or extend it by two months."""
     from covey.desk.requests import correct_request
 
@@ -213,15 +209,15 @@ def correct(
 @register_option
 def show_all(
     number: str, due: bool, closed: bool, roots: Sequence[str], register: Path | None
-) -> Iterator[RequestView | RequestsListed]:
+) -> Iterator[Request | RequestsListed]:
     """List the requests that are open, or show one."""
     from covey.desk.register import read_register
 
     with read_register(_where(register, roots)[0]) as held:
         if number:
-            yield held.view(number)
+            yield held.request(number)
             return
-        listed = [each for each in held.views() if closed or each.state != "closed"]
+        listed = [each for each in held.requests().values() if closed or each.state != "closed"]
     yield RequestsListed(sorted(listed, key=lambda each: each.due) if due else listed)
     late = any(each.days_left < 0 and each.state != "closed" for each in listed)
     fail_if(due and late)
@@ -269,7 +265,7 @@ def answer_all(
 @register_option
 def close(
     number: str, reason: str, delete_salts: bool, roots: Sequence[str], register: Path | None
-) -> RequestView:
+) -> Request:
     """Close a request that was handed over: salts, packs and names are deleted."""
     from covey.desk.requests import close_request
 
@@ -317,6 +313,6 @@ def _where(register: Path | None, roots: Sequence[str]) -> tuple[Path, list[str]
 
 
 def _day(text: str, option: str = "received") -> date | None:
-    from covey.desk.register import day_of
+    from covey.desk.request import day_of
 
     return day_of(text, f"--{option}") if text else None

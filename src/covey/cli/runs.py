@@ -603,29 +603,17 @@ class Pruned(Answer):
     help="The whole run, its ledger too; else states but the newest, and stored updates.",
 )
 @click.option("--with-proofs", is_flag=True, help="Whole runs in which proofs lie, too.")
-@click.option(
-    "--register",
-    type=PATH,
-    help="The folder of the register of requests. Default: `requests` in a root.",
-)
 @click.option("--yes", is_flag=True, help="Delete it. Without this, only say what would.")
 def prune_runs(
-    roots: Sequence[str],
-    older_than: str,
-    whole: bool,
-    with_proofs: bool,
-    register: Path | None,
-    yes: bool,
+    roots: Sequence[str], older_than: str, whole: bool, with_proofs: bool, yes: bool
 ) -> Pruned:
-    """Delete states of old runs, or old runs; never what an open request needs.
+    """Delete states of old runs, or old runs; never one in which a request waits.
 
     Without --yes nothing is deleted: it says what would go, how many bytes, and what
     could then no longer be answered.
     """
     from covey.desk.pruning import prune, retention
-    from covey.desk.register import register_of
     from covey.desk.runs import find_runs
-    from covey.desk.search import needed_runs
 
     units = {"h": "hours", "d": "days", "w": "weeks"}
     match = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
@@ -636,11 +624,8 @@ def prune_runs(
         )
     below = roots or [DEFAULT_ROOT]
     entries, age = find_runs(below), timedelta(**{units[match[2]]: int(match[1])})
-    needed: dict[str, str] = {}
-    for place in [register] if register else [register_of(Path(each)) for each in below]:
-        needed |= needed_runs(place, below, entries)
     what = "whole" if whole else "states"
-    candidates = retention(entries, age, what, with_proofs=with_proofs, needed=needed)
+    candidates = retention(entries, age, what, with_proofs=with_proofs)
     deleted = prune(candidates) if yes else ()
     size = sum(each.size_bytes for each in (deleted if yes else candidates))
     return Pruned(older_than, deleted, candidates, size, yes)

@@ -1,7 +1,7 @@
 """Planning and answering requests in every run that has the names.
 
-The register is written in short steps, and is free while a run replays. Killed anywhere, the
-same command goes on from there: a run finishes the requests in its ledger, and its answer
+The register is written in short transactions, and is free while a run replays. Killed anywhere,
+the same command goes on from there: a run finishes the requests in its ledger, and its answer
 is recognised by the receipt's mark, which only the requester's name and salt make.
 """
 
@@ -9,26 +9,15 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from covey.base.errors import CoveyError, LedgerLocked, RunError
 from covey.base.files import read_bounded
 from covey.base.names import Basis, ClientName
-from covey.desk.register import (
-    AnswerBegun,
-    Ending,
-    Fact,
-    Register,
-    Request,
-    RunOfRequest,
-    proof_path,
-    read_register,
-    register_at,
-    run_handle,
-    text_handle,
-)
+from covey.desk.register import Register, read_register, register_at
+from covey.desk.request import Ending, Request, RunOfRequest, proof_path
 from covey.desk.search import Holdings, by_hand, search_runs, searched
 from covey.ledger.store import Ledger
 from covey.runs.parts import wanted_answer
@@ -56,7 +45,7 @@ class _Requester:
     """One name of one request."""
 
     number: str
-    person: str
+    index: int
     name: ClientName
     basis: Basis
     wanted: str
@@ -120,27 +109,23 @@ class Plan:
     unknown: Mapping[str, tuple[str, ...]]
 
 
-def alive(held: Register, numbers: Sequence[str]) -> tuple[Request, ...]:
+def open_requests(held: Register, numbers: Sequence[str]) -> tuple[Request, ...]:
     """Return these requests, or all, that are not being closed, by date of receipt.
 
     Raises:
         ConfigError: there is no such request.
     """
     requests = [held.request(each) for each in dict.fromkeys(numbers)]
-    open_ones = [each for each in requests or held.requests().values() if each.closing is None]
-    return tuple(sorted(open_ones, key=lambda each: (each.entry.received, each.number)))
+    open_ones = [each for each in requests or held.requests().values() if each.is_open]
+    return tuple(sorted(open_ones, key=lambda each: (each.entry.received, each.request)))
 
 
-def _requesters(
-    requests: Iterable[Request], texts: Mapping[str, str], wanted: str
-) -> list[_Requester]:
+def _requesters(requests: Iterable[Request], wanted: str) -> list[_Requester]:
     return [
-        _Requester(
-            each.number, person, texts[person], each.entry.basis, wanted or each.wanted or "auto"
-        )
-        for each in requests
-        if each.entry.basis != "access"
-        for person in each.entry.names
+        _Requester(e.request, index, name, e.entry.basis, wanted or e.wanted or "auto")
+        for e in requests
+        if e.entry.basis != "access"
+        for index, name in enumerate(e.entry.names, 1)
     ]
 
 
@@ -177,23 +162,17 @@ def plan_answers(
     """
     wanted_answer(wanted or "auto", None)
     with read_register(folder) as held:
-        requests, texts = alive(held, numbers), held.texts()
-    requesters = _requesters(requests, texts, wanted)
-    names = [texts[person] for each in requests for person in each.entry.names]
-    holdings = search_runs(roots, names)
-    done = {
-        (e.number, key[0], texts.get(key[1]))
-        for e in requests
-        for key, r in e.runs.items()
-        if r.answer
-    }
+        requests = open_requests(held, numbers)
+    requesters = _requesters(requests, wanted)
+    holdings = search_runs(roots, [name for each in requests for name in each.entry.names])
+    done = {(r.request, r.index, r.run) for each in requests for r in each.runs if r.answer}
     runs: list[RunPlan] = []
     for place, known in holdings.known.items():
         here = [
             each
             for each in requesters
             if each.name in known
-            and (each.number, each.person, place) not in done
+            and (each.number, each.index, place) not in done
             and not (each.name in holdings.stopped[place] and each.is_served_by("stop"))
         ]
         planned, problem, run = list[NamePlan](), "", None
@@ -207,11 +186,11 @@ def plan_answers(
         if here:
             runs.append(RunPlan(place, tuple(planned), problem))
     unknown = {
-        each.number: tuple(
-            texts[p]
-            for p in each.entry.names
-            if not holdings.runs_of(texts[p])
-            and not any(r.answer for r in each.runs.values() if r.person == p)
+        each.request: tuple(
+            name
+            for name in each.entry.names
+            if not holdings.runs_of(name)
+            and not any(r.answer for r in each.runs if r.person == name)
         )
         for each in requests
     }
@@ -245,17 +224,17 @@ def answer_requests(
         ConfigError: there is no such answer or request; nothing was done.
     """
     with read_register(folder) as held:
-        requests, texts = alive(held, numbers), held.texts()
+        requests = open_requests(held, numbers)
     wanted_answer(wanted or "auto", None)
-    names = [texts[person] for each in requests for person in each.entry.names]
+    names = [name for each in requests for name in each.entry.names]
     holdings = search_runs(roots, names)
-    changing = [each.number for each in requests if each.entry.basis != "access"]
+    changing = [each.request for each in requests if each.entry.basis != "access"]
     for number in changing:
         _begin(folder, number, holdings, wanted)
     with read_register(folder) as held:
-        begun, texts = [held.request(number) for number in changing], held.texts()
-    requesters = _requesters(begun, texts, "")
-    places = [texts[run] for each in begun for _, run in each.waiting]
+        begun = [held.request(number) for number in changing]
+    requesters = _requesters(begun, "")
+    places = [run.run for each in begun for run in each.unanswered]
     outcomes: list[RunOfRequest] = []
     for place in dict.fromkeys(places):
         here = _InRun(folder, place, load, observe)
@@ -263,7 +242,7 @@ def answer_requests(
         if any(each.answer for each in some):
             load(Path(place)).report()
         outcomes += some
-    if access := [each.number for each in requests if each.number not in changing]:
+    if access := [each.request for each in requests if each.request not in changing]:
         holdings = search_runs(roots, names)  # what is true once the others are answered
         for number in access:
             _begin(folder, number, holdings, wanted)
@@ -271,14 +250,15 @@ def answer_requests(
 
 
 def _begin(folder: Path, number: str, holdings: Holdings, wanted: str) -> None:
-    """Put down what runs hold on the names, while these still lead to it."""
+    """Note what runs hold on the names, while these still lead to it."""
     with read_register(folder) as held:
-        request = held.request(number)
-        facts, new = searched(held, request, holdings, look_up=True)
-    if facts or not request.wanted or wanted not in ("", request.wanted):
-        begun = AnswerBegun(request=number, wanted=wanted or request.wanted or "auto")
+        requests = held.requests()
+    new, known = searched(requests, number, holdings, look_up=True), requests[number].wanted
+    if new or not known or wanted not in ("", known):
         with register_at(folder) as held:
-            held.record([*facts, begun], new)
+            for each in new:
+                held.note(each)
+            held.begin(number, wanted or known or "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,32 +300,42 @@ class _InRun:
         return [self._outcome(each, refused.get(each) or reason) for each in waiting]
 
     def _waiting(self, requesters: Sequence[_Requester]) -> list[_Requester]:
-        run = run_handle(self.place)
         with read_register(self.folder) as held:
             requests = held.requests()
-        return [each for each in requesters if (each.person, run) in requests[each.number].waiting]
+        return [
+            requester
+            for requester in requesters
+            if any(
+                (each.index, each.run) == (requester.index, self.place)
+                for each in requests[requester.number].unanswered
+            )
+        ]
 
-    def _record(self, facts: Sequence[Fact], texts: Mapping[str, str] | None = None) -> None:
-        if facts:
-            with register_at(self.folder) as held:
-                held.record(facts, {run_handle(self.place): self.place, **(texts or {})})
+    def _of(self, requester: _Requester, **values: Any) -> RunOfRequest:  # noqa: ANN401
+        return RunOfRequest(
+            request=requester.number,
+            person=requester.name,
+            run=self.place,
+            index=requester.index,
+            **values,
+        )
+
+    def _write(self, outcomes: Iterable[RunOfRequest]) -> None:
+        with register_at(self.folder) as held:
+            for each in outcomes:
+                held.note(each)
 
     def _end(self, requesters: Sequence[_Requester], why: Ending) -> None:
-        run = run_handle(self.place)
-        self._record(
-            [
-                RunOfRequest(request=e.number, person=e.person, run=run, ended=why)
-                for e in requesters
-            ]
-        )
+        if requesters:
+            self._write(self._of(each, ended=why) for each in requesters)
 
     def _note_signed(self, run: Run, requesters: Sequence[_Requester]) -> None:
         """Note answers that are signed: of an earlier request, or of one that a kill cut off."""
         with read_register(self.folder) as held:
-            requests = held.requests()
+            noted = [run for each in held.requests().values() for run in each.runs]
         for each in requesters:
-            key = each.person, run_handle(self.place)
-            known = [r.noted[key].run_request for r in requests.values() if key in r.noted]
+            here = each.name, self.place
+            known = [r.run_request for r in noted if (r.person, r.run) == here and r.run_request]
             known += [e.request for e in run.unacknowledged if _is_about(run, e, each.name)]
             for request in dict.fromkeys(known):
                 path = proof_path(run.folder, request)
@@ -355,25 +345,19 @@ class _InRun:
 
     def _note(self, requester: _Requester, request: str) -> None:
         """Note what a signed proof says, and what it leaves to be done by hand."""
-        path = proof_path(Path(self.place), request)
-        (written, proof), left, run = proof_of(path), text_handle(), run_handle(self.place)
-        with read_register(self.folder) as held:
-            texts, known = held.texts(), held.request(requester.number).runs
-        holds = json.loads(texts.get(known[requester.person, run].held, "{}"))
+        written, proof = proof_of(proof_path(Path(self.place), request))
+        holds = json.loads(self._noted(requester).held or "{}")
         changes = holds and proof["answer"] != "stop"
-        items = by_hand(self.place, holds, proof) if changes else []
-        fact = RunOfRequest(
-            request=requester.number,
-            person=requester.person,
-            run=run,
+        outcome = self._of(
+            requester,
             run_request=request,
             answer=proof["answer"],
             answered=proof["answered"],
             model_changed=proof["model_before"] != proof["model_after"],
             proof_sha256=hashlib.sha256(written).hexdigest(),
-            left=left,
+            left=by_hand(self.place, holds, proof) if changes else (),
         )
-        self._record([fact], {left: json.dumps([asdict(each) for each in items])})
+        self._write([outcome])
 
     def _forget(self, run: Run, requesters: Sequence[_Requester]) -> dict[_Requester, str]:
         """Let the run forget the names that it has, and say why some cannot be answered.
@@ -397,14 +381,7 @@ class _InRun:
         leaving = [who[name] for name, each in by_name.items() if each not in refused]
 
         def on_receipt(name: str, receipt: Receipt) -> None:
-            one = by_name[name]
-            fact = RunOfRequest(
-                request=one.number,
-                person=one.person,
-                run=run_handle(self.place),
-                run_request=receipt.request,
-            )
-            self._record([fact])
+            self._write([self._of(by_name[name], run_request=receipt.request)])
 
         if leaving:
             results = run.forget(leaving, answer, basis, self.observe, on_receipt=on_receipt)
@@ -423,11 +400,14 @@ class _InRun:
             if each.name in there - queued:
                 folder.queue_request(each.name, each.wanted, each.basis)
 
-    def _outcome(self, requester: _Requester, reason: str) -> RunOfRequest:
+    def _noted(self, requester: _Requester) -> RunOfRequest:
         with read_register(self.folder) as held:
-            runs = held.view(requester.number).runs
-        same = (each for each in runs if (each.person, each.run) == (requester.name, self.place))
-        outcome = next(same)
+            runs = held.request(requester.number).runs
+        here = requester.index, self.place
+        return next(each for each in runs if (each.index, each.run) == here)
+
+    def _outcome(self, requester: _Requester, reason: str) -> RunOfRequest:
+        outcome = self._noted(requester)
         return outcome if outcome.answer or outcome.ended else replace(outcome, reason=reason)
 
 

@@ -20,18 +20,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.base.errors import RunError
 from covey.base.files import delete_whole, make_folder, read_bounded, replace_whole
-from covey.desk.answering import Load, alive, proof_of
-from covey.desk.register import (
-    PACKS,
-    Ending,
-    PackWritten,
-    Request,
-    RunOfRequest,
-    proof_path,
-    read_register,
-    register_at,
-    to_do,
-)
+from covey.desk.answering import Load, open_requests, proof_of
+from covey.desk.register import PACKS, read_register, register_at
+from covey.desk.request import Ending, Request, RunOfRequest, by_hand, proof_path
 from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 
@@ -91,40 +82,34 @@ def write_packs(folder: Path, numbers: Sequence[str] = (), load: Load = Run) -> 
         RunError: a proof is not there, is another one, or a check of it fails.
     """
     with read_register(folder) as held:
-        requests, texts = alive(held, numbers), held.texts()
+        requests = open_requests(held, numbers)
     made: list[Pack] = []
     for request in requests:
         if request.state != "answered":
             continue
-        for i, person in enumerate(request.entry.names, 1):
-            if person in request.packs and not numbers:
+        for index, name in enumerate(request.entry.names, 1):
+            if request.has_pack(index) and not numbers:
                 continue
-            into = folder / PACKS / f"request-{request.number}-{i}"
-            pack = _written(request, person, texts, into, load)
+            into = folder / PACKS / request.pack_name(index)
+            runs = [each for each in request.runs if each.index == index]
+            made.append(_written(request, name, runs, into, load))
             with register_at(folder) as held:
-                fact = PackWritten(
-                    request=request.number, person=person, pack=into.name, sha256=pack.sha256
-                )
-                held.record([fact])
-            made.append(pack)
+                held.note_pack(request.request, index)
     return tuple(made)
 
 
 def _written(
-    request: Request, person: str, texts: Mapping[str, str], into: Path, load: Load
+    request: Request, name: str, runs: Sequence[RunOfRequest], into: Path, load: Load
 ) -> Pack:
     today, statements = date.today(), list[RunStatement]()
     annex: list[dict[str, Any]] = []
     files: dict[str, bytes] = {}
-    for outcome in request.runs.values():
-        if outcome.person != person:
-            continue
-        place = texts[outcome.run]
-        holds = json.loads(texts.get(outcome.held, "{}"))
+    for outcome in runs:
+        place, holds = outcome.run, json.loads(outcome.held or "{}")
         about: dict[str, Any] = {"run": Path(place).name, "held_before": holds or None}
         if outcome.answer:
-            proof, salt = _verified(place, outcome, load)
-            statements.append(_statement(place, outcome, proof, holds))
+            proof, salt = _verified(outcome, load)
+            statements.append(_statement(outcome, proof, holds))
             about |= {
                 "request": outcome.run_request,
                 "answer": outcome.answer,
@@ -137,17 +122,17 @@ def _written(
                 "page": path.with_suffix(".html"),
                 "receipt": run.receipts / path.name,
             }
-            for kind, file in inside.items():
-                if file.is_file():
-                    files[f"{kind}-{outcome.run_request}{file.suffix}"] = read_bounded(file)
+            for kind, source in inside.items():
+                if source.is_file():
+                    files[f"{kind}-{outcome.run_request}{source.suffix}"] = read_bounded(source)
         else:
             why: Said = outcome.ended or "holds"
             statements.append(_of_held(place, why, holds))
             about["ended"] = outcome.ended
         annex.append(about)
-    entry, left = request.entry.readable(texts), to_do(request, texts, person)
+    entry, left = request.entry, by_hand(runs)
     view = {
-        "name": texts[person],
+        "name": name,
         "entry": entry,
         "received": date.fromisoformat(entry.received),
         "today": today,
@@ -157,12 +142,12 @@ def _written(
         "has_weaker": any(each["proof"]["sealed_record_kept"] for each in annex if "proof" in each),
     }
     facts = {
-        "request": request.number,
-        "name": texts[person],
+        "request": request.request,
+        "name": name,
         "basis": entry.basis,
         "reference": entry.reference,
         "received": entry.received,
-        "due": entry.due.isoformat(),
+        "due": request.due,
         "extended": entry.extended,
         "written": today.isoformat(),
         "statements": [asdict(each) for each in statements],
@@ -177,30 +162,30 @@ def _written(
     make_folder(into)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in sorted(files.items()):
-            replace_whole(into / name, content, mode=0o600)
+        for file, content in sorted(files.items()):
+            replace_whole(into / file, content, mode=0o600)
             moment = (today.year, today.month, today.day, 0, 0, 0)
-            archive.writestr(zipfile.ZipInfo(f"{into.name}/{name}", moment), content)
+            archive.writestr(zipfile.ZipInfo(f"{into.name}/{file}", moment), content)
     path = into.with_name(f"{into.name}.zip")
     replace_whole(path, buffer.getvalue(), mode=0o600)
     digest = hashlib.sha256(buffer.getvalue()).hexdigest()
-    return Pack(request.number, texts[person], into, path, digest)
+    return Pack(request.request, name, into, path, digest)
 
 
-def _verified(place: str, outcome: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
+def _verified(outcome: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
     """Return a proof that every check passes, and its salt; "": that was handed over before.
 
     Raises:
         RunError: it is not the proof that was signed, or a check fails.
     """
-    path = proof_path(Path(place), outcome.run_request)
+    path = proof_path(Path(outcome.run), outcome.run_request)
     written, proof = proof_of(path)
     if hashlib.sha256(written).hexdigest() != outcome.proof_sha256:
         raise RunError(
             f"{path} must be the proof that was signed when the run answered, whose "
             f"SHA-256 is {outcome.proof_sha256[:16]}..., and it is another. Restore it."
         )
-    run = load(Path(place))
+    run = load(Path(outcome.run))
     if failed := [f"{e.name}: {e.detail}" for e in run.verify(path).failed]:
         raise RunError(
             f"An answer is handed over with a proof that every check passes, but {path} fails "
@@ -221,7 +206,7 @@ SAYS: Mapping[str, Said] = {
 
 
 def _statement(
-    place: str, outcome: RunOfRequest, proof: Mapping[str, Any], holds: Mapping[str, Any]
+    outcome: RunOfRequest, proof: Mapping[str, Any], holds: Mapping[str, Any]
 ) -> RunStatement:
     trained = tuple(t + 1 for t in holds.get("rounds_trained", ()))
     says, start = SAYS[outcome.answer], proof["first_replayed_round"]
@@ -233,7 +218,7 @@ def _statement(
     if says == "partly":
         learnt = tuple(t for t in trained if t <= start)
     return RunStatement(
-        run=Path(place).name,
+        run=Path(outcome.run).name,
         says=says,
         day=outcome.answered[:10],
         learnt=learnt,

@@ -2,7 +2,7 @@
 
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,7 +51,6 @@ def retention(
     what: What = "states",
     *,
     with_proofs: bool = False,
-    needed: Mapping[str, str] | None = None,
 ) -> tuple[Retention, ...]:
     """Return what would be deleted of the runs whose last event is that old.
 
@@ -60,13 +59,10 @@ def retention(
         older_than: how old.
         what: the states, or the whole run.
         with_proofs: whether a whole run goes although there are proofs in it.
-        needed: by a run's place, why it is needed elsewhere: by a request that is open.
     """
     old = [each for each in entries if (_age(each) or 0) >= older_than.total_seconds()]
     return tuple(
-        _states(each, needed or {})
-        if what == "states"
-        else _whole(each, entries, needed or {}, with_proofs=with_proofs)
+        _states(each) if what == "states" else _whole(each, entries, with_proofs=with_proofs)
         for each in old
     )
 
@@ -92,7 +88,30 @@ def prune(candidates: Sequence[Retention]) -> tuple[Retention, ...]:
     return tuple(done)
 
 
-def _needed(entry: RunEntry, needed: Mapping[str, str]) -> str:
+def delete_run(path: Path) -> None:
+    """Delete the run in this folder, whole; nothing, if there is none.
+
+    Raises:
+        RunError: somebody still needs it, or it cannot go with its folder.
+    """
+    if not RunFolder(path).config_path.is_file():
+        return
+    (run,) = (
+        each
+        for each in retention(find_runs([path]), timedelta.min, "whole")
+        if each.folder and each.folder.resolve() == path.resolve()
+    )
+    kept = run.kept
+    if not kept and not RunFolder(path).ledger_path.is_file():
+        kept = "its ledger is not in the folder, and would stay"
+    if kept or not prune([run]):
+        raise RunError(
+            f"{path} was to be overwritten and must stay: {kept or 'it is being written'}. "
+            f"Give another folder, or finish that first."
+        )
+
+
+def _needed(entry: RunEntry) -> str:
     """Say why a run must stay as it is; "": it need not."""
     if entry.state == "running":
         return "a process is writing it"
@@ -103,11 +122,11 @@ def _needed(entry: RunEntry, needed: Mapping[str, str]) -> str:
     if entry.undelivered_answers:
         remedy = f"`covey forget {entry.place} --again` shows them"
         return f"{entry.undelivered_answers} answers were not acknowledged: {remedy}"
-    return needed.get(entry.place, "")
+    return ""
 
 
-def _states(entry: RunEntry, needed: Mapping[str, str]) -> Retention:
-    kept = _needed(entry, needed)
+def _states(entry: RunEntry) -> Retention:
+    kept = _needed(entry)
     if kept or entry.folder is None:
         return Retention(entry.place, entry.folder, "states", kept=kept or ELSEWHERE)
     folder = RunFolder(entry.folder)
@@ -125,15 +144,13 @@ def _states(entry: RunEntry, needed: Mapping[str, str]) -> Retention:
     return Retention(entry.place, folder.path, "states", paths, size, tuple(lost), kept)
 
 
-def _whole(
-    entry: RunEntry, entries: Sequence[RunEntry], needed: Mapping[str, str], *, with_proofs: bool
-) -> Retention:
+def _whole(entry: RunEntry, entries: Sequence[RunEntry], *, with_proofs: bool) -> Retention:
     folder = entry.folder
     here = folder and folder.resolve()
     # the run, and those inside its folder, its baseline for example
     gone = [entry, *(e for e in entries if e.folder and here in e.folder.resolve().parents)]
     proofs = sum(each.proofs for each in gone)
-    kept = next(filter(None, (_needed(each, needed) for each in gone)), "")
+    kept = next(filter(None, (_needed(each) for each in gone)), "")
     if not kept and folder and proofs and not with_proofs:
         kept = f"{proofs} proofs would go too: copy them elsewhere, and say --with-proofs"
     if kept or folder is None:
@@ -164,7 +181,7 @@ def _delete(candidate: Retention, folder: Path) -> None:
         (now,) = find_runs([folder], depth=0)
         if now.state == "running":  # by this process: it holds the lock
             now = replace(now, state="waiting")
-        if blocked := _needed(now, {}):
+        if blocked := _needed(now):
             raise RunError(
                 f"{folder} was to be deleted and is needed now: {blocked}. Look again "
                 f"with `covey runs prune`."

@@ -1,10 +1,8 @@
-"""Taking requests in, correcting and closing them, and writing them down for a regulator."""
+"""Adding, correcting and closing requests, and exporting them for a regulator."""
 
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +10,18 @@ from covey.base.errors import ConfigError, CoveyError
 from covey.base.files import delete_whole
 from covey.desk.answering import Load
 from covey.desk.register import (
-    LANGUAGES,
+    ERASED,
     PACKS,
-    REQUEST_BASES,
-    Corrected,
-    Entry,
+    REQUESTER,
     Register,
-    Registered,
-    Request,
-    RequestClosed,
-    RequestClosing,
-    RequestView,
-    due_date,
+    overwrite_traces,
+    read_register,
     register_at,
-    text_handle,
-    without_names,
 )
+from covey.desk.request import LANGUAGES, REQUEST_BASES, Entry, Request, due_date
 from covey.desk.search import Holdings, search_runs, searched
 from covey.runs.run import Run
+from covey.runtime.copies import masked
 
 MOST_LETTERS = 500
 """Characters of a name or a text."""
@@ -43,7 +35,7 @@ def add_request(
     received: date | None = None,
     reference: str = "",
     language: str = "en",
-) -> RequestView:
+) -> Request:
     """Take a request in, and search the runs for its names.
 
     Args:
@@ -63,18 +55,15 @@ def add_request(
     checked = _checked({**texts, **values})
     holdings = search_runs(roots, names)
     with register_at(folder) as held:
-        entry, new = _stored(held, checked, None)
-        there = held.requests()
-        number = next(each for each in map(str, count(len(there) + 1)) if each not in there)
-        held.record([Registered(request=number, entry=entry)], new)
-        _put_down(held, number, holdings)
-        return held.view(number)
+        number = held.add(Entry(**checked))
+        _note_runs(held, number, holdings)
+        return held.request(number)
 
 
 def correct_request(
     folder: Path, roots: Sequence[str | Path], number: str, changed: Mapping[str, Any]
-) -> RequestView:
-    """Correct what the register says of a request; what it said before stays on record.
+) -> Request:
+    """Correct what the register says of a request.
 
     Args:
         folder: the register's.
@@ -87,14 +76,17 @@ def correct_request(
         ConfigError: something cannot be, or comes too late; nothing was written.
     """
     checked = _checked(changed)
+    with read_register(folder) as held:
+        names = checked.get("names", held.request(number).entry.names)
+    holdings = search_runs(roots, names)
     with register_at(folder) as held:
         request = held.request(number)
-        if request.closing is not None or (request.wanted and {"names", "basis"} & {*changed}):
+        if not request.is_open or (request.wanted and {"names", "basis"} & {*changed}):
             raise ConfigError(
                 f"A request can be corrected until it is closed, and its names and basis until "
                 f"runs answer, found request {number} {request.state}. Add a new one."
             )
-        entry, new = _stored(held, checked, request.entry)
+        entry = replace(request.entry, **checked)
         received = date.fromisoformat(entry.received)
         last = due_date(received)
         if bool(entry.extended) != bool(entry.reason) or (
@@ -106,19 +98,14 @@ def correct_request(
                 f"{entry.extended or 'no day'}{'' if entry.reason else ' and no reason'}. Give "
                 f"--extended and --reason, or answer as soon as you can."
             )
-        today = date.today().isoformat()
-        held.record([Corrected(request=number, entry=entry, day=today)], new)
-        names = [held.texts()[each] for each in entry.names]
-    holdings = search_runs(roots, names)
-    with register_at(folder) as held:
-        _put_down(held, number, holdings)
-        return held.view(number)
+        held.correct(number, entry)
+        _note_runs(held, number, holdings)
+        return held.request(number)
 
 
-def _put_down(held: Register, number: str, holdings: Holdings) -> None:
-    facts, new = searched(held, held.request(number), holdings, look_up=False)
-    if facts:
-        held.record(facts, new)
+def _note_runs(held: Register, number: str, holdings: Holdings) -> None:
+    for each in searched(held.requests(), number, holdings, look_up=False):
+        held.note(each)
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,25 +140,6 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, **days, **({"names": names} if "names" in values else {})}
 
 
-def _stored(
-    held: Register, values: Mapping[str, Any], before: Entry | None
-) -> tuple[Entry, dict[str, str]]:
-    """Return an entry in handles, and the texts that they stand for."""
-    texts, new = held.texts(), dict[str, str]()
-    content = dict(values)
-    if "names" in content:
-        known = {text: handle for handle, text in texts.items() if handle.startswith("p-")}
-        made = {name: known.get(name) or f"p-{secrets.token_hex(8)}" for name in content["names"]}
-        handles = {handle: name for name, handle in made.items()}
-        new |= handles
-        content["names"] = tuple(handles)
-    for what in ("reference", "reason"):
-        if content.get(what):
-            handle = text_handle()
-            new[handle], content[what] = content[what], handle
-    return (replace(before, **content) if before else Entry(**content)), new
-
-
 def close_request(
     folder: Path,
     roots: Sequence[str | Path],
@@ -180,11 +148,10 @@ def close_request(
     load: Load = Run,
     *,
     delete_salts: bool = False,
-) -> RequestView:
+) -> Request:
     """Close a request whose packs were handed over; again after a kill, from where it was.
 
-    Salts are acknowledged, packs deleted and names erased, in this order; a name stays while
-    another request that is open is about it.
+    Salts are acknowledged, packs deleted and names erased, in this order.
 
     Args:
         folder: the register's.
@@ -199,23 +166,22 @@ def close_request(
         ConfigError: something is left to do; nothing was done.
     """
     _checked({"reason": reason})
-    with register_at(folder) as held:
-        request, texts = held.request(number), held.texts()
-    if request.closing is None:
-        names = [texts[each] for each in request.entry.names]
-        left = _left_to_do(request, texts, roots, reason, names, delete_salts=delete_salts)
+    with read_register(folder) as held:
+        request = held.request(number)
+    if request.state == "closed":
+        return request
+    if request.is_open:
+        left = _left_to_do(request, roots, reason, delete_salts=delete_salts)
         if left:
             raise ConfigError(
                 f"A request is closed when nothing is left to do, but of request {number}: "
                 f"{'; '.join(dict.fromkeys(left))}."
             )
-        text = text_handle() if reason else ""
-        closing = RequestClosing(request=number, day=date.today().isoformat(), reason=text)
         with register_at(folder) as held:
-            held.record([closing], {text: reason} if text else {})
-    for outcome in request.noted.values():
+            held.begin_closing(number, reason)
+    for outcome in request.runs:
         try:
-            run = load(Path(texts[outcome.run]))
+            run = load(Path(outcome.run))
         except CoveyError:  # a run that is gone keeps no salt
             continue
         if outcome.run_request in {each.request for each in run.unacknowledged}:
@@ -223,75 +189,86 @@ def close_request(
     for path in sorted((folder / PACKS).glob(f"request-{number}-*")):
         delete_whole(path)
     with register_at(folder) as held:
-        if not held.request(number).is_closed:
-            held.replace_texts(_without_names(held, request), [RequestClosed(request=number)])
-            held.overwrite_traces()
-        return held.view(number)
+        held.erase(number)
+    overwrite_traces(folder)
+    with register_at(folder) as held:
+        held.end_closing(number)
+        return held.request(number)
 
 
 def _left_to_do(
-    request: Request,
-    texts: Mapping[str, str],
-    roots: Sequence[str | Path],
-    reason: str,
-    names: Sequence[str],
-    *,
-    delete_salts: bool,
+    request: Request, roots: Sequence[str | Path], reason: str, *, delete_salts: bool
 ) -> list[str]:
-    number, left = request.number, list[str]()
-    missing = [each for each in request.entry.names if each not in request.packs]
+    number, left = request.request, list[str]()
+    persons = range(1, len(request.entry.names) + 1)
+    missing = [index for index in persons if not request.has_pack(index)]
     if not reason:
-        left += [f"{texts[run]} has not answered" for _, run in request.waiting]
+        left += [f"{each.run} has not answered" for each in request.unanswered]
         if not request.wanted:
             left.append(f"nothing is answered: covey requests answer {number}")
         elif missing and not request.waiting:
             left.append(f"its answers are not written: covey requests answer {number}")
         if request.entry.basis != "access":
-            holdings = search_runs(roots, names)
-            done = {(texts[p], texts[r]) for p, r in request.runs}
+            holdings = search_runs(roots, request.entry.names)
+            done = {(each.person, each.run) for each in request.runs}
             left += [
                 f"{place} has the name, and has no request"
-                for name in names
+                for name in request.entry.names
                 for place in holdings.runs_of(name)
                 if (name, place) not in done
             ]
     if not delete_salts:
         remedy = "or say --delete-salts"
         left += [
-            f"{texts[run]} has the request and has not answered: answer first, {remedy}"
-            for (person, run), outcome in request.runs.items()
-            if outcome.run_request and (person, run) in request.waiting
+            f"{each.run} has the request and has not answered: answer first, {remedy}"
+            for each in request.unanswered
+            if each.run_request
         ]
         left += [
-            f"the salt of {texts[run]} stands in no pack: covey requests answer {number}, {remedy}"
-            for (person, run), outcome in request.runs.items()
-            if outcome.answer and person in missing
+            f"the salt of {each.run} stands in no pack: covey requests answer {number}, {remedy}"
+            for each in request.runs
+            if each.answer and each.index in missing
         ]
     return left
 
 
-def _without_names(held: Register, request: Request) -> Mapping[str, str | None]:
-    """Return the texts that change: names and what runs held go, and stand in no other text."""
-    texts = held.texts()
-    others = [each for each in held.requests().values() if each.number != request.number]
-    needed = {each for other in others if not other.is_closed for each in other.entry.names}
-    shared = {
-        h
-        for other in others
-        if not other.is_closed
-        for r in other.noted.values()
-        for h in (r.held, r.left)
-    }
-    entries = (request.entry, *(entry for entry, _ in request.before))
-    persons = {each for entry in entries for each in entry.names} - needed
-    held_texts = {h for each in request.noted.values() for h in (each.held, each.left)}
-    gone = {*persons, *(held_texts - shared)} & texts.keys()
-    masked = without_names(texts, persons & texts.keys())
-    changed: dict[str, str | None] = {h: t for h, t in masked.items() if t != texts[h]}
-    return {**changed, **dict.fromkeys(gone)}
-
-
-def export_requests(held: Register, since: date, until: date) -> list[RequestView]:
+def export_requests(held: Register, since: date, until: date) -> list[Request]:
     """Return the requests that came in a period, for a regulator; no requester is named."""
-    views = held.views(masked=True)
-    return [each for each in views if since <= date.fromisoformat(each.entry.received) <= until]
+    requests = held.requests().values()
+    names = {name for each in requests for name in each.entry.names} - {ERASED}
+    return [
+        _without_names(each, names)
+        for each in requests
+        if since <= date.fromisoformat(each.entry.received) <= until
+    ]
+
+
+def _without_names(request: Request, names: Collection[str]) -> Request:
+    """Return a request with `REQUESTER` in the place of every name."""
+
+    def hidden(text: str) -> str:
+        return masked(text, names, REQUESTER)
+
+    def one(name: str) -> str:
+        return REQUESTER if name in names else name
+
+    entry = request.entry
+    return replace(
+        request,
+        entry=replace(
+            entry,
+            names=tuple(map(one, entry.names)),
+            reference=hidden(entry.reference),
+            reason=hidden(entry.reason),
+        ),
+        runs=[
+            replace(e, person=one(e.person), run=hidden(e.run), proof=hidden(e.proof))
+            for e in request.runs
+        ],
+        by_hand=[
+            replace(e, where=hidden(e.where), what=hidden(e.what), how=hidden(e.how))
+            for e in request.by_hand
+        ],
+        packs=[hidden(each) for each in request.packs],
+        closed_because=hidden(request.closed_because),
+    )

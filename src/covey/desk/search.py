@@ -1,9 +1,8 @@
-"""Which runs know a name, what they hold on it, and which runs open requests need."""
+"""Which runs know a name, and what they hold on it."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,7 @@ from covey.base.as_json import json_of
 from covey.base.errors import CoveyError, RunError
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.desk.pruning import prune, retention
-from covey.desk.register import (
-    FILE,
-    Ending,
-    Fact,
-    Register,
-    Request,
-    RunOfRequest,
-    ToDo,
-    read_register,
-    register_of,
-    run_handle,
-    text_handle,
-)
+from covey.desk.request import Ending, Request, RunOfRequest, ToDo
 from covey.desk.runs import RunEntry, find_runs, reader_url
 from covey.ledger.store import Ledger
 from covey.runtime.copies import BASELINE
@@ -99,48 +85,48 @@ def _left(
 
 
 def searched(
-    held: Register, request: Request, holdings: Holdings, *, look_up: bool
-) -> tuple[list[Fact], dict[str, str]]:
-    """Return what the search found for a request and is not put down yet, with new texts.
+    requests: Mapping[str, Request], number: str, holdings: Holdings, *, look_up: bool
+) -> list[RunOfRequest]:
+    """Return what the search found for a request and is not noted yet.
 
     Args:
-        held: the register.
-        request: whose names were searched for.
+        requests: all that the register has.
+        number: of the request whose names were searched for.
         holdings: what the search found.
-        look_up: put down, too, what each run holds on a name, while that leads to it.
+        look_up: find out, too, what each run holds on a name, while that leads to it.
     """
-    texts, facts, new = held.texts(), list[Fact](), dict[str, str]()
+    request, new = requests[number], list[RunOfRequest]()
     is_access = request.entry.basis == "access"
-    others = [r for r in held.requests().values() if r.closing is None and not is_access]
-    for person in request.entry.names:
-        name, mine = texts[person], [run for one, run in request.runs if one == person]
-        places = (*holdings.known, *holdings.unreadable, *(texts[run] for run in mine))
-        for place in dict.fromkeys(places):
-            run = run_handle(place)
-            about: dict[str, Any] = {"request": request.number, "person": person, "run": run}
-            same = [each.noted[person, run] for each in others if (person, run) in each.noted]
-            kept = [each.held for each in same if each.answer]
-            now, fact = request.noted.get((person, run), RunOfRequest(**about)), None
+    others = [] if is_access else [e for e in requests.values() if e.is_open and e is not request]
+    for index, name in enumerate(request.entry.names, 1):
+        mine = {each.run: each for each in request.runs if each.index == index}
+        for run in dict.fromkeys((*holdings.known, *holdings.unreadable, *mine)):
+            fresh = RunOfRequest(request=number, person=name, run=run, index=index)
+            now, found = mine.get(run, fresh), None
+            answered = (
+                each.held
+                for other in others
+                for each in other.runs
+                if (each.person, each.run) == (name, run) and each.answer
+            )
+            held = next(answered, "")  # before another request was answered
             waits = look_up and is_access and not now.ended
-            if name in holdings.known.get(place, ()) or (kept and run not in mine):
-                handle = kept[0] if kept else ""
-                if look_up and not (handle or now.held):
-                    handle = text_handle()
-                    new[handle] = json.dumps(held_in(place, name))
-                if handle or run not in mine:
-                    fact = RunOfRequest(held=handle, **about)
+            if name in holdings.known.get(run, ()) or (held and run not in mine):
+                if look_up and not (held or now.held):
+                    held = json.dumps(held_in(run, name))
+                if run not in mine or held not in ("", now.held):
+                    found = replace(fresh, held=held)
             elif run not in mine or (waits and not now.held):
-                why: Ending = "gone" if place not in holdings.known else "elsewhere"
-                if place in holdings.unreadable:
+                why: Ending = "gone" if run not in holdings.known else "elsewhere"
+                if run in holdings.unreadable:
                     why = "unreadable"
-                elif name in holdings.left.get(place, ()):
+                elif name in holdings.left.get(run, ()):
                     why = "before"
                 if run in mine or why != "elsewhere":
-                    fact = RunOfRequest(ended=why, **about)
-            if fact is not None:
-                new[run] = place
-                facts.append(fact)
-    return facts, new
+                    found = replace(fresh, ended=why)
+            if found is not None:
+                new.append(found)
+    return new
 
 
 def held_in(place: str, name: ClientName) -> dict[str, Any]:
@@ -171,54 +157,3 @@ def by_hand(place: str, held: Mapping[str, Any], proof: Mapping[str, Any]) -> li
             where = f"{copy['recipient']} ({str(copy['sha256'])[:16]})"
             steps.append(ToDo("recipient", where, copy["what"], place))
     return [*steps, *(ToDo("not listed", each) for each in held["not_listed"])]
-
-
-def needed_runs(
-    folder: Path, roots: Sequence[str | Path], entries: Sequence[RunEntry]
-) -> dict[str, str]:
-    """Return why runs are needed, by their place; folder: the register's, if it is there.
-
-    Raises:
-        LedgerError: the register cannot be read: then it is unclear.
-    """
-    if not (folder / FILE).is_file():
-        return {}
-    with read_register(folder) as register:
-        texts = register.texts()
-        alive = [each for each in register.requests().values() if not each.is_closed]
-    names = {r.number: [texts[n] for n in r.entry.names if n in texts] for r in alive}
-    holdings = search_runs(roots, [name for each in names.values() for name in each])
-    needed: dict[str, str] = {}
-    for number, request in ((each.number, each) for each in alive):
-        known = (path for name in names[number] for path in holdings.runs_of(name))
-        for path in (*(texts[run] for _, run in request.runs if run in texts), *known):
-            needed.setdefault(path, f"request {number} of the register is open")
-    return {e.place: needed[path_of(e)] for e in entries if path_of(e) in needed}
-
-
-def delete_run(path: Path) -> None:
-    """Delete the run in this folder, whole; nothing, if there is none.
-
-    Raises:
-        RunError: somebody still needs it, or it cannot go with its folder.
-        LedgerError: the register of requests beside it cannot be read.
-    """
-    if not RunFolder(path).config_path.is_file():
-        return
-    entries = find_runs([path])
-    needed: dict[str, str] = {}  # by open requests: of the registers of the folders around it
-    for root in path.resolve().parents:
-        needed |= needed_runs(register_of(root), [path], entries)
-    (run,) = (
-        each
-        for each in retention(entries, timedelta.min, "whole", needed=needed)
-        if each.folder and each.folder.resolve() == path.resolve()
-    )
-    kept = run.kept
-    if not kept and not RunFolder(path).ledger_path.is_file():
-        kept = "its ledger is not in the folder, and would stay"
-    if kept or not prune([run]):
-        raise RunError(
-            f"{path} was to be overwritten and must stay: {kept or 'it is being written'}. "
-            f"Give another folder, or finish that first."
-        )

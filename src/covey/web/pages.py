@@ -19,7 +19,8 @@ from covey.base.errors import CoveyError
 from covey.base.files import read_bounded
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, __version__
-from covey.desk.register import FILE, RequestView, read_register, register_of
+from covey.desk.register import FILE, read_register, register_of
+from covey.desk.request import Request as PersonRequest
 from covey.desk.runs import seconds_since
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
@@ -292,16 +293,16 @@ def request_page(roots: Iterable[Path], number: str) -> dict[str, Any]:
     raise HTTPException(404)
 
 
-def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
+def _requests(roots: Iterable[Path]) -> tuple[list[PersonRequest], list[str]]:
     """Return all requests, and why those of some register cannot be read."""
-    requests: list[RequestView] = []
+    requests: list[PersonRequest] = []
     problems: list[str] = []
     for root in roots:
         if not (register_of(root) / FILE).is_file():
             continue
         try:
             with read_register(register_of(root)) as register:
-                requests += register.views()
+                requests += register.requests().values()
         except (CoveyError, OSError, ValueError) as error:
             problems.append(str(error))
     return requests, problems
