@@ -1,4 +1,4 @@
-"""The public names of `covey`, a page per room, and the events of a run."""
+"""The public names of `covey`, a page per room, those of companions, and the events of a run."""
 
 import ast
 import inspect
@@ -6,18 +6,22 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import covey
 from covey.base import events
 from covey_site.markdown import hidden_tree, with_autodoc
 
 VERSION = "__version__"
+COMPANIONS: Mapping[str, tuple[str, ...]] = {"covey_desk": ("answer_requests", "write_packs")}
+"""Public names of companions, but for what entry points name."""
 FOLDER = "reference/python"
 
 
 def python_pages() -> Mapping[str, str]:
     """Return the pages by their addresses."""
     packages = {f"{FOLDER}/{name}": _package(name) for name in _by_package()}
+    packages |= {f"{FOLDER}/{name}": _companion(name) for name in COMPANIONS}
     return {f"{FOLDER}/index": _index(), **packages, "reference/events": _events()}
 
 
@@ -52,7 +56,11 @@ def _index() -> str:
             "|---|---|",
             *rows,
             "",
-            hidden_tree(f"{FOLDER}/{package}" for package in _by_package()),
+            "Companions, which are installed with it: "
+            + ", ".join(f"[`{name}`]({name}.md)" for name in COMPANIONS)
+            + ".",
+            "",
+            hidden_tree(f"{FOLDER}/{package}" for package in (*_by_package(), *COMPANIONS)),
         ]
     )
 
@@ -64,15 +72,22 @@ def _package(package: str) -> str:
     return f"# Names of `{package}`\n\n{said}\n\n{with_autodoc(lines)}\n"
 
 
-def _documented(name: str) -> Iterator[str]:
+def _companion(package: str) -> str:
+    found = import_module(package)
+    lines = [line for name in COMPANIONS[package] for line in _documented(name, found)]
+    said = (found.__doc__ or "").splitlines()[0]
+    return f"# Names of `{package}`\n\n{said}\n\n{with_autodoc(lines)}\n"
+
+
+def _documented(name: str, of: ModuleType = covey) -> Iterator[str]:
     """Return what asks Sphinx for one name."""
-    value = getattr(covey, name)
+    value, whole = getattr(of, name), f"{of.__name__}.{name}"
     if inspect.isclass(value):
-        yield from (f".. autoclass:: covey.{name}", "   :members:", "")
+        yield from (f".. autoclass:: {whole}", "   :members:", "")
     elif inspect.isroutine(value):
-        yield from (f".. autofunction:: covey.{name}", "")
+        yield from (f".. autofunction:: {whole}", "")
     else:  # an alias of a type, whose docstring only its own module has
-        yield from (f".. py:data:: covey.{name}", f"   :value: {value}", "")
+        yield from (f".. py:data:: {whole}", f"   :value: {value}", "")
 
 
 def _events() -> str:

@@ -42,8 +42,6 @@ from .data.clients import ClientData, PopulationRequest
 from .data.examples import Examples, Shift, Source
 from .data.partition import Partition
 from .data.source import ClientSource, DataSet
-from .desk.answering import answer_requests
-from .desk.pack import write_packs
 from .dp.one_run import OneRunAudit, audit_one_run, draw_canaries
 from .engine.cpu import ReferenceEngine
 from .engine.metrics import Metric
@@ -157,7 +155,6 @@ __all__ = [
     "TrainingJob",
     "WarmUp",
     "__version__",
-    "answer_requests",
     "audit_model",
     "audit_one_run",
     "draw_canaries",
@@ -173,5 +170,4 @@ __all__ = [
     "select_weighted",
     "sweep",
     "verify",
-    "write_packs",
 ]

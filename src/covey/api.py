@@ -15,11 +15,11 @@ from covey.base.errors import ConfigError, DataError, user_function
 from covey.base.history import History
 from covey.base.names import ClientName
 from covey.data.sets import PassedClients
-from covey.desk.pruning import delete_run
 from covey.models.build import PassedModel
 from covey.report.clients import diverged_sentences
 from covey.runs.pages import in_notebook, live_line
 from covey.runs.parts import reference_of
+from covey.runs.pruning import delete_run
 from covey.runs.run import Run
 from covey.runs.sweeps import Sweep, check_variant, concluded_sweep, variants_of
 from covey.runtime.auditing import is_finished

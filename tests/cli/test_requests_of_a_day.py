@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import covey as package
-from cases.tiny import NAMES, SETS, SOLVED
 from cli.conftest import refused
+from desk.tiny import NAMES, SETS, SOLVED
 
 PROGRAM = """
-from cases.tiny import make_clients, make_model
+from desk.tiny import make_clients, make_model
 
 def model():
     return make_model()

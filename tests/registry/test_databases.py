@@ -3,8 +3,8 @@
 import pytest
 
 from covey import run
-from covey.desk.runs import find_runs
 from covey.ledger.store import Ledger
+from covey.runs.listing import find_runs
 from covey.runtime.folder import now
 from registry.tiny import TINY
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from covey import Config, load
-from covey.desk.runs import find_runs
 from covey.ledger.store import Ledger
+from covey.runs.listing import find_runs
 from covey.runtime.folder import RunFolder, now
 
 

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from covey import RunError, load
-from covey.desk.pruning import prune, retention
-from covey.desk.runs import PRUNED, find_runs
 from covey.ledger.store import Ledger
+from covey.runs.listing import PRUNED, find_runs
+from covey.runs.pruning import prune, retention
 from covey.runtime.folder import now
 from covey.unlearning.requests import Request
 

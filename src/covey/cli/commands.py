@@ -43,16 +43,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "guarantee": "privacy:guarantee",
         "explain": "privacy:explain",
     },
-    LEAVING: {
-        "forget": "leaving:forget",
-        "verify": "leaving:verify",
-        "requests": "requests:requests",
-    },
-    OPERATION: {
-        "serve": "operation:serve",
-        "ledger": "operation:ledger",
-        "config": "operation:config",
-    },
+    LEAVING: {"forget": "leaving:forget", "verify": "leaving:verify"},
+    OPERATION: {"ledger": "operation:ledger", "config": "operation:config"},
 }
 """covey's own commands as `module:name` of this folder, by the panel that lists them."""
 PLACES = {name: place for places in OWN.values() for name, place in places.items()}

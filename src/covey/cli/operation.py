@@ -1,15 +1,11 @@
-"""`covey serve`, `covey ledger` and `covey config`."""
+"""`covey ledger` and `covey config`."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,64 +13,15 @@ import click
 
 from covey.base.as_json import INLINE
 from covey.base.errors import ConfigError, DataError
-from covey.base.names import how_to_install
 from covey.cli.answer import BAD, BAD_INPUT, Answer, Line, Text, fail_if, text_of, wants_json
-from covey.cli.commands import PATH, CommandGroup, argument, command
-from covey.cli.console import errors
-from covey.cli.runs import DEFAULT_ROOT, set_option
+from covey.cli.commands import PATH, CommandGroup, argument
+from covey.cli.runs import set_option
 from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
     from covey.runs.damage import Examination
     from covey.settings.problems import Problem
     from covey.settings.rules import Idle
-
-PORT = 8765
-NICENESS = 5
-"""Reading must not slow down a process that plays."""
-NEEDED = ("starlette", "uvicorn")
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """Pages on this machine.
-
-    Attributes:
-        link: for one browser.
-    """
-
-    link: str
-
-
-@command()
-@argument("roots", type=PATH, nargs=-1, help="Folders that runs lie below. Default: runs")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    show_default=True,
-    help="On this machine only; 0: any that is free.",
-)
-def serve(roots: Sequence[Path], port: int) -> Iterator[Served]:
-    """Show runs in a browser on this machine, live; nothing is written."""
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise ConfigError(
-            f"Pages in a browser need {' and '.join(missing)}, and covey was installed "
-            f"without. Install them: {how_to_install('serve')}."
-        )
-    from covey.web.app import serve as served
-
-    def on_entry(link: str) -> None:
-        errors.print(f"A browser was let in. For another one: {link}", soft_wrap=True)
-
-    with suppress(OSError, AttributeError):  # Windows has no niceness
-        os.nice(NICENESS)
-    server = served([*roots] or [Path(DEFAULT_ROOT)], port, on_entry)
-    yield Served(server.link)
-    sys.stdout.flush()
-    errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)
-    server.run()
-
 
 ledger = CommandGroup("ledger", help="Keep the keys that sign, find damage.")
 

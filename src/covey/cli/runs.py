@@ -29,10 +29,10 @@ from covey.cli.stopping import stoppable
 if TYPE_CHECKING:
     from covey.base.figure import RiskEstimate
     from covey.base.history import History
-    from covey.desk.pruning import Retention
-    from covey.desk.runs import RunEntry
     from covey.report.comparison import Compared
     from covey.report.summary import ClusterSummary, Summary
+    from covey.runs.listing import RunEntry
+    from covey.runs.pruning import Retention
     from covey.settings.load import Config
     from covey.settings.rules import Idle
 
@@ -539,7 +539,7 @@ roots_argument = argument(
 @roots_argument
 def list_runs(roots: Sequence[str]) -> RunsListed:
     """List all runs: state, rounds, age, size, ledger head, open requests."""
-    from covey.desk.runs import find_runs
+    from covey.runs.listing import find_runs
 
     return RunsListed(find_runs(roots or [DEFAULT_ROOT]))
 
@@ -549,7 +549,7 @@ def list_runs(roots: Sequence[str]) -> RunsListed:
 @root_option
 def show_run(run: str, roots: Sequence[str]) -> RunEntry:
     """Show one run; its whole ledger is verified for that."""
-    from covey.desk.runs import named_run
+    from covey.runs.listing import named_run
 
     return named_run(run, roots or ([DEFAULT_ROOT] if Path(DEFAULT_ROOT).is_dir() else []))
 
@@ -612,8 +612,8 @@ def prune_runs(
     Without --yes nothing is deleted: it says what would go, how many bytes, and what
     could then no longer be answered.
     """
-    from covey.desk.pruning import prune, retention
-    from covey.desk.runs import find_runs
+    from covey.runs.listing import find_runs
+    from covey.runs.pruning import prune, retention
 
     units = {"h": "hours", "d": "days", "w": "weeks"}
     match = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())

@@ -79,32 +79,6 @@ class ClientTables:
             connection.execute(insert(clients), some)
         return bool(new)
 
-    def replace_names(
-        self, changed: Mapping[Handle, ClientName | None], records: Sequence[Record]
-    ) -> str:
-        """Record what happened, and change or erase names, in one transaction.
-
-        For who keeps no tombstones; a run's clients leave by `serve`. Scrub the ledger
-        next: the names' last traces go with it.
-
-        Args:
-            changed: what each handle stands for from now on; None: nothing.
-            records: what happened, between two rounds.
-
-        Returns:
-            The new head.
-
-        Raises:
-            LedgerError: there is no record, or it cannot be written.
-        """
-        with self._database.writing() as connection:
-            for handle, name in changed.items():
-                row = clients.c.handle == handle
-                gone, renamed = delete(clients), update(clients).values(name=name)
-                connection.execute((gone if name is None else renamed).where(row))
-            rows.seal_tables(connection, [clients])
-            return rows.add(connection, None, records, self._clock())
-
     def names(self) -> dict[Handle, ClientName]:
         """Return the name of each handle's client, where it is still known."""
         with self._database.reading() as connection:

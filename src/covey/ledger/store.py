@@ -5,7 +5,7 @@ A commit waits for readers, so a ledger is read piece by piece: no transaction o
 verified after it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,6 @@ from pathlib import Path
 from sqlalchemy import func, select
 
 from covey.base.errors import LedgerError, LedgerMismatch
-from covey.base.names import ClientName, Handle
 from covey.ledger import rows, tables
 from covey.ledger.backends import Backend, Database, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, verify
@@ -148,24 +147,15 @@ class Ledger(ClientTables):
                 )
             return rows.add(connection, round_index, records, self._clock())
 
-    def append_between(
-        self, records: Sequence[Record], names: Mapping[Handle, ClientName] | None = None
-    ) -> str:
+    def append_between(self, records: Sequence[Record]) -> str:
         """Record what happened between two rounds, and return the new head.
 
         A record of kind `REWIND` makes the run go on before the round that it names.
 
-        Args:
-            records: what happened.
-            names: what new handles stand for, bound in the same transaction.
-
         Raises:
-            LedgerError: there is no record, one belongs to a round, a handle cannot be
-                bound, or it cannot be written.
+            LedgerError: there is no record, one belongs to a round, or it cannot be written.
         """
         with self._database.writing() as connection:
-            if names and self._bind_names(connection, names):
-                rows.seal_tables(connection, [tables.clients])
             return rows.add(connection, None, records, self._clock())
 
     def pieces(self, after: Link | None = None) -> Iterator[list[Link]]:

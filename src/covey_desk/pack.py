@@ -20,11 +20,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.base.errors import RunError
 from covey.base.files import delete_whole, make_folder, read_bounded, replace_whole
-from covey.desk.answering import Load, open_requests, proof_of
-from covey.desk.register import PACKS, read_register, register_at
-from covey.desk.request import Ending, Request, RunOfRequest, by_hand, proof_path
 from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
+from covey_desk.answering import Load, open_requests, proof_of
+from covey_desk.register import PACKS, read_register, register_at
+from covey_desk.request import Ending, Request, RunOfRequest, by_hand, proof_path
 
 Said = (
     Literal["removed", "subtracted", "never", "partly", "estimated", "denied", "stopped", "holds"]
@@ -240,7 +240,7 @@ def _of_held(place: str, why: Said, holds: Mapping[str, Any]) -> RunStatement:
 @cache
 def _templates() -> Environment:
     environment = Environment(
-        loader=PackageLoader("covey.desk"),
+        loader=PackageLoader("covey_desk"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -15,10 +15,10 @@ import covey
 from covey.report.page import write_report
 from covey.runs.pages import reported
 from covey.runtime.folder import RunFolder
-from covey.web.runs import FollowedRun
+from covey_desk.web.runs import FollowedRun
+from desk.web.conftest import Visitor
+from desk.web.stories import HOSTILE_FOLDER, INERT, Story, written
 from recorded import contents
-from web.conftest import Visitor
-from web.stories import HOSTILE_FOLDER, INERT, Story, written
 
 Visit = Callable[[Path], Visitor]
 

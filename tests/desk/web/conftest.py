@@ -11,9 +11,9 @@ import pytest
 
 import covey
 from covey import run
-from covey.desk.requests import add_request
-from covey.web.app import application
-from web.stories import HOSTILE_FOLDER, INERT, Story, audit_of, written
+from covey_desk.lifecycle import add_request
+from covey_desk.web.app import application
+from desk.web.stories import HOSTILE_FOLDER, INERT, Story, audit_of, written
 
 with warnings.catch_warnings():  # it would rather have another library of the same kind
     warnings.simplefilter("ignore")

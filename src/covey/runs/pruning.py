@@ -11,9 +11,9 @@ from typing import Literal
 from covey.base.as_json import HIDDEN
 from covey.base.errors import LedgerLocked, RunError
 from covey.base.files import delete_whole, flush_folder, move
-from covey.desk.runs import PRUNED, RunEntry, find_runs, reader_url
 from covey.ledger.backends import backend_of
 from covey.ledger.store import Ledger
+from covey.runs.listing import PRUNED, RunEntry, find_runs, reader_url
 from covey.runtime.folder import RunFolder, checkpoint_paths
 
 What = Literal["states", "whole"]

@@ -8,8 +8,10 @@ from typing import Any
 
 from covey.base.errors import ConfigError, CoveyError
 from covey.base.files import delete_whole
-from covey.desk.answering import Load
-from covey.desk.register import (
+from covey.runs.run import Run
+from covey.runtime.copies import masked
+from covey_desk.answering import Load
+from covey_desk.register import (
     ERASED,
     PACKS,
     REQUESTER,
@@ -18,10 +20,8 @@ from covey.desk.register import (
     read_register,
     register_at,
 )
-from covey.desk.request import LANGUAGES, REQUEST_BASES, Entry, Request, due_date
-from covey.desk.search import Holdings, search_runs, searched
-from covey.runs.run import Run
-from covey.runtime.copies import masked
+from covey_desk.request import LANGUAGES, REQUEST_BASES, Entry, Request, due_date
+from covey_desk.search import Holdings, search_runs, searched
 
 MOST_LETTERS = 500
 """Characters of a name or a text."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from covey.web.app import Server, serve
+from covey_desk.web.app import Server, serve
 
 __all__ = ["serving"]
 

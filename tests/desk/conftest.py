@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
-from cases.tiny import play
 from covey.base import files as atomic_io
+from desk.tiny import play
 
 Make = Callable[[Path], object]
 

@@ -16,9 +16,6 @@ from typing import Any
 from covey.base.errors import CoveyError, LedgerLocked, RunError
 from covey.base.files import read_bounded
 from covey.base.names import Basis, ClientName
-from covey.desk.register import Register, read_register, register_at
-from covey.desk.request import Ending, Request, RunOfRequest, proof_path
-from covey.desk.search import Holdings, by_hand, search_runs, searched
 from covey.ledger.store import Ledger
 from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
@@ -30,6 +27,9 @@ from covey.runtime.secrets import Handover
 from covey.runtime.session import Observer
 from covey.unlearning.plan import AFTERWARDS
 from covey.unlearning.requests import ClientPlan, subject_mark
+from covey_desk.register import Register, read_register, register_at
+from covey_desk.request import Ending, Request, RunOfRequest, proof_path
+from covey_desk.search import Holdings, by_hand, search_runs, searched
 
 Load = Callable[[Path], Run]
 """How a run is loaded: a program passes the model and the clients that it began with."""

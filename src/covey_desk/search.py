@@ -10,13 +10,13 @@ from covey.base.as_json import json_of
 from covey.base.errors import CoveyError, RunError
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.desk.request import Ending, Request, RunOfRequest, ToDo
-from covey.desk.runs import RunEntry, find_runs, reader_url
 from covey.ledger.store import Ledger
+from covey.runs.listing import RunEntry, find_runs, reader_url
 from covey.runtime.copies import BASELINE
 from covey.runtime.folder import RunFolder
 from covey.runtime.places import YOU, explain_client
 from covey.runtime.secrets import secrets_of
+from covey_desk.request import Ending, Request, RunOfRequest, ToDo
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import ConfigError
-from covey.desk.request import day_of, due_date, months_after
+from covey_desk.request import day_of, due_date, months_after
 
 DAYS = st.dates(date(1990, 1, 1), date(2200, 12, 31))
 MONTHS = st.integers(0, 40)

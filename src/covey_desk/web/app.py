@@ -16,9 +16,9 @@ from starlette.staticfiles import StaticFiles
 
 from covey.base.errors import RunError
 from covey.base.own_code import no_foreign_code
-from covey.web import pages
-from covey.web.guard import Guard
-from covey.web.runs import FollowedRun, WatchedRuns
+from covey_desk.web import pages
+from covey_desk.web.guard import Guard
+from covey_desk.web.runs import FollowedRun, WatchedRuns
 
 View = Mapping[str, Any]
 """What a page says."""
@@ -84,7 +84,7 @@ def application(roots: list[Path], port: int, on_used: Callable[[str], object]) 
             Route("/runs/{key}/pictures/{name}.svg", picture),
             Mount(
                 "/static",
-                StaticFiles(packages=[("covey.report", "static"), ("covey.web", "static")]),
+                StaticFiles(packages=[("covey.report", "static"), ("covey_desk.web", "static")]),
             ),
         ],
         exception_handlers={404: lambda *_: HTMLResponse(pages.page("missing.html", {}), 404)},

@@ -17,7 +17,9 @@ from typing import Any
 
 from covey.base.errors import ConfigError, LedgerError, LedgerLocked
 from covey.base.files import make_folder
-from covey.desk.request import (
+from covey.runtime.copies import Mention
+from covey.runtime.folder import RunFolder
+from covey_desk.request import (
     Entry,
     Request,
     RequestState,
@@ -27,8 +29,6 @@ from covey.desk.request import (
     proof_path,
     unanswered,
 )
-from covey.runtime.copies import Mention
-from covey.runtime.folder import RunFolder
 
 FILE, PACKS = "register.sqlite", "packs"
 ERASED, REQUESTER = "[erased]", "[requester]"

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cases.tiny import ONE, THREE, load
-from covey import RunError, answer_requests, verify, write_packs
-from covey.desk.pack import RunStatement, _templates
-from covey.desk.register import register_at, register_of
-from covey.desk.request import Entry, ToDo
-from covey.desk.requests import add_request, correct_request
+from covey import RunError, verify
+from covey_desk import answer_requests, write_packs
+from covey_desk.lifecycle import add_request, correct_request
+from covey_desk.pack import RunStatement, _templates
+from covey_desk.register import register_at, register_of
+from covey_desk.request import Entry, ToDo
+from desk.tiny import ONE, THREE, load
 
 DAY = date.today() - timedelta(days=3)
 SCRIPT = "<script>alert('x')</script>"

@@ -19,13 +19,11 @@ from covey.base.errors import CoveyError
 from covey.base.files import read_bounded
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, __version__
-from covey.desk.register import FILE, read_register, register_of
-from covey.desk.request import Request as PersonRequest
-from covey.desk.runs import seconds_since
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
 from covey.report.summary import age
+from covey.runs.listing import seconds_since
 from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import RecentEvents
 from covey.runtime.planning import plan_alone
@@ -34,7 +32,9 @@ from covey.unlearning.plan import AFTERWARDS
 from covey.unlearning.proof import Proof, read_proof
 from covey.unlearning.proof_text import sentences
 from covey.unlearning.signature import Check
-from covey.web.runs import FollowedRun, Snapshot, WatchedRuns
+from covey_desk.register import FILE, read_register, register_of
+from covey_desk.request import Request as PersonRequest
+from covey_desk.web.runs import FollowedRun, Snapshot, WatchedRuns
 
 MOST_LISTED = 50
 LATEST = 24
@@ -47,7 +47,7 @@ def page(template: str, view: Mapping[str, Any]) -> str:
     return _pages.get_template(template).render(view)
 
 
-_pages = templates("covey.web")
+_pages = templates("covey_desk.web")
 _pages.globals |= {
     "since": lambda written_at: age(seconds_since(written_at, datetime.now(UTC))),
     "version": __version__,

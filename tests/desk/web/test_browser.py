@@ -18,9 +18,9 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from covey.web.app import Server
-from web.servers import serving
-from web.stories import Story, written
+from covey_desk.web.app import Server
+from desk.web.servers import serving
+from desk.web.stories import Story, written
 
 CHROMIUM = Path("/usr/bin/chromium")
 SIZES = {"phone": (400, 800), "desk": (1300, 900)}

@@ -1,11 +1,15 @@
-"""`covey requests`: people who ask, from the request to what is handed over to them."""
+"""`covey requests` and `covey serve`: people who ask, and runs in a browser."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +18,23 @@ import click
 from covey.base.as_json import json_of
 from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
+from covey.base.names import how_to_install
 from covey.cli.answer import Answer, Line, fail_if, short, table_of, text_of
-from covey.cli.commands import PATH, CommandGroup, argument
+from covey.cli.commands import PATH, CommandGroup, argument, command
+from covey.cli.console import errors
 from covey.cli.progress import shown
 from covey.cli.runs import DEFAULT_ROOT, root_option
 
 if TYPE_CHECKING:
-    from covey.desk.answering import Plan
-    from covey.desk.pack import Pack
-    from covey.desk.request import Request, RunOfRequest
+    from covey_desk.answering import Plan
+    from covey_desk.pack import Pack
+    from covey_desk.request import Request, RunOfRequest
+
+
+PORT = 8765
+NICENESS = 5
+"""Reading must not slow down a process that plays."""
+NEEDED = ("starlette", "uvicorn")
 
 
 def _due_in_words(request: Request) -> str:
@@ -31,7 +43,7 @@ def _due_in_words(request: Request) -> str:
     return request.due if request.state == "closed" else f"{request.due} ({words})"
 
 
-@text_of("covey.desk.request.Request")
+@text_of("covey_desk.request.Request")
 def lines_of_request(view: Request) -> Iterator[Line]:
     """Yield all that is known of a request."""
     entry = view.entry
@@ -78,7 +90,7 @@ class RequestsListed(Answer):
         yield table_of(rows) if rows else "no request is open"
 
 
-@text_of("covey.desk.answering.Plan")
+@text_of("covey_desk.answering.Plan")
 def lines_of_plan(plan: Plan) -> Iterator[Line]:
     """Yield what every run would answer, and who is in none."""
     for run in plan.runs:
@@ -162,7 +174,7 @@ def add(
     register: Path | None,
 ) -> Request:
     """Take a request in: say when it is due, and which runs know the names."""
-    from covey.desk.requests import add_request
+    from covey_desk.lifecycle import add_request
 
     where, day = _where(register, roots), _day(received)
     return add_request(*where, names, basis, day, reference, language)
@@ -193,7 +205,7 @@ def correct(
     register: Path | None,
 ) -> Request:
     """Correct what the register says of a request, or extend it by two months."""
-    from covey.desk.requests import correct_request
+    from covey_desk.lifecycle import correct_request
 
     texts = {"names": [*names], "basis": basis, "reference": reference, "language": language}
     days = {"received": _day(received), "extended": _day(extended, "extended")}
@@ -211,7 +223,7 @@ def show_all(
     number: str, due: bool, closed: bool, roots: Sequence[str], register: Path | None
 ) -> Iterator[Request | RequestsListed]:
     """List the requests that are open, or show one."""
-    from covey.desk.register import read_register
+    from covey_desk.register import read_register
 
     with read_register(_where(register, roots)[0]) as held:
         if number:
@@ -230,7 +242,7 @@ def show_all(
 @register_option
 def plan(numbers: Sequence[str], answer: str, roots: Sequence[str], register: Path | None) -> Plan:
     """Say what every run would answer, what that costs, and what is true then."""
-    from covey.desk.answering import plan_answers
+    from covey_desk.answering import plan_answers
 
     return plan_answers(*_where(register, roots), numbers, answer)
 
@@ -247,8 +259,8 @@ def answer_all(
 
     Say it again after a stop. Exit code 1 if a run could not answer yet.
     """
-    from covey.desk.answering import answer_requests
-    from covey.desk.pack import write_packs
+    from covey_desk.answering import answer_requests
+    from covey_desk.pack import write_packs
 
     folder, below = _where(register, roots)
     with shown("requests") as observe:
@@ -267,7 +279,7 @@ def close(
     number: str, reason: str, delete_salts: bool, roots: Sequence[str], register: Path | None
 ) -> Request:
     """Close a request that was handed over: salts, packs and names are deleted."""
-    from covey.desk.requests import close_request
+    from covey_desk.lifecycle import close_request
 
     where = _where(register, roots)
     return close_request(*where, number, reason, delete_salts=delete_salts)
@@ -283,8 +295,8 @@ def export(
     since: str, until: str, out: Path | None, roots: Sequence[str], register: Path | None
 ) -> RequestsListed:
     """Write all requests of a period for a regulator; no requester is named."""
-    from covey.desk.register import read_register
-    from covey.desk.requests import export_requests
+    from covey_desk.lifecycle import export_requests
+    from covey_desk.register import read_register
 
     first, last = _day(since, "since") or date.min, _day(until, "until") or date.today()
     with read_register(_where(register, roots)[0]) as held:
@@ -300,7 +312,7 @@ def _where(register: Path | None, roots: Sequence[str]) -> tuple[Path, list[str]
     Raises:
         ConfigError: it is not named, and no folder is among the roots.
     """
-    from covey.desk.register import register_of
+    from covey_desk.register import register_of
 
     below = [*roots] or [DEFAULT_ROOT]
     folders = [Path(each) for each in below if Path(each).is_dir()]
@@ -313,6 +325,47 @@ def _where(register: Path | None, roots: Sequence[str]) -> tuple[Path, list[str]
 
 
 def _day(text: str, option: str = "received") -> date | None:
-    from covey.desk.request import day_of
+    from covey_desk.request import day_of
 
     return day_of(text, f"--{option}") if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Pages on this machine.
+
+    Attributes:
+        link: for one browser.
+    """
+
+    link: str
+
+
+@command()
+@argument("roots", type=PATH, nargs=-1, help="Folders that runs lie below. Default: runs")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="On this machine only; 0: any that is free.",
+)
+def serve(roots: Sequence[Path], port: int) -> Iterator[Served]:
+    """Show runs in a browser on this machine, live; nothing is written."""
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ConfigError(
+            f"Pages in a browser need {' and '.join(missing)}, and covey was installed "
+            f"without. Install them: {how_to_install('serve')}."
+        )
+    from covey_desk.web.app import serve as served
+
+    def on_entry(link: str) -> None:
+        errors.print(f"A browser was let in. For another one: {link}", soft_wrap=True)
+
+    with suppress(OSError, AttributeError):  # Windows has no niceness
+        os.nice(NICENESS)
+    server = served([*roots] or [Path(DEFAULT_ROOT)], port, on_entry)
+    yield Served(server.link)
+    sys.stdout.flush()
+    errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)
+    server.run()

@@ -13,9 +13,9 @@ from typing import Any
 from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
-from covey.desk.runs import Reading, RunEntry, entry_of_folder, run_folders
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
+from covey.runs.listing import Reading, RunEntry, entry_of_folder, run_folders
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerReader, LedgerRecord
 from covey.settings.load import without_passwords

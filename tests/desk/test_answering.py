@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cases.tiny import ONE, THREE, TWO, load
-from covey import ConfigError, Run, answer_requests, write_packs
-from covey.desk.answering import plan_answers
-from covey.desk.register import read_register, register_at
-from covey.desk.requests import add_request, close_request
+from covey import ConfigError, Run
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
+from covey_desk import answer_requests, write_packs
+from covey_desk.answering import plan_answers
+from covey_desk.lifecycle import add_request, close_request
+from covey_desk.register import read_register, register_at
+from desk.tiny import ONE, THREE, TWO, load
 from recorded import requests_of
 
 DAY = date.today() - timedelta(days=3)

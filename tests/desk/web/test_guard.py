@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.web.app import application
-from covey.web.guard import HEADERS
-from web.conftest import ADDRESS, PORT, TestClient, Visitor
+from covey_desk.web.app import application
+from covey_desk.web.guard import HEADERS
+from desk.web.conftest import ADDRESS, PORT, TestClient, Visitor
 
 PATHS = ("/", "/compare", "/runs/any", "/static/page.css", "/nothing", "/runs/any/events")
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import ConfigError, LedgerError
-from covey.desk.register import FILE, PACKS, read_register, register_at
-from covey.desk.request import Entry, RunOfRequest, months_after
-from covey.desk.requests import add_request, close_request, correct_request, export_requests
+from covey_desk.lifecycle import add_request, close_request, correct_request, export_requests
+from covey_desk.register import FILE, PACKS, read_register, register_at
+from covey_desk.request import Entry, RunOfRequest, months_after
 
 NAME = "Ada <script>alert(1)</script>"
 DAY = date.today() - timedelta(days=40)

@@ -1,1 +1,0 @@
-"""Requests to leave over all runs, and the runs that they are about."""
