@@ -13,16 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from covey.base.errors import CoveyError, LedgerLocked, RunError
+from covey import CoveyError, LedgerLocked, Returning, Run, RunError
 from covey.base.files import read_bounded
 from covey.base.names import Basis, ClientName
 from covey.ledger.store import Ledger
 from covey.runs.parts import wanted_answer
-from covey.runs.run import Run
 from covey.runtime.anchors import Receipt
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import finish_requests
-from covey.runtime.planning import Returning
 from covey.runtime.secrets import Handover
 from covey.runtime.session import Observer
 from covey.unlearning.plan import AFTERWARDS

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from covey import ConfigError
 from covey.base.as_json import json_of
-from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
 from covey.base.names import how_to_install
 from covey.cli.answer import Answer, Line, fail_if, short, table_of, text_of

@@ -6,9 +6,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from covey.base.errors import ConfigError, CoveyError
+from covey import ConfigError, CoveyError, Run
 from covey.base.files import delete_whole
-from covey.runs.run import Run
 from covey.runtime.copies import masked
 from covey_desk.answering import Load
 from covey_desk.register import (

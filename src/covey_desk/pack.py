@@ -18,9 +18,8 @@ from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from covey.base.errors import RunError
+from covey import Run, RunError
 from covey.base.files import delete_whole, make_folder, read_bounded, replace_whole
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey_desk.answering import Load, open_requests, proof_of
 from covey_desk.register import PACKS, read_register, register_at
@@ -92,9 +91,16 @@ def write_packs(folder: Path, numbers: Sequence[str] = (), load: Load = Run) -> 
                 continue
             into = folder / PACKS / request.pack_name(index)
             runs = [each for each in request.runs if each.index == index]
-            made.append(_written(request, name, runs, into, load))
+            pack = _written(request, name, runs, into, load)
             with register_at(folder) as held:
-                held.note_pack(request.request, index)
+                is_open = held.request(request.request).is_open
+                if is_open:
+                    held.note_pack(request.request, index)
+            if is_open:
+                made.append(pack)
+            else:  # another process closed it meanwhile, and deleted its packs
+                delete_whole(pack.folder)
+                delete_whole(pack.archive)
     return tuple(made)
 
 

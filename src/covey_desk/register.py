@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from covey.base.errors import ConfigError, LedgerError, LedgerLocked
+from covey import ConfigError, LedgerError, LedgerLocked
 from covey.base.files import make_folder
 from covey.runtime.copies import Mention
 from covey.runtime.folder import RunFolder
@@ -222,7 +222,12 @@ class Register:
         self._database.execute(changed, (wanted, number))
 
     def note(self, run: RunOfRequest) -> None:
-        """Add to what a run did; what is empty changes nothing, but for `ended`."""
+        """Add to what a run did; what is empty changes nothing, but for `ended`.
+
+        Nothing is added to a request that another process began to close meanwhile.
+        """
+        if not self.request(run.request).is_open:
+            return
         self._database.execute(NOTE, asdict(run))
         left = json.dumps([asdict(each) for each in run.left]) if run.answer else ""
         self._set_text(run.request, "held", run.held, run.index, run.run)

@@ -13,8 +13,8 @@ from datetime import date
 from pathlib import Path
 from typing import Literal, get_args
 
+from covey import ConfigError
 from covey.base.as_json import HIDDEN
-from covey.base.errors import ConfigError
 from covey.runtime.folder import RunFolder
 
 RequestBasis = Literal["erasure", "withdrawal", "restriction", "objection", "access"]

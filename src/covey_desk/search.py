@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from covey import CoveyError, RunError, Streams
 from covey.base.as_json import json_of
-from covey.base.errors import CoveyError, RunError
 from covey.base.names import ClientName
-from covey.base.rng import Streams
 from covey.ledger.store import Ledger
 from covey.runs.listing import RunEntry, find_runs, reader_url
 from covey.runtime.copies import BASELINE

@@ -165,6 +165,16 @@ def test_a_name_stays_where_another_open_request_has_it(register, none):
     assert b"Ada" not in (register / FILE).read_bytes()
 
 
+def test_nothing_is_noted_of_a_request_that_was_closed_meanwhile(register, none):
+    add(register, none)
+    close_request(register, none, "1", "known to no run")
+    run = RunOfRequest(request="1", person=NAME, run="/one", index=1, held=f'"{NAME}"')
+    with register_at(register) as held:
+        held.note(run)
+        assert held.request("1").runs == []
+    assert b"Ada" not in (register / FILE).read_bytes()
+
+
 @pytest.mark.parametrize("content", [b"x" * 9000, None])
 def test_another_file_is_not_read(register, none, content):
     """It is damaged, or was written in another format; an empty one was cut off by a kill."""

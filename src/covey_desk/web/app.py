@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from covey.base.errors import RunError
+from covey import RunError
 from covey.base.own_code import no_foreign_code
 from covey_desk.web import pages
 from covey_desk.web.guard import Guard

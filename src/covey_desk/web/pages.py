@@ -15,10 +15,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from covey.base.errors import CoveyError
+from covey import CoveyError, History, __version__, verify
 from covey.base.files import read_bounded
-from covey.base.history import History
-from covey.base.names import ClientName, Handle, __version__
+from covey.base.names import ClientName, Handle
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
@@ -27,7 +26,7 @@ from covey.runs.listing import seconds_since
 from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import RecentEvents
 from covey.runtime.planning import plan_alone
-from covey.runtime.verification import OPERATOR, Verification, verify
+from covey.runtime.verification import OPERATOR, Verification
 from covey.unlearning.plan import AFTERWARDS
 from covey.unlearning.proof import Proof, read_proof
 from covey.unlearning.proof_text import sentences

@@ -10,9 +10,8 @@ from pathlib import Path
 from threading import Lock, RLock
 from typing import Any
 
-from covey.base.errors import CoveyError
+from covey import CoveyError, History
 from covey.base.files import read_text
-from covey.base.history import History
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
 from covey.runs.listing import Reading, RunEntry, entry_of_folder, run_folders
