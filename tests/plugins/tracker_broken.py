@@ -7,18 +7,14 @@ import covey
 
 
 class Broken(covey.Tracker):
-    when: Literal["begin", "log", "end", "close"] = "log"
+    when: Literal["begin", "log", "close"] = "log"
     how: Literal["fails", "hangs"] = "fails"
 
-    def begin(self, run: covey.TrackedRun) -> int:
+    def begin(self, run: covey.TrackedRun) -> None:
         self._break("begin")
-        return 0
 
     def log(self, round_index: int, figures: covey.Figures) -> None:
         self._break("log")
-
-    def end(self, figures: covey.Figures) -> None:
-        self._break("end")
 
     def close(self) -> None:
         self._break("close")

@@ -6,7 +6,7 @@ from covey.base.events import ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import with_entries
 from covey.report.comparison import comparison
-from covey.report.queries import Reported, final_figures
+from covey.report.queries import Reported
 from covey.report.summary import summary, violations
 
 
@@ -28,7 +28,6 @@ def test_violations_follow_the_strongest_attack_and_name_it(histories: dict[str,
     attack = summary(after).clusters[1].strongest_attack
     assert attack == RiskEstimate(Figure(0.65, 0.01), source="lira")
     assert summary(after).clusters[1].true_risk == 0.55
-    assert final_figures(after)["final/risk_by_lira/cluster_1"] == 0.65
 
 
 def test_an_attack_on_models_that_are_gone_says_nothing(histories: dict[str, History]):

@@ -22,7 +22,7 @@ from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History, pooled_clusters, trained_clusters
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
-from covey.report.queries import final_figures, group_sizes
+from covey.report.queries import group_sizes
 from covey.report.summary import summary
 from covey.runtime.ledger_record import Fact, LedgerRecord
 
@@ -110,7 +110,6 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     """Return every number of all clients that is told anywhere, by where it is told."""
     history = record.history
     told = summary(history)
-    figures = final_figures(history)
     axes = violations_figure(history).axes[0]
     points = sum(np.size(line.get_xdata()) for line in axes.lines if line.get_marker() == "o")
     assert told.violations.count is not None
@@ -123,7 +122,6 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
         "violations and unknown": told.violations.count + told.violations.unknown,
         "groups": sum(group_sizes(history).values()),
         "figure": points,
-        "trackers": int(sum(figures[f"final/clients/cluster_{j}"] for j in range(2))),
         "frame": sum(row["cluster"] is not None for row in client_rows(history, names)),
         "frame, groups": sum(row["group"] is not None for row in client_rows(history, names)),
     }

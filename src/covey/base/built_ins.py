@@ -72,11 +72,7 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "mean-squared-error": "covey.engine.metrics:MeanSquaredError",
             "top-k": "covey.engine.metrics:TopK",
         },
-        "tracker": {
-            "tensorboard": "covey.settings.trackers:TensorBoard",
-            "mlflow": "covey.settings.trackers:MLflow",
-            "wandb": "covey.settings.trackers:WeightsAndBiases",
-        },
+        "tracker": {},
         "attack": {
             "loss": "covey.membership.attacks:LossAttack",
             "shokri": "covey.membership.attacks:Shokri",

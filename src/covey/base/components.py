@@ -230,8 +230,8 @@ class Part:
     @no_type_check  # a protocol that cannot be checked at run time
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:  # noqa: ANN401
         """Return how a value becomes a component, and how it is written again."""
-        return core_schema.with_info_plain_validator_function(
-            lambda value, info: made(self.kind, source, value, recorded=bool(info.context)),
+        return core_schema.no_info_plain_validator_function(
+            lambda value: made(self.kind, source, value),
             serialization=core_schema.plain_serializer_function_ser_schema(_written, info_arg=True),
         )
 
@@ -253,14 +253,13 @@ def _written(component: Component, info: core_schema.SerializationInfo) -> dict[
     return {"name": component.name, **own}
 
 
-def made(kind: str, base: type[C], value: Any, *, recorded: bool = False) -> Any:  # noqa: ANN401
+def made(kind: str, base: type[C], value: Any) -> Any:  # noqa: ANN401
     """Return the component that a setting's value is or names.
 
     Args:
         kind: one of `BUILT_INS`.
         base: what components of this kind are derived from.
         value: a component, a class or a function, a name, or a table of `name` and settings.
-        recorded: whether a run recorded it; then a plug-in need not be installed.
 
     Raises:
         ValidationError: at `name`: there is no such component; or at its settings.
@@ -281,8 +280,6 @@ def made(kind: str, base: type[C], value: Any, *, recorded: bool = False) -> Any
         except ForeignCodeError:
             return Unread(recorded_name=value, key=kind, **options)
         except ConfigError as error:
-            if recorded and kind == "tracker":
-                return Unread(recorded_name=value, key=kind, **options)
             raise _wrong_name(kind, value, error) from None
     if inspect.isclass(component) and issubclass(component, base):
         if lacking := getattr(component, "__abstractmethods__", ()):

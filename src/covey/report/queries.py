@@ -1,24 +1,22 @@
 """What tables, trackers and pictures ask of a run, round by round and at its end."""
 
 import csv
-import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
-from covey.base.events import ClusterAudited, RunFinished, RunRolledBack
+from covey.base.events import ClusterAudited, RunFinished
 from covey.base.figure import number
-from covey.base.history import History, RoundRow, of_kinds
+from covey.base.history import History, RoundRow
 from covey.report.clients import client_groups, diverged_sentences
-from covey.report.summary import Utility, deniability, summary
-from covey.settings.load import Config, flat
-from covey.settings.reference import choices, settings_by_key
+from covey.report.summary import Utility, deniability
+from covey.settings.load import flat
 
 OVERALL = "all clients"
 
@@ -177,19 +175,17 @@ def metrics_csv(history: History) -> str:
     return text.getvalue()
 
 
-def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield each round from `first` on, with what `metrics.csv` holds of it and is known.
+def round_figures(row: RoundRow) -> dict[str, float]:
+    """Return what `metrics.csv` holds of a round and is known, under trackers' names.
 
     `accuracy` or `squared_error`, the same `/GROUP`, `clients/cluster_0`, `risk/cluster_0`,
     `risk_se/cluster_0`, `participants`, `moved` and `over`.
     """
-    groups = group_sizes(history)
-    for row in history.rounds:
-        if row.round_index >= first:
-            figures = _figures(row, groups, has_errors=row.squared_error is not None)
-            del figures["round", None]
-            known = ((column, value) for column, value in figures.items() if value is not None)
-            yield row.round_index, {_tracked(column): float(value) for column, value in known}
+    groups = sorted({*row.accuracy_by_group, *row.squared_error_by_group})
+    figures = _figures(row, groups, has_errors=row.squared_error is not None)
+    del figures["round", None]
+    known = ((column, value) for column, value in figures.items() if value is not None)
+    return {_tracked(column): float(value) for column, value in known}
 
 
 def _tracked(column: Column) -> str:
@@ -232,74 +228,3 @@ def describe_budget(history: History) -> str:
         f"denials left {budget.denials_left}, the next request forces a replay with "
         f"probability {budget.next_forces_rollback:.2f}"
     )
-
-
-def final_figures(history: History) -> dict[str, float]:
-    """Return the figures of a run's end that are known, by names that begin with `final`.
-
-    Of all clients and of each group the accuracy, violations and exposure; of each
-    cluster the measured and the true risk with their standard errors, the AUC of the
-    audit, and the risk by the strongest attack, which names it and is what violations
-    follow; of each guarantee its epsilon.
-    """
-    run = summary(history)
-    figures: dict[str, Any] = {}
-    for name, utility in (("accuracy", run.accuracy), ("squared_error", run.squared_error)):
-        figures[name] = utility.overall
-        figures |= {f"{name}/{group}": value for group, value in utility.by_group.items()}
-    figures |= {
-        "violations": run.violations.count,
-        "violations_lower": run.violations.count_lower,
-        "violations_exposed": run.violations.count_exposed,
-        "exposure/mean": run.exposure.mean.value,
-        "exposure/maximum": run.exposure.maximum.value,
-        "adjusted_rand_index": run.adjusted_rand_index,
-    }
-    for cluster in run.clusters:
-        of = f"cluster_{cluster.cluster}"
-        figures |= {
-            f"clients/{of}": cluster.clients,
-            f"risk/{of}": cluster.risk,
-            f"risk_se/{of}": cluster.measured.figure.error,
-            f"true_risk/{of}": cluster.true_risk,
-            f"true_risk_se/{of}": cluster.truth.figure.error,
-            f"audit_auc/{of}": cluster.auc,
-        }
-        if strongest := cluster.strongest_attack:
-            attack = re.sub(r"[^\w-]", "_", strongest.source)
-            figures[f"risk_by_{attack}/{of}"] = strongest.risk
-    figures |= {f"epsilon/{each.unit}": each.epsilon for each in run.privacy.guarantees}
-    return {f"final/{k}": float(v) for k, v in figures.items() if v is not None}
-
-
-def replays(history: History) -> int:
-    """Count how often rounds were rolled back."""
-    return sum(1 for _ in of_kinds(history.all_events, RunRolledBack))
-
-
-def settings_for_trackers(config: Config) -> dict[str, Any]:
-    """Return the settings that say nothing of who takes part, and of no place.
-
-    Numbers and truths, and names of components and other choices; of tables of options
-    the numbers that stand in them. Whatever is free text may hold a name, a path or a
-    URL, and what a user's own component calls its own may be anything.
-    """
-    settings, known = flat(config.model_dump(mode="json")), settings_by_key()
-
-    def is_shareable(key: str, value: object) -> bool:
-        above, _, option = key.rpartition(".")
-        own = option != "name" and ":" in str(settings.get(f"{above}.name", ""))
-        here = known.get(key) or known.get(key.removesuffix(".name"))
-        if own or here is None:
-            return False
-        return bool(choices(here.spec)) or (value != [] and _without_text(value))
-
-    return {key: value for key, value in settings.items() if is_shareable(key, value)}
-
-
-def _without_text(value: object) -> bool:
-    if isinstance(value, Mapping):
-        value = list(cast("Mapping[str, object]", value).values())
-    if isinstance(value, list):
-        return all(map(_without_text, cast("list[object]", value)))
-    return not isinstance(value, str)

@@ -282,7 +282,7 @@ class Run:
     def open(
         self, observe: Observer = quiet, call: str = "resume()", *, plays: bool = True
     ) -> Generator[Session]:
-        """Open the run to be written: its lock is held, and its trackers follow it.
+        """Open the run to be written: its lock is held.
 
         Args:
             observe: called with the history before the first round and after each.
@@ -295,8 +295,8 @@ class Run:
         """
         run, folder = self._playable(call) if plays else self._available(call), self._folder
         self._seen, self._folder = None, replace(folder, created=None)  # it is kept from now on
-        with open_session(run, folder) as session, tracked(folder, observe) as observed:
-            yield replace(session, observe=observed)
+        with open_session(run, folder) as session:
+            yield replace(session, observe=observe)
         self._seen = read_record(self._folder)
 
     @contextmanager
@@ -442,8 +442,11 @@ class Run:
         Raises:
             CoveyError: the run cannot be played here, or is not the one that began.
         """
-        with self.open(observe) as session:
-            self.answered += play(session, on_answer=on_answer, on_round=on_round)
+        with (
+            self.open(observe) as session,
+            tracked(session.run.config, self._folder, on_round) as followed,
+        ):
+            self.answered += play(session, on_answer=on_answer, on_round=followed)
         return self
 
     def _as_seen(self) -> tuple[LedgerRecord, Mapping[ClientName, Handle]]:

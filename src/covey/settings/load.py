@@ -28,7 +28,7 @@ def without_passwords(text: str) -> str:
 
 
 RECORDED = "recorded"
-"""The context of validation in which trackers need not be installed."""
+"""The context of validation of settings that a run recorded."""
 
 
 class Config(Sections):
@@ -63,7 +63,7 @@ class Config(Sections):
 
     @classmethod
     def recorded(cls, settings: Mapping[str, Any]) -> "Config":
-        """Return the settings of a run that began; its trackers may not be here."""
+        """Return the settings of a run that began."""
         return cls.of(settings, RECORDED)
 
     @classmethod

@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import Run, Tracker, load, run
-from covey.base.components import create
+from covey import Run, load, run
 from covey.report.queries import metrics_csv
-from covey.runs.tracking import Follower
-from covey.runtime.folder import RunFolder
 
 LINES = "plugins.tracker_lines:Lines"
 TINY: dict[str, Any] = {
@@ -57,7 +54,7 @@ def scalars_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def mlflow_run(folder: Path) -> tuple[Any, dict[str, list[tuple[int, float]]]]:
-    """The one run that is not in MLflow's bin, and (step, value) of each metric."""
+    """The one run of MLflow, and (step, value) of each metric."""
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder.resolve()}/mlflow.db")
@@ -73,26 +70,15 @@ def mlflow_run(folder: Path) -> tuple[Any, dict[str, list[tuple[int, float]]]]:
 def single(curves: dict[str, dict[int, float]]) -> dict[str, list[tuple[int, float]]]:
     """Curves as TensorBoard keeps them: in single precision."""
     return {
-        name: [(step, float(np.float32(value))) for step, value in sorted(each.items())]
-        for name, each in curves.items()
+        name: [(step, float(np.float32(value))) for step, value in sorted(points.items())]
+        for name, points in curves.items()
     }
 
 
-def lines_of(folder: Path, replays: int = 0) -> list[Any]:
-    """What the tracker that writes lines was told, in order."""
+def lines_of(folder: Path) -> list[Any]:
+    """What the tracker that writes lines got, in order."""
     place = folder / "tracking" / LINES.replace(":", "-")
-    text = (place / f"rounds-{replays}.jsonl").read_text()
-    return [json.loads(each) for each in text.splitlines()]
-
-
-def tell(told: Run, name: str) -> int:
-    """Tell a tracker of a run that was played without it; how many rounds it lacked."""
-    follower = Follower(
-        RunFolder(told.folder), name, lambda: create("tracker", name, "tracking", Tracker)
-    )
-    rounds = sum(follower.follow(told.history))
-    follower.close()
-    return rounds
+    return [json.loads(line) for line in (place / "rounds.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture

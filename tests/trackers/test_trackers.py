@@ -1,6 +1,7 @@
 """TensorBoard, MLflow and W&B hold what metrics.csv holds, and nobody's name."""
 
 import struct
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -9,20 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import ConfigError, Run, Tracker, run
+from covey import ConfigError, Run, TrackedRun, Tracker, run
 from covey.base.components import create
-from covey.report.queries import final_figures
-from tracking.conftest import TINY, curves_of, mlflow_run, scalars_of, single, tell
+from covey.runs import tracking
+from trackers.conftest import TINY, curves_of, mlflow_run, scalars_of, single
 
 pytestmark = pytest.mark.filterwarnings("default::Warning")  # the libraries' own
 
 NAMES = [f"Zuckmayer-{i}-of-Nackenheim" for i in range(6)]
-NEEDED = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished run of clients with telling names, which no tracker was told of."""
+def tracked(tmp_path: Path, name: str) -> Run:
+    """A finished run of clients with telling names, which this tracker followed."""
+    pytest.importorskip(name, reason=f"the extra {name}")
     rng = np.random.default_rng(0)
     labels = np.arange(20) % 2
     clients = {
@@ -32,17 +32,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
         for name in NAMES
     }
-    settings = {**TINY, "population": {"audit_examples": 0, "exclude": NAMES[5:]}}
-    out = tmp_path_factory.mktemp("tracked") / "run"
+    left_out = {"population": {"audit_examples": 0, "exclude": NAMES[5:]}}
+    settings = {**TINY, **left_out, "tracking": [name]}
     thresholds = dict.fromkeys(NAMES[:5], 0.6)
-    return run(clients=clients, config=settings, out=out, thresholds=thresholds)
-
-
-def tracked(played: Run, name: str) -> Path:
-    """Tell a tracker of the run, and return its folder."""
-    pytest.importorskip(NEEDED[name], reason=f"the extra {name}")
-    assert tell(played, name) == TINY["rounds"]
-    return played.folder / "tracking" / name
+    return run(clients=clients, config=settings, out=tmp_path / "run", thresholds=thresholds)
 
 
 def check_no_name(folder: Path) -> None:
@@ -54,36 +47,27 @@ def check_no_name(folder: Path) -> None:
         assert b"Nackenheim" not in content, each
 
 
-def test_tensorboard(played: Run):
-    folder = tracked(played, "tensorboard")
-    tell(played, "tensorboard")  # a second time doubles nothing
+def test_tensorboard(tmp_path: Path):
+    played = tracked(tmp_path, "tensorboard")
+    folder = played.folder / "tracking" / "tensorboard"
     points = scalars_of(folder)
-    ends = {name: points.pop(name) for name in [*points] if name.startswith("final/")}
     assert points == single(curves_of(played.folder))
     assert {"accuracy", "risk/cluster_0"} <= points.keys()
-    final = {name: {0: value} for name, value in final_figures(played.history).items()}
-    assert ends == single(final)
     check_no_name(folder)
 
 
-@pytest.fixture(scope="module")
-def database(played: Run) -> Path:
-    """The folder with MLflow's database, which takes seconds to make."""
-    return tracked(played, "mlflow")
-
-
 @pytest.mark.slow
-def test_mlflow(played: Run, database: Path):
-    assert tell(played, "mlflow") == 0  # it holds them already
-    found, points = mlflow_run(database)
-    assert all(len(dict(each)) == len(each) for each in points.values())
-    ends = {key: points.pop(key)[0][1] for key in [*points] if key.startswith("final/")}
-    assert {key: dict(each) for key, each in points.items()} == curves_of(played.folder)
-    assert ends == final_figures(played.history)
+def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(tracking, "PATIENCE", 120.0)
+    played = tracked(tmp_path, "mlflow")
+    folder = played.folder / "tracking" / "mlflow"
+    found, points = mlflow_run(folder)
+    assert {key: dict(pairs) for key, pairs in points.items()} == curves_of(played.folder)
     assert found.info.status == "FINISHED"
     assert found.data.params["train.learning_rate"] == "0.5"
     assert "population.exclude" not in found.data.params
-    check_no_name(database)
+    check_no_name(folder)
 
 
 def test_an_address_with_a_password_is_refused():
@@ -96,11 +80,19 @@ def test_an_address_with_a_password_is_refused():
         )
 
 
+def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    tracker = create("tracker", "wandb", "tracking", Tracker)
+    with pytest.raises(ConfigError, match=r"needs the extra 'wandb'.*PATH\[wandb\]"):
+        tracker.begin(TrackedRun("run", Path("unused")))
+
+
 @pytest.mark.slow
-def test_wandb(played: Run, monkeypatch: pytest.MonkeyPatch):
+def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    folder = tracked(played, "wandb")
-    tell(played, "wandb")  # in place of the first
+    monkeypatch.setattr(tracking, "PATIENCE", 120.0)
+    played = tracked(tmp_path, "wandb")
+    folder = played.folder / "tracking" / "wandb"
     import wandb
 
     record_of: Any = import_module("wandb.proto.wandb_internal_pb2").Record.FromString
@@ -108,13 +100,11 @@ def test_wandb(played: Run, monkeypatch: pytest.MonkeyPatch):
 
     (file,) = folder.rglob("*.wandb")
     curves: dict[str, dict[int, float]] = {}
-    ends: dict[str, float] = {}
     for content in records_of(file.read_bytes()):
         record = record_of(content)
         items = {
             each.key or "/".join(each.nested_key): float(each.value_json)
-            for part in (record.history.item, record.summary.update)
-            for each in part
+            for each in record.history.item
             if not (each.key or each.nested_key[0]).startswith("_wandb")
         }
         if record.WhichOneof("record_type") == "history":
@@ -123,11 +113,8 @@ def test_wandb(played: Run, monkeypatch: pytest.MonkeyPatch):
                 if not key.startswith("_"):
                     assert step not in curves.setdefault(key, {})
                     curves[key][step] = value
-        elif record.WhichOneof("record_type") == "summary":
-            ends |= {k: v for k, v in items.items() if k.startswith("final/")}
         assert not record.run.host
     assert curves == curves_of(played.folder)
-    assert ends == final_figures(played.history)
     check_no_name(folder)
 
 
