@@ -32,7 +32,7 @@ check: setup
 comma := ,
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal \
 	$(if $(COVERAGE),--cov --cov-report=term) \
-	$(if $(SHAPES),--jaxtyping-packages=covey$(comma)covey_desk$(comma)covey_flower$(comma)covey_papers$(comma)covey_trackers$(comma)beartype.beartype)
+	$(if $(SHAPES),--jaxtyping-packages=covey$(comma)covey_desk$(comma)covey_flower$(comma)covey_papers$(comma)covey_ray$(comma)covey_trackers$(comma)beartype.beartype)
 
 # What everybody runs, in minutes.
 test: setup

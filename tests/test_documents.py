@@ -13,6 +13,7 @@ import pytest
 from covey.base.built_ins import BUILT_INS
 from covey.cli.commands import app, loaded
 from covey.settings.reference import settings
+from support.setting_keys import setting_keys
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -126,7 +127,7 @@ def test_every_path_that_a_page_names_exists(page):
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs")])
 def test_settings_and_names_in_code_that_a_page_has_exist(page):
     text = (ROOT / page).read_text()
-    known = {each.key for each in settings()} | {f"{each.key}.name" for each in settings()}
+    known = setting_keys()
     sections = {each.section for each in settings()}
     names = set(re.findall(r"`(covey(?:\.\w+)+)", text)) - NO_CODE
     for first, second in re.findall(r"(?:`|--set |--over )(\w+)\.(\w+)(?=[`= ])", text):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from covey import Config
-from covey.settings.reference import settings
+from support.setting_keys import setting_keys
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDERS = ("docs", "examples", "benchmarks", "src", "tests")
@@ -45,8 +45,7 @@ def test_settings_that_a_page_shows_as_a_file_are_valid(path):
 
 
 def test_settings_that_commands_set_exist():
-    keys = {each.key for each in settings()}
-    known = keys | {f"{key}.name" for key in keys} | {"section.key"}
+    known = setting_keys() | {"section.key"}
     shown = {
         (name(path), key)
         for path in COMMANDS

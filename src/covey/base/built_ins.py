@@ -43,7 +43,6 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "reference": "covey.engine.kinds:Reference",
             "parallel": "covey.engine.kinds:Parallel",
             "vmap": "covey.engine.kinds:Vmap",
-            "ray": "covey.engine.kinds:Ray",
         },
         "features": {
             "gabor": "covey.models.features:Gabor",

@@ -11,7 +11,6 @@ from covey.base.errors import ModelError
 from covey.base.files import num_cores
 from covey.engine.cpu import ParallelEngine, Precision, ReferenceEngine
 from covey.engine.protocol import Engine, EngineFactory
-from covey.engine.ray import RayEngine
 from covey.engine.recipe import Task
 from covey.engine.vmap import VmapEngine
 
@@ -20,7 +19,7 @@ class Parallel(EngineFactory):
     """One thread per core, or as many as `workers` says.
 
     Attributes:
-        workers: threads, with `ray` on each node; 0: one per core. Changes no result.
+        workers: threads; 0: one per core. Changes no result.
         precision: `float32`, or `bfloat16`: faster training on CPUs and GPUs that have it.
     """
 
@@ -32,21 +31,6 @@ class Parallel(EngineFactory):
     def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:  # noqa: ARG002
         """Return the engine."""
         return ParallelEngine(module, self.workers or num_cores(), self.precision, task)
-
-
-class Ray(Parallel):
-    """`parallel` on every node of a Ray cluster (`docs/guides/scaling.md`): `workers` threads each.
-
-    Attributes:
-        address: of the cluster, `auto` or `host:port`; empty: `RAY_ADDRESS`, else one that
-            is started on this machine. Changes no result.
-    """
-
-    address: str = ""
-
-    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:  # noqa: ARG002
-        """Return the engine."""
-        return RayEngine(module, self.workers, self.precision, task, self.address)
 
 
 class Reference(EngineFactory):

@@ -136,7 +136,7 @@ def idle_settings(config: Config) -> tuple[Idle, ...]:
 
 CHANGES_NOTHING = (
     "engine.workers",
-    "engine.address",  # of a Ray cluster: where the work is done
+    "engine.address",  # where the work is done
     "checkpoints.",
     "tracking",
     "ledger.",  # where the record is kept; its head says what is in it

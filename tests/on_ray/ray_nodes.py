@@ -1,6 +1,6 @@
 """What a round takes on one and on two local nodes of Ray, against threads of one process.
 
-    PYTHONPATH=src:tests python -m engine.ray_nodes [--clients 24] [--pairs 3]
+    PYTHONPATH=src:tests python -m on_ray.ray_nodes [--clients 24] [--pairs 3]
 
 Every engine trains the same clients in turn, and the ratios are of one turn each: median,
 least and greatest. Nodes on one machine share its cores: two of them show what spreading
@@ -20,9 +20,9 @@ from ray.cluster_utils import Cluster
 
 from covey import Engine, Examples, Recipe, Streams, TrainingJob
 from covey.engine.cpu import ParallelEngine
-from covey.engine.ray import RayEngine
 from covey.models.build import initial_params
 from covey.models.networks import MnistCnn
+from covey_ray.engine import RayEngine
 
 IMAGES = 250
 

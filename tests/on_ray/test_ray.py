@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from covey import ConfigError, EngineError, EngineFactory, Objective, Params, Recipe, TrainingJob
 from covey.base.components import create
-from covey.engine import ray as on_ray
 from covey.engine.cpu import ParallelEngine
 from covey.engine.optimizers import Sgd
-from covey.engine.ray import RayEngine
 from covey.engine.recipe import MULTICLASS, OwnLoss
+from covey_ray import engine as on_ray
+from covey_ray.engine import RayEngine
 from engine.jobs import make_jobs, make_module
 
 MakeRay = Callable[..., RayEngine]
