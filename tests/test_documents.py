@@ -11,6 +11,7 @@ import click
 import pytest
 
 from covey.base.built_ins import BUILT_INS
+from covey.base.errors import OWN_PACKAGES
 from covey.cli.commands import app, loaded
 from covey.settings.reference import settings
 from support.setting_keys import setting_keys
@@ -114,6 +115,7 @@ def test_the_drawing_of_the_layers_is_what_is_checked():
     assert rooms == layers
     core, *companions = settings["root_packages"]
     assert packages == [" | ".join(companions), core]
+    assert {core, *companions} == OWN_PACKAGES
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -74,7 +74,14 @@ class LedgerMismatch(LedgerError):  # noqa: N818
     """A replayed round does not equal the round that was recorded."""
 
 
-OWN_PACKAGES = {"covey", "covey_desk", "covey_flower", "covey_papers", "covey_ray", "covey_trackers"}
+OWN_PACKAGES = {
+    "covey",
+    "covey_desk",
+    "covey_flower",
+    "covey_papers",
+    "covey_ray",
+    "covey_trackers",
+}
 
 
 def raised_at(error: BaseException) -> str:
