@@ -1,4 +1,4 @@
-"""`covey reproduce`: the papers' tables and figures, beside what covey measures."""
+"""`covey reproduce`: the papers' tables and figures, beside what covey measures; `covey game`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from covey import ConfigError
+from covey import ConfigError, load
 from covey.cli.answer import Answer, Line, table_of
 from covey.cli.commands import PATH, argument, command
 from covey.cli.console import console
@@ -17,6 +17,7 @@ from covey.cli.progress import shown
 from covey.cli.runs import set_option
 
 if TYPE_CHECKING:
+    from covey_papers.game import Game
     from covey_papers.reproduce.figures import RowInWords
 
 
@@ -145,3 +146,18 @@ def reproduce(
             )
         )
     return Reproduced(measured, write_page(records(out), out))
+
+
+@command()
+@argument("run", type=PATH, help="The folder of a finished run.")
+@click.option(
+    "--control",
+    is_flag=True,
+    help="Play the run once more without some of the participants, and ask about them again.",
+)
+def game(run: Path, *, control: bool) -> Game:
+    """Ask of whole clients whether a run's models show that they took part."""
+    from covey_papers.game import play_game
+
+    with shown(run.name) as observe:
+        return play_game(load(run), control=control, observe=observe)

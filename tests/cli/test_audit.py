@@ -57,7 +57,7 @@ def test_it_writes_what_it_prints_and_from_python_it_is_the_same(audited):
 @pytest.mark.slow
 def test_the_participation_game_answers_a_program(answer):
     package.run(config={**TINY, "population": {"clients": 6, "audit_examples": 300}}, out="run")
-    game = answer("audit", "run", "--game", "participation")
+    game = answer("game", "run")
     assert game["participants"] == 6
     assert 0 <= game["low"] <= game["auc"] <= game["high"] <= 1
     assert (game["left"], game["left_reason"]) == (None, "no client has left this run")
@@ -148,7 +148,6 @@ def test_weights_that_are_none_run_nothing(words, name, covey):
     ("change", "sentence"),
     [
         (lambda w: w[:1], "found neither"),
-        (lambda w: [*w, "--game", "participation"], "Give two commands"),
         (lambda w: [w[0], "runs/x", *w[3:]], "belong to --model"),
         (lambda w: w[:3], "needs --members and --non-members"),
         (lambda w: [*w, "--references", "3"], "there is no --train"),

@@ -14,6 +14,7 @@ from covey.base.as_json import json_of
 from covey.base.events import AnswerRefused, ClientExposed, ClusterAudited, Event, RiskMeasured
 from covey.base.figure import Figure
 from covey.report.summary import Summary
+from covey_papers.game import play_game
 
 
 def leaked(told: Summary) -> Iterator[str]:
@@ -154,7 +155,7 @@ def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
     page = (result.folder / "audit" / "audit.html").read_text()
     assert "the model diverged: no update of its clients was finite" in page
     with pytest.raises(RunError, match="the model of cluster 0 diverged"):
-        result.game()
+        play_game(result)
 
 
 @pytest.mark.slow

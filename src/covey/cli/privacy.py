@@ -15,7 +15,6 @@ from covey.base.errors import ConfigError
 from covey.cli.answer import Answer, Line, fail_if, short, tabled
 from covey.cli.commands import PATH, argument, command
 from covey.cli.console import console
-from covey.cli.progress import shown
 from covey.unlearning.participation import DeniabilityRow, settings_below
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from covey.dp.current_guarantee import Guarantee
     from covey.dp.run_guarantees import Noise, NoisePlan
     from covey.runtime.auditing import Audit
-    from covey.runtime.participation_game import Game
     from covey.runtime.places import Explanation
 
 ATTACKED = ("AUC", "balanced accuracy", "advantage", "TPR at 1% FPR", "at 0.1%")
@@ -124,17 +122,6 @@ class ModelAudited(Answer):
     "(default 8); at least 2.",
 )
 @click.option(
-    "--game",
-    type=click.Choice(["participation"]),
-    help="Instead of attacking records, ask of whole clients whether they took part.",
-)
-@click.option(
-    "--control",
-    is_flag=True,
-    help="With --game: play the run once more without some of the participants, and ask about "
-    "them again.",
-)
-@click.option(
     "--model",
     help="In place of a run: package.module:factory, a function that returns a classifier of "
     "torch.",
@@ -172,8 +159,6 @@ def audit(
     *,
     attack: Sequence[str],
     references: int | None,
-    game: str | None,
-    control: bool,
     model: str | None,
     members: Path | None,
     non_members: Path | None,
@@ -181,7 +166,7 @@ def audit(
     train: str | None,
     out: Path | None,
     limit: float | None,
-) -> Iterator[RunAudited | ModelAudited | Game]:
+) -> Iterator[RunAudited | ModelAudited]:
     """Attack every final cluster model, with its members against matched non-members.
 
     With --model, any classifier of torch, without a run. A model that diverged has no
@@ -190,11 +175,9 @@ def audit(
     sides = {"--members": members, "--non-members": non_members}
     of_model = {**sides, "--weights": weights, "--train": train, "--out": out}
     of_model |= {"--limit": limit is not None}
-    of_run = {"--game": game, "--control": control}
-    if strange := [name for name, value in (of_run if model else of_model).items() if value]:
+    if strange := [] if model else [name for name, value in of_model.items() if value]:
         raise ConfigError(
-            f"{' and '.join(strange)} belong to {'a run' if model else '--model'}, found "
-            f"{'--model' if model else 'a run'}. Give two commands."
+            f"{' and '.join(strange)} belong to --model, found a run. Give two commands."
         )
     if model is not None and run is None:
         if members is None or non_members is None:
@@ -237,30 +220,16 @@ def audit(
             f"audit --model package.module:factory --members A.npz --non-members B.npz."
         )
     held = covey.load(run)
-    if attack and game:
-        raise ConfigError(
-            "covey audit attacks models or plays a game, found --attack and --game. Give two "
-            "commands."
-        )
-    if control and not game:
-        raise ConfigError(
-            "--control belongs to a game, and there is none. Add --game participation."
-        )
-    if game:
-        with shown(run.name) as observe_rounds:
-            played = held.game(control=control, observe=observe_rounds)
-        yield played
-    else:
-        from covey.runtime.auditing import DEFAULT_ATTACKS
+    from covey.runtime.auditing import DEFAULT_ATTACKS
 
-        count = REFERENCES if references is None else references
+    count = REFERENCES if references is None else references
 
-        def observe(cluster: int, played: int) -> None:
-            console.print(f"cluster {cluster}: reference {played} of {count} played")
+    def observe(cluster: int, played: int) -> None:
+        console.print(f"cluster {cluster}: reference {played} of {count} played")
 
-        attacked = held.audit(attack or DEFAULT_ATTACKS, count, observe)
-        yield RunAudited(attacked, run / "audit" / "audit.html")
-        fail_if(bool(attacked.diverged))
+    attacked = held.audit(attack or DEFAULT_ATTACKS, count, observe)
+    yield RunAudited(attacked, run / "audit" / "audit.html")
+    fail_if(bool(attacked.diverged))
 
 
 MOSTLY_NOISE = 5

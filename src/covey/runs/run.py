@@ -46,7 +46,6 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import ForgetResult, forget
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.loop import OnAnswer, play
-from covey.runtime.participation_game import Game, play_game
 from covey.runtime.places import Explanation, explain_client
 from covey.runtime.planning import Returning, client_plans
 from covey.runtime.reading import read_record, unknown_client
@@ -300,7 +299,16 @@ class Run:
         self._seen = read_record(self._folder)
 
     @contextmanager
-    def _finished(self, call: str, purpose: str) -> Generator[Session]:
+    def open_finished(self, call: str, purpose: str) -> Generator[Session]:
+        """Open the finished run to be read, with its model and its data.
+
+        Args:
+            call: what the run is to do, as an error repeats it.
+            purpose: who asks, as an error's sentence begins: "An audit".
+
+        Raises:
+            CoveyError: these are missing or are others, or the run is not finished.
+        """
         with finished_session(self._playable(call), self._folder, purpose) as session:
             yield session
 
@@ -404,30 +412,12 @@ class Run:
         Raises:
             CoveyError: something does not fit.
         """
-        with self._finished("audit(...)", "An audit") as session:
+        with self.open_finished("audit(...)", "An audit") as session:
             audited = audit_run(session, attacks, references, observe)
         record_attacks(self._folder, self.history, audited)
         self._seen = None
         write_audit(audited, self.folder)
         return audited
-
-    def game(self, *, control: bool = False, observe: Observer = quiet) -> Game:
-        """Play the participation game on a finished run: who can see who took part?
-
-        Args:
-            control: play the run once more without up to 5 participants, and ask about them
-                in both runs. It takes as long as the run did.
-            observe: called after every round of the control.
-
-        Returns:
-            AUCs with 95% intervals over clients: of participants, and of those who left
-            ("left", or None and "left_reason"), against reserved clients.
-
-        Raises:
-            CoveyError: something does not fit.
-        """
-        with self._finished("game(...)", "The game") as session:
-            return play_game(session, control=control, observe=observe)
 
     def resume(
         self,

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Examples, Streams
-from covey.membership.references import client_scores, participation_game, reserved_clients
 from covey.membership.truth import Reference
+from covey_papers.participation import client_scores, participation_game, reserved_clients
 
 AT = Streams(0)
 

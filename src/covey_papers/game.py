@@ -1,6 +1,6 @@
-"""The participation game on a completed run: can an adversary see who took part?"""
+"""The participation game on a finished run: can an adversary see who took part?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,32 +8,25 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy import ndarray
 
-from covey.base.errors import RunError
+from covey import Config, Engine, Examples, History, Params, Run, RunError, ScoringJob, Streams
 from covey.base.events import CohortSampled
-from covey.base.names import Params
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
-from covey.engine.protocol import Engine, ScoringJob
-from covey.membership.references import (
+from covey.data.examples import Client
+from covey.membership.truth import blind_risk, has_finite_examples, mismatch
+from covey.runtime.session import Session, quiet, rounds_of
+from covey.runtime.states import kept_state
+from covey.settings.aggregation import anonymity_of
+from covey.settings.run import BuiltRun
+from covey_papers.participation import (
     MIN_RESERVED,
     GameOutcome,
     client_scores,
     participation_game,
     reserved_clients,
 )
-from covey.membership.truth import blind_risk, has_finite_examples, mismatch
-from covey.runtime.folder import RunFolder
-from covey.runtime.loop import play
-from covey.runtime.session import Observer, Session, open_session, quiet, rounds_of
-from covey.runtime.states import kept_state
-from covey.settings.aggregation import anonymity_of
-from covey.settings.load import Config
-from covey.settings.run import BuiltRun
 
 MAX_CONTROL_CLIENTS = 5
 """Participants that the control run does without."""
 
-GAME = "The game"
 VIEW = (
     "The adversary, in a simulation, holds all examples of a client and every final "
     "cluster model, and says whether the client took part. Reserved clients are made of "
@@ -118,22 +111,33 @@ class _Comparison:
         )
 
 
-def play_game(session: Session, *, control: bool = False, observe: Observer = quiet) -> Game:
+def play_game(
+    run: Run, *, control: bool = False, observe: Callable[[History], None] = quiet
+) -> Game:
     """Ask about every client of a finished run, against clients that never took part.
 
     Args:
-        session: the run, finished and open to be read.
+        run: simulated here.
         control: play the run once more, in a temporary folder, without up to 5 randomly
             drawn participants.
         observe: called after every round of the control.
 
     Raises:
-        RunError: no reserved clients like the real ones can be made.
+        CoveyError: the run is not finished, or no reserved clients like the real ones can be
+            made.
     """
+    with run.open_finished("covey_papers.play_game(...)", "The game") as session:
+        return game_of(session, control=control, observe=observe)
+
+
+def game_of(
+    session: Session, *, control: bool = False, observe: Callable[[History], None] = quiet
+) -> Game:
+    """Play the game on a finished run that is open to be read."""
     run, record = session.run, session.record()
     _check_alike(run.config)
     all_clients = session.whole.population.clients
-    models = kept_state(session.folder, session.ledger).clusters
+    models = _models_of(session)
     sampled = (event for _, event in record.events if isinstance(event, CohortSampled))
     took_part = {handle for event in sampled for handle in event.handles}
     streams = run.streams.at("participation game")
@@ -173,6 +177,10 @@ def play_game(session: Session, *, control: bool = False, observe: Observer = qu
     )
 
 
+def _models_of(session: Session) -> Sequence[Params]:
+    return kept_state(session.folder, session.ledger).clusters
+
+
 def _scores(engine: Engine, models: Sequence[Params], players: ByGroup) -> dict[int, ndarray]:
     """Return a score per client, group by group: each client takes its best model."""
 
@@ -208,7 +216,7 @@ def _control(
     comparison: _Comparison,
     models: Sequence[Params],
     clients: Sequence[Client],
-    observe: Observer,
+    observe: Callable[[History], None],
 ) -> Control:
     """Play the run as if it had never met these clients, and ask about them under both."""
     # nothing of it may outlive its folder or reach the run's own database, no client leaves it
@@ -216,16 +224,15 @@ def _control(
     settings = run.config.model_dump()
     settings["rounds"], settings["stopping"], settings["leaving"] = rounds, {}, {}
     settings["secrets"]["source"] = "seeded"
-    settings["ledger"]["url"] = ""
+    settings["ledger"]["url"], settings["tracking"] = "", []
     settings["checkpoints"] = {"every": rounds, "keep": "thin"}
     names = {client.name for client in clients}
     rest = tuple(c for c in run.population.clients if c.name not in names)
     without = replace(run, config=Config.of(settings)).with_clients(rest)
     with TemporaryDirectory(prefix="covey-control-") as place:
-        folder = RunFolder.create(Path(place), without.config)
-        with open_session(without, folder) as control:
-            play(replace(control, observe=observe))
-            without_them = kept_state(folder, control.ledger).clusters
+        played = Run.begin(Path(place) / "run", without).resume(observe)
+        with played.open_finished("resume()", "The control") as session:
+            without_them = _models_of(session)
         never_met = comparison.outcome(without_them, clients, "control")
     met = comparison.outcome(models, clients, "asked")
     assert never_met is not None  # noqa: S101 - all of them have reserved clients

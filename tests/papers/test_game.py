@@ -7,10 +7,7 @@ import pytest
 import torch
 
 from covey import Examples, RunError, api, run
-from covey.runtime.auditing import finished_session
-from covey.runtime.folder import RunFolder
-from covey.runtime.participation_game import play_game
-from covey.settings.run import build_run
+from covey_papers.game import game_of, play_game
 
 pytestmark = pytest.mark.slow  # training a run that learns its clients by heart
 LEARNT_BY_HEART = {
@@ -37,19 +34,18 @@ def learnt(tmp_path_factory, settings):
 
 def played(folder, **changed):
     """Play the game; `changed` are parts of the population."""
-    existing = RunFolder.existing(folder)
-    with finished_session(build_run(existing.config()), existing, "A test") as session:
+    with api.load(folder).open_finished("game", "A test") as session:
         run, whole = (
             replace(each, population=replace(each.population, **changed))
             for each in (session.run, session.whole)
         )
-        return play_game(replace(session, run=run, whole=whole))
+        return game_of(replace(session, run=run, whole=whole))
 
 
 def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     before = sorted(learnt.rglob("*"))
     rounds = []
-    found = api.load(learnt).game(control=True, observe=lambda h: rounds.append(h))
+    found = play_game(api.load(learnt), control=True, observe=lambda h: rounds.append(h))
     assert (found.participants, found.reserved) == (12, 86)
     assert found.low > 0.5
     assert (found.left, found.left_reason) == (None, "no client has left this run")
@@ -60,7 +56,7 @@ def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     assert control.auc < control.audited.auc
     assert len(rounds[-1].rounds) == 4
     assert sorted(learnt.rglob("*")) == before
-    assert api.load(learnt).game() == replace(found, control=None)
+    assert play_game(api.load(learnt)) == replace(found, control=None)
 
 
 def test_who_left_is_asked_about_apart(learnt, tmp_path):

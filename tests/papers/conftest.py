@@ -1,0 +1,3 @@
+from runtime.conftest import settings
+
+__all__ = ["settings"]
