@@ -119,11 +119,9 @@ def ifca(draw_model: DrawModel, steps: Clients, num_clusters: int = 2) -> Playin
     return playing(algorithm, setup_of(draw_model), steps)
 
 
-def begun(
-    setup: Setup, steps: Clients, opening: Opening = ALIKE, pooling: float = 0.0, clusters: int = 2
-) -> Playing:
-    """Return IFCA from one model, that begins and pools in this way."""
-    algorithm = Begun(num_clusters=clusters, opens=opening, pooling=pooling)
+def begun(setup: Setup, steps: Clients, opening: Opening = ALIKE, clusters: int = 2) -> Playing:
+    """Return IFCA from one model, that begins in this way."""
+    algorithm = Begun(num_clusters=clusters, opens=opening)
     return playing(algorithm, setup, steps)
 
 

@@ -38,7 +38,6 @@ from covey import (
 )
 from covey.algorithms.algorithm import Opening
 from covey.algorithms.clients import Clients
-from covey.algorithms.ifca import Ifca
 from covey.algorithms.redteam import RedTeamed
 from covey.algorithms.selection import Selection, SelectionConfig
 from covey.algorithms.simulated import Simulated
@@ -60,6 +59,7 @@ from covey.engine.recipe import MULTICLASS
 from covey.membership.estimators import FederatedEstimator
 from covey.membership.truth import Assessment, divergence
 from covey.models.build import initial_params
+from covey_papers.pooling import PooledIfca
 
 CLIENTS, EXAMPLES = 8, 12
 RECIPE = Recipe(batch_size=6, learning_rate=0.1)
@@ -117,7 +117,7 @@ class World:
 
     def pooled(self) -> Playing:
         setup = setup_of(init, self.population, layers_of(init(Streams(0))))
-        algorithm = Ifca(num_clusters=2, initialisation="random", pooling=0.5)
+        algorithm = PooledIfca(num_clusters=2, initialisation="random", pooling=0.5)
         return playing(algorithm, setup, self.steps())
 
     def watched(self, learner: Playing) -> Playing:

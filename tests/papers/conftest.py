@@ -1,3 +1,4 @@
+from algorithms.conftest import point
 from runtime.conftest import settings
 
-__all__ = ["settings"]
+__all__ = ["point", "settings"]

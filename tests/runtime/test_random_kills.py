@@ -26,7 +26,7 @@ settings = {
     "population.audit_examples": 40,
     "model.name": "mlp",
     "risk.every": 2,
-    "method.pooling": "risk",
+    "method.name": "pooled-ifca-mir",
     "engine.name": "reference",
 }
 

@@ -18,7 +18,7 @@ run(config=Config.of(tomllib.loads(settings)), out=out)
 """
 
 
-POOLED = {"pooling": "risk"}
+POOLED = {"name": "pooled-ifca-mir"}
 THRESHOLD = {"selection": "threshold"}
 
 

@@ -74,7 +74,6 @@ def test_what_was_probably_meant_is_asked_for(settings, key, meant):
         ("train", "learning_rate", True),
         ("privacy", "secure_sums", "yes"),
         ("population", "thresholds", [0.5, "0.8"]),
-        ("method", "pooling", True),
     ],
 )
 def test_a_value_of_another_type_is_refused(section, name, value):

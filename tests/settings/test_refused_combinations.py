@@ -22,7 +22,7 @@ data.noise = 0.1
 engine.name = "flower" & engine.precision = "bfloat16"
 engine.name = "flower" & method.initialisation = "groups"
 engine.name = "flower" & method.name = "local"
-engine.name = "flower" & method.pooling = 0.5
+engine.name = "flower" & method.name = "pooled-ifca"
 engine.name = "flower" & model.task = "multilabel"
 engine.name = "flower" & risk.name = "plugins.risk_confidence:ConfidenceGap"
 engine.name = "flower" & risk.name = "oracle"
@@ -47,8 +47,8 @@ train.cohort_size = 5 & train.participation = 0.5
 train.cohort_size = 5 & leaving.store_updates = 2
 method.initialisation = "groups" & method.num_clusters = 3
 method.name = "local" & leaving.request_probability = 0.2
-method.pooling = "risk" & model.task = "regression"
-method.pooling = "risk" & risk.name = "none"
+method.name = "pooled-ifca" & model.task = "regression"
+method.name = "pooled-ifca" & risk.name = "none"
 method.selection = "priced"
 method.selection = "rebalanced"
 method.selection = {"name": "priced", "target_share": 0.9}
@@ -77,7 +77,7 @@ sound & aggregation.noise = "paper"
 client noise & aggregation.name = "anonymity-sets"
 client noise & aggregation.name = "plugins.aggregation_trimmed:TrimmedByNumber"
 client noise & aggregation.weights = "examples"
-client noise & method.pooling = 0.5
+client noise & method.name = "pooled-ifca"
 client noise & train.participation = 0.5
 population.epsilon_limits = [1.0, 8.0]
 shares & method.name = "ifca-mir"

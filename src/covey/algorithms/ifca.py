@@ -18,7 +18,6 @@ from typing import Annotated, Literal
 
 from covey.algorithms.algorithm import Clustered, Opening
 from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.pooling import pooled, shares_of
 from covey.algorithms.selection import ClusterSelection, SelectionResult, Weighted
 from covey.algorithms.start import opening_round
 from covey.algorithms.state import RoundResult, ServerState, initial_state
@@ -95,12 +94,6 @@ class Ifca(Clustered):
     Attributes:
         select_examples: models are compared on so many examples, drawn in every round; 0:
             all.
-        pooling: share of the model that clusters have in common after every round, the last
-            layers first: 0 is IFCA, 1 is FedAvg; `risk`: per cluster, a third (the head)
-            and more while its clients refuse its measured risk; nothing for a cluster that
-            holds over 9 in 10 examples. Above 0 it is refused with `client_noise` and
-            `noise = "sound"`: they do not hide how many examples a client holds, which
-            weighs it.
         max_newcomers: newcomers per founder: of the clients that began in another cluster,
             or came later, so many train a cluster in a round for each of its own that is
             there, at least one, drawn anew every round; the others sit out, honest ones
@@ -109,18 +102,12 @@ class Ifca(Clustered):
     """
 
     select_examples: Count = 0
-    pooling: Literal["risk"] | Share = 0.0
     max_newcomers: Share = 0.0
 
     @property
     def compares_on(self) -> tuple[Literal["train", "holdout"], int]:
         """As the settings say."""
         return self.select_on, self.select_examples
-
-    @property
-    def reads_population(self) -> bool:
-        """Whether a round looks at clients that are not in its cohort: pooling does."""
-        return self.pooling != 0
 
     @property
     def enters_at_will(self) -> bool:
@@ -144,17 +131,14 @@ class Ifca(Clustered):
         """Let clients choose, train what they chose, and aggregate per cluster."""
         opening = self.opening(clients.setup.rounds)
         played = opening_round(opening, state, clients, streams)
-        if played is None:
-            choice = self.choose(state, clients, streams)  # line 12
-            chosen = ClientsAssigned(choice.clusters, "clients")
-            moved = clients.train_and_aggregate(  # lines 13-17
-                choice.state, chosen, streams, choice.updates
-            )
-            played = moved.preceded_by(choice.events)
-        if self.pooling == 0:
+        if played is not None:
             return played
-        shares = shares_of(self.pooling, state, played.state, clients.setup)
-        return pooled(played, shares, clients)
+        choice = self.choose(state, clients, streams)  # line 12
+        chosen = ClientsAssigned(choice.clusters, "clients")
+        moved = clients.train_and_aggregate(  # lines 13-17
+            choice.state, chosen, streams, choice.updates
+        )
+        return moved.preceded_by(choice.events)
 
     def choose(self, state: ServerState, clients: Clients, streams: Streams) -> SelectionResult:
         """Let clients take their clusters, as far as there is room for newcomers."""

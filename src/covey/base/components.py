@@ -8,7 +8,7 @@ point `KIND.NAME` of the group `covey.components`), or `package.module:name`, or
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import count
 from numbers import Integral
@@ -136,6 +136,11 @@ class Component(SettingsSection):
             f"{'class' if inspect.isclass(function) else 'function'} "
             f"{getattr(function, '__name__', function)}. Derive it."
         )
+
+    def conflicts(self, settings: Any) -> Iterable[Any]:  # noqa: ANN401 - of a lower room
+        """Return what it does not go with in all settings, as of `covey.settings.rules`."""
+        del settings
+        return ()
 
     def own_settings(self) -> dict[str, Any]:
         """Return its settings as TOML has them, without those at their defaults."""

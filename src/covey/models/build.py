@@ -32,8 +32,8 @@ class ModelFactory(Component):
         task: `multiclass`; `multilabel`: several labels of 0 or 1 per example, the loss is
             their mean binary cross-entropy, accuracy the share of labels that are right; the
             attacks of `covey audit` are withheld. `regression`: labels are numbers, the loss
-            is half the squared error, and there is no accuracy; also no `shadow`, `pooling =
-            "risk"` or `selection_noise`. `tokens`: a class per token of a sequence, -100
+            is half the squared error, and there is no accuracy; also no `shadow` or
+            `selection_noise`. `tokens`: a class per token of a sequence, -100
             where there is padding; loss and accuracy are each example's mean over its other
             tokens; what `multilabel` lacks, and comparisons of groups, are withheld. None
             of them with `engine.name = "flower"`. Your own model returns a logit per label,

@@ -14,6 +14,7 @@ from covey.aggregation.server import NoServerOptimizer
 from covey.algorithms.algorithm import Clustered, Subtractable
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import Keeping
+from covey.base.components import components_in
 from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
 from covey.engine.recipe import Objective
@@ -202,20 +203,10 @@ def _tasks(config: Sections) -> Conflicts:
     yield Clash(classes, "population.partition", "classes of examples", other)
 
 
-def _pooled(config: Sections) -> Conflicts:
-    """Pooled models are weighed by how many examples each client holds, all being known."""
-    method, key = config.method, "method.pooling"
-    if not (isinstance(method, Ifca) and method.pooling != 0):
-        return
-    remedy = "Set method.pooling = 0, or use privacy.record_noise."
-    yield Clash(config.engine.is_remote, key, KNOWN_FROM_START, "engine.name", remedy)
-    noise, sizes = config.privacy.client_noise > 0, "to know how many examples each client holds"
-    yield Clash(noise, key, sizes, "privacy.client_noise", remedy)
-    yield Clash(_is_sound(config), key, sizes, "aggregation.noise", remedy)
-    if method.pooling == "risk":
-        measured, numbers = config.risk.measures, config.model.task == "regression"
-        yield Clash(not measured, key, "a measured risk", "risk.name", "Set a share.")
-        yield Clash(numbers, key, "a loss with a known bound", "model.task", "Set a share.")
+def _components(config: Sections) -> Conflicts:
+    """What a component says of itself."""
+    for _, component in components_in(config):
+        yield from component.conflicts(config)
 
 
 def _is_sound(config: Sections) -> bool:
@@ -227,7 +218,7 @@ def _aggregations(config: Sections) -> Conflicts:
     """Who has a model of its own shares none; where clients count alike, no example weighs."""
     method, aggregation, key = config.method, config.aggregation, "aggregation.name"
     alone = method.one_client_each
-    absent = method.reads_population and not isinstance(method, Ifca | Subtractable)
+    absent = method.reads_population and not isinstance(method, Subtractable)
     unknown = (alone or absent) and config.engine.is_remote
     yield Clash(unknown, "method.name", KNOWN_FROM_START, "engine.name")
     yield Clash(aggregation.needs_shared_models and alone, key, SHARED_MODELS, "method.name")
@@ -502,7 +493,7 @@ RULES: Sequence[Callable[[Sections], Conflicts]] = (
     _kept_shares,
     _held_out,
     _tasks,
-    _pooled,
+    _components,
     _aggregations,
     _noise_on_clients,
     _noise_on_records,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from algorithms.playing import setup_of
 from covey import Clients, Examples, Recipe, ReferenceEngine, RiskEstimate, RoundResult
-from covey.algorithms.pooling import START, STEP, PoolingShares, head_first, pooled, share_by_risk
 from covey.algorithms.selection import LatestLosses
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import OwnRisks, RiskEstimates, initial_state
@@ -21,6 +20,7 @@ from covey.base.events import ModelsPooled
 from covey.base.figure import Figure
 from covey.base.params import model_hash
 from covey.data.examples import Client
+from covey_papers.pooling import START, STEP, PoolingShares, head_first, pooled, share_by_risk
 
 SHARES = st.floats(0.0, 1.0)
 

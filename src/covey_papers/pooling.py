@@ -25,24 +25,27 @@ References:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
+from pydantic import Field
 
+from covey import Clients, Config, RoundResult, ServerState, Setup, Streams
+from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.server import Models
-from covey.algorithms.clients import Clients, Setup
+from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.selection import LatestLosses
-from covey.algorithms.state import RoundResult, ServerState
 from covey.base.component_state import ComponentState
 from covey.base.events import ModelsPooled
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client
+from covey.settings.rules import Clash
 
 
 class PoolingShares(ComponentState):
@@ -57,6 +60,48 @@ MAX_REFUSED_SHARE = 0.25
 """Share of a cluster's clients above which it is protected more."""
 MAX_EXAMPLE_SHARE = 0.9
 """Share of all examples above which a cluster is not helped by the others'."""
+
+
+class PooledIfca(Ifca):
+    """IFCA, after whose rounds the clusters' models have their last layers in common.
+
+    Attributes:
+        pooling: share of the model that clusters have in common after every round, the last
+            layers first: 1 is FedAvg; `risk`: per cluster, a third (the head) and more
+            while its clients refuse its measured risk; nothing for a cluster that holds
+            over 9 in 10 examples.
+    """
+
+    pooling: Literal["risk"] | Annotated[float, Field(gt=0, le=1)] = "risk"
+
+    @property
+    def reads_population(self) -> bool:
+        """All clients' numbers of examples weigh the shared model."""
+        return True
+
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        """Play a round of IFCA, and pull every model towards the shared one."""
+        played = super().round(state, clients, streams)
+        shares = shares_of(self.pooling, state, played.state, clients.setup)
+        return pooled(played, shares, clients)
+
+    def conflicts(self, settings: Config) -> Iterator[Clash]:
+        """Refuse noise that does not hide how many examples a client holds."""
+        key, remedy = "method.name", "Use privacy.record_noise, or a method that pools nothing."
+        noise, sizes = settings.privacy.client_noise > 0, "to know how many examples clients hold"
+        yield Clash(noise, key, sizes, "privacy.client_noise", remedy)
+        sets = settings.aggregation
+        is_sound = isinstance(sets, AnonymitySets) and sets.noise == "sound"
+        yield Clash(is_sound, key, sizes, "aggregation.noise", remedy)
+        if self.pooling == "risk":
+            key, remedy = "method.pooling", "Set a share."
+            yield Clash(not settings.risk.measures, key, "a measured risk", "risk.name", remedy)
+            numbers = settings.model.task == "regression"
+            yield Clash(numbers, key, "a loss with a known bound", "model.task", remedy)
+
+
+class PooledIfcaMir(PooledIfca, IfcaMir):
+    """IFCA-MIR, after whose rounds the clusters' models have their last layers in common."""
 
 
 def pooled(played: RoundResult, shares: tuple[float, ...], clients: Clients) -> RoundResult:
