@@ -21,7 +21,7 @@ def choosing(losses: Any, **known: Any) -> SelectionInputs:
         "available": torch.ones(clusters, dtype=torch.bool),
         "current": torch.full((clients,), UNASSIGNED),
         "absent_counts": torch.zeros(clusters, dtype=torch.int64),
-        "prices": torch.zeros(clusters),
+        "states": {},
         "streams": Streams(0),
     }
     return SelectionInputs(losses=losses, **{**usual, **known})

@@ -24,7 +24,7 @@ from covey import (
 )
 from covey.algorithms.own_steps import checked_selection
 from covey.algorithms.redteam import RedTeamed, SelfAssessed
-from covey.algorithms.selection import OwnSelection, Priced, SelectionConfig
+from covey.algorithms.selection import OwnSelection, SelectionConfig
 from covey.base.events import (
     ChoicesPerturbed,
     ClientsAssigned,
@@ -39,6 +39,7 @@ from covey.base.figure import Figure
 from covey.base.history import history_of
 from covey.data.examples import Client
 from covey.membership.truth import Assessment, RedTeam
+from covey_papers.selection import Priced
 
 STREAMS = Streams(0)
 
@@ -221,7 +222,7 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(steps, models, p
 
 def test_the_last_choice_is_told_like_any_other_and_sets_no_price(steps, models, pair):
     how = SelectionConfig(
-        select_by_loss, update_prices=Priced(target_share=0.3).update_prices, epsilon=2.0
+        select_by_loss, after_choice=Priced(target_share=0.3).after_choice, epsilon=2.0
     )
     strategy = ifca_mir(models(1.0, -1.0), steps, how)
     state, (first,) = played_rounds(strategy, pair, 1)

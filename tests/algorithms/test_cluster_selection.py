@@ -9,16 +9,11 @@ import torch
 from torch import Tensor
 
 from covey import Recipe, ReferenceEngine, ServerState, Streams, select_by_loss
-from covey.algorithms.selection import (
-    LatestLosses,
-    Priced,
-    SelectionConfig,
-    SelectionResult,
-    select_priced,
-)
+from covey.algorithms.selection import LatestLosses, SelectionConfig, SelectionResult
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort, initial_state
 from covey.base.events import ChoicesPerturbed, PricesSet
+from covey_papers.selection import Priced, select_priced
 
 MODELS = tuple({"w": torch.tensor([float(j)])} for j in range(2))
 
@@ -84,7 +79,7 @@ def test_a_price_rises_until_somebody_wants_to_stay(people):
     losses = losses_are([[0.0, 9.0], *away], *[[[math.log(4), 0.0], *away]] * 3)
     priced = SelectionConfig(
         lambda inputs: select_priced(inputs, 1 / 3),
-        update_prices=Priced(target_share=1 / 3).update_prices,
+        after_choice=Priced(target_share=1 / 3).after_choice,
     )
     rounds = through(priced, [people] * 4, losses, initial_state(MODELS))
     facts = [fact for _, choice in rounds for fact in choice.events]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from covey import Config, LedgerMismatch, RunError, resume, run
+from covey.base.events import PricesSet
 from covey.runtime import loop
 
 PROGRAM = """
@@ -61,7 +62,7 @@ def test_what_choices_left_behind_is_in_the_checkpoint(play, cut):
         population={"clients": 10, "thresholds": [0.5, 0.6]},
         train={"participation": 0.8},
     )
-    prices = [fact.prices for _, fact in whole.history.prices]
+    prices = [each.prices for each in whole.history.all_events if isinstance(each, PricesSet)]
     assert any(price > 0 for price in prices[3])
     cut(whole.folder, 6)
     assert resume(whole.folder).ledger_head == whole.ledger_head

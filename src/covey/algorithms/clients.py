@@ -23,7 +23,7 @@ from covey.aggregation.base import (
 )
 from covey.aggregation.server import Models, NoServerOptimizer, ServerStep
 from covey.algorithms.federation import Federation
-from covey.algorithms.selection import BY_LOSS, SelectionConfig, SelectionResult
+from covey.algorithms.selection import BY_LOSS, SelectionConfig, SelectionResult, unchanged
 from covey.algorithms.state import (
     ClientMemory,
     Cohort,
@@ -198,7 +198,8 @@ class Clients:
 
     def reassign(self, state: ServerState, streams: Streams) -> SelectionResult:
         """Let every client take its cluster once more, without training."""
-        return self._observed().choose(self.selection, state, self.cohort, streams)
+        selection = replace(self.selection, after_choice=unchanged)  # no choice follows
+        return self._observed().choose(selection, state, self.cohort, streams)
 
     def nearest(self, state: ServerState, streams: Streams) -> Mapping[Handle, int]:
         """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""

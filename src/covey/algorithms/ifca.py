@@ -23,7 +23,7 @@ from covey.algorithms.start import opening_round
 from covey.algorithms.state import RoundResult, ServerState, initial_state
 from covey.base.component_state import ComponentState
 from covey.base.components import Count, Part, Share
-from covey.base.events import ClientsAssigned, NewcomersWaited, PricesSet, RiskUnknown
+from covey.base.events import ClientsAssigned, NewcomersWaited, RiskUnknown
 from covey.base.names import Handle
 from covey.base.rng import Streams
 
@@ -152,8 +152,7 @@ class Ifca(Clustered):
         """Let clients choose once more."""
         choice = clients.reassign(state, streams)
         final = ClientsAssigned(choice.clusters, "final")
-        events = (each for each in choice.events if not isinstance(each, PricesSet))
-        return RoundResult(choice.state.with_choices(final.clusters), (*events, final))
+        return RoundResult(choice.state.with_choices(final.clusters), (*choice.events, final))
 
 
 class IfcaMir(Ifca):

@@ -160,9 +160,9 @@ class Simulated(Federation):
         known = selection_inputs(state, cohort, measured.float(), streams)
         picked = torch.as_tensor(selection.select(known))  # line 12
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
-        priced = selection.update_prices(state, known)
-        events = (*choice_events(selection.epsilon, cohort), *priced.events)
-        return SelectionResult(priced.state, clusters, events)
+        after = selection.after_choice(state, known)
+        events = (*choice_events(selection.epsilon, cohort), *after.events)
+        return SelectionResult(after.state, clusters, events)
 
     def train(
         self,

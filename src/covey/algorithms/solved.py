@@ -18,7 +18,7 @@ from covey.algorithms.releases import (
     release_of,
     theta_alone,
 )
-from covey.algorithms.selection import ClusterSelection, Prices, Weighted
+from covey.algorithms.selection import ClusterSelection, Weighted
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import RoundResult, ServerState
@@ -98,7 +98,7 @@ def has_converged(state: ServerState, clients: Clients) -> bool:
     """Say whether a choice would be the last one again: then no client gets a request."""
     known = state.kept(Converged)
     stayed = all(client.handle in known.stayed for client in clients.cohort)
-    return stayed and not state.kept(Prices).prices and known.risks == _risks(state)
+    return stayed and known.risks == _risks(state)
 
 
 def _risks(state: ServerState) -> tuple[float | None, ...]:
@@ -329,7 +329,8 @@ class Solved(Subtractable):
         if not state.assignment:
             return state, *first_clusters(self, state, clients, streams)
         hidden = isinstance(clients.federation.noise, HeadNoise)
-        if has_converged(state, clients) or (hidden and self._is_spent(state)):
+        converged = not self.choice.has_state and has_converged(state, clients)
+        if converged or (hidden and self._is_spent(state)):
             stay = {c.handle: state.assignment.get(c.handle, 0) for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
         exact = self.select_on == "train" and clients.federation.noise is None

@@ -117,8 +117,6 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "loss": "covey.algorithms.selection:ByLoss",
             "weighted": "covey.algorithms.selection:Weighted",
             "threshold": "covey.algorithms.selection:ByThreshold",
-            "priced": "covey.algorithms.selection:Priced",
-            "rebalanced": "covey.algorithms.selection:Rebalanced",
         },
         "server_optimizer": {
             "none": "covey.aggregation.server:NoServerOptimizer",

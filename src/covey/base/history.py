@@ -78,7 +78,6 @@ class History:
         reached: per cluster, the clients whose examples came to it by pooling.
         pooling: per cluster, the share of its model that it last had in common.
         moves: per client that moved, the rounds in which it chose another cluster.
-        prices: the subsidies set after each round, if the method sets any.
         hidden: the anonymity sets of each round, if there are any.
         left: who requested to leave and what was last answered to each, in order.
         attacks: all others on final models, of whatever models those were.
@@ -102,7 +101,6 @@ class History:
     measured: tuple[events.RiskMeasured, ...] = ()
     notable: tuple[tuple[int, Event], ...] = ()
     moves: Mapping[Handle, tuple[int, ...]] = field(default_factory=dict[Handle, tuple[int, ...]])
-    prices: tuple[tuple[int, events.PricesSet], ...] = ()
     hidden: tuple[tuple[int, events.AnonymitySetsFormed], ...] = ()
     left: tuple[events.ClientLeft, ...] = ()
     audits: tuple[events.ClusterAudited, ...] = ()
@@ -209,7 +207,6 @@ class _Fold:
         self.measured = list(history.measured)
         self.notable = list(history.notable)
         self.moves = dict(history.moves)
-        self.prices = list(history.prices)
         self.hidden = list(history.hidden)
         self.left = list(history.left)
         self.audits = list(history.audits)
@@ -302,8 +299,6 @@ class _Fold:
                 self._mixed(handles)
             case events.ModelsPooled():
                 self._pooled(event)
-            case events.PricesSet():
-                self.prices.append((t, event))
             case events.RiskMeasured():
                 self.measured.append(event)
                 if event.estimate.counts:

@@ -227,42 +227,6 @@ def clusters_figure(history: History) -> Figure:
     return figure
 
 
-def prices_figure(history: History) -> Figure:
-    """Draw each cluster's subsidy, and the share of clients that want it, per round.
-
-    Read off it what it takes to keep a cluster: its price rises while fewer clients
-    want it than it should keep (dashed), and falls to 0 where enough want it anyway.
-    A line is the share that it has, points the share that wants it.
-    """
-    figure, (prices, shares) = canvas(
-        ("Subsidy of each cluster", "cost units", ""),
-        ("Share of the clients; points: that want it", "share", "round"),
-        height=4.4,
-        sharex=True,
-    )
-    facts, rows = [fact for _, fact in history.prices], history.rounds
-    t = [round_index for round_index, _ in history.prices]
-    for j in range(len(facts[0].prices) if facts else 0):
-        look: dict[str, Any] = {"color": cycled(CLUSTERS, j)}
-        posted = [fact.prices[j] for fact in facts]
-        prices.plot(t, posted, marker=".", label=f"cluster {j}", **look)
-        desired = [fact.desired[j] for fact in facts]
-        shares.plot(t, desired, cycled(MARKERS, j), markersize=4, **look)
-        share = [row.clients[j] / max(1, sum(row.clients)) for row in rows]
-        shares.plot([row.round_index for row in rows], share, **look)
-    if facts:
-        target = facts[0].target_share
-        look = {"color": INK, "linestyle": "--", "linewidth": 1, "zorder": 1}
-        shares.axhline(target, label=f"target {target:g}", **look)
-    else:
-        say(prices, "no prices have been set")
-    whole_rounds(shares, finish_line(history))
-    prices.set_ylim(bottom=0)
-    shares.set_ylim(-0.03, 1.03)
-    legend(figure)
-    return figure
-
-
 def risk_figure(history: History) -> Figure:
     """Draw each cluster's measured risk over the rounds, and the strongest attack at the end.
 
@@ -490,7 +454,6 @@ FIGURES = {
     "clusters": clusters_figure,
     "violations": violations_figure,
     "fairness": fairness_figure,
-    "prices": prices_figure,
     "spent": spent_figure,
 }
 """What is drawn of one run's history, by name."""

@@ -76,7 +76,6 @@ def pictures_of(run: Reported, known: Summary) -> list[str]:
         "clusters": True,
         "violations": run.history.exposures,
         "fairness": known.fairness,
-        "prices": known.prices,
         "spent": known.privacy.guarantee,
         "samples": run.samples,
     }

@@ -205,7 +205,6 @@ class Summary:
         ended_early: why; empty: it did not.
         model_hash: SHA-256 of all final models; None: not finished.
         diverged: clusters without a model; figures that rest on one are unknown.
-        prices: of the clusters, where the method sets any.
         fairness: by gap; None: `fairness_reason` says why.
         metrics: those that the settings name, by what they are called.
         adjusted_rand_index: of clusters against groups, 1 the same; None: not known.
@@ -226,7 +225,6 @@ class Summary:
     violations: Violations
     exposure: Exposure
     moves: Moves = field(metadata=INLINE)
-    prices: Sequence[float] | None
     fairness: Mapping[str, events.FairnessMeasured] | None
     fairness_reason: str
     metrics: Mapping[str, MetricSummary]
@@ -264,7 +262,6 @@ def summary(history: History) -> Summary:
         violations=_violations(history, ends),
         exposure=_exposure(history, ends),
         moves=_moves(history, ends),
-        prices=history.prices[-1][1].prices if history.prices else None,
         fairness=gaps or None,
         fairness_reason="" if gaps else _why_no_gaps(history),
         metrics={each.metric: _metric(each) for each in history.metrics},

@@ -136,10 +136,6 @@ class Plots:
         """Draw each gap between groups."""
         return self._drawn("fairness")
 
-    def prices(self) -> "Figure":
-        """Draw each cluster's subsidy per round, where a selection sets any."""
-        return self._drawn("prices")
-
     def privacy_spent(self) -> "Figure":
         """Draw epsilon over the rounds, where noise is accounted for."""
         return self._drawn("spent")

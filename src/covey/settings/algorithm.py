@@ -124,7 +124,7 @@ def federation_of(
 
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:
-    """Return a selection with what stands around it: noise, and prices."""
+    """Return a selection with what stands around it: noise, and its state."""
     noise, choice = config.privacy.selection_noise, config.method.choice
     select = checked_selection(choice)
     if noise:
@@ -133,7 +133,7 @@ def selection_config(config: Config, classes: int) -> SelectionConfig:
         )
     return SelectionConfig(
         select=select,
-        update_prices=choice.update_prices,
+        after_choice=choice.after_choice,
         epsilon=choice_epsilon(noise) if noise else None,
     )
 

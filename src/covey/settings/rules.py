@@ -12,8 +12,6 @@ from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.robust import NormBounded
 from covey.aggregation.server import NoServerOptimizer
 from covey.algorithms.algorithm import Clustered, Subtractable
-from covey.algorithms.ifca import Ifca
-from covey.algorithms.selection import Keeping
 from covey.base.components import components_in
 from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
@@ -146,38 +144,6 @@ def _known_groups(config: Sections, source: DataSource) -> Conflicts:
             f"num_clusters = {method.num_clusters} for {groups} groups. Set "
             f"method.num_clusters = {groups}.",
         )
-
-
-def _kept_shares(config: Sections) -> Conflicts:
-    """A share of the clients that every cluster keeps, which fits and moves newcomers."""
-    method, choice, remote = config.method, config.method.choice, config.engine.is_remote
-    if not isinstance(choice, Keeping):
-        return
-    key, share, most = "method.selection", choice.target_share, 1 / (method.num_models or 1)
-    if share > most:
-        yield Refusal(
-            (key,),
-            f"{key}.target_share is what each of method.num_clusters = "
-            f"{method.num_models} clusters keeps, so at most {most:.3g}, found {share:g}. "
-            f"Lower it.",
-        )
-    elif share == 0:
-        yield Refusal(
-            (key,),
-            f"method.selection = {choice.name!r} keeps target_share of the clients in every "
-            f"cluster, found 0. Set it, for example to {most / 2:.3g}: method.selection = "
-            f'{{name = "{choice.name}", target_share = {most / 2:.3g}}}.',
-        )
-    elif isinstance(method, Ifca) and method.max_newcomers > 0:
-        yield Refusal(
-            (key, "method.max_newcomers"),
-            f"{key}.target_share moves clients into small clusters, and method.max_newcomers "
-            f"bounds who enters them, found {share:g} and {method.max_newcomers:g}. Set one of "
-            f"the two to 0.",
-        )
-    needs, remedy = "to know what every client measured", "Choose another selection."
-    other = "engine.name" if remote else "privacy.secure_sums"
-    yield Clash(remote or config.privacy.secure_sums, key, needs, other, remedy)
 
 
 def _held_out(config: Sections) -> Conflicts:
@@ -490,7 +456,6 @@ def _metrics(config: Sections) -> Conflicts:
 RULES: Sequence[Callable[[Sections], Conflicts]] = (
     _population,
     of_data,
-    _kept_shares,
     _held_out,
     _tasks,
     _components,

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey import SelectionInputs, Streams, select_by_loss, select_by_threshold
-from covey.algorithms.selection import (
-    UNASSIGNED,
+from covey.algorithms.selection import UNASSIGNED
+from covey_papers.selection import (
+    Prices,
     acceptance_cost,
     cluster_shares,
     dual_ascent,
     min_clients,
+    posted_prices,
     rebalanced,
     select_priced,
     unconstrained_choice,
@@ -25,6 +28,10 @@ from covey.algorithms.selection import (
 from selecting import choosing
 
 STREAMS = Streams(0)
+
+
+def at(prices: Sequence[float]) -> dict[str, object]:
+    return {Prices.key: Prices(prices=tuple(prices))}
 
 
 def eighths(low: int, high: int) -> st.SearchStrategy[float]:
@@ -46,7 +53,7 @@ def selection_inputs(draw: st.DrawFn, most: int = 7, *, priced: bool = True) -> 
         risk_thresholds=row(st.integers(32, 52).map(lambda n: n / 64), clients),
         current=row(st.integers(UNASSIGNED, clusters - 1), clients),
         absent_counts=row(st.integers(0, 2), clusters),
-        prices=row(eighths(0, 12), clusters) if priced else torch.zeros(clusters),
+        states=at(row(eighths(0, 12), clusters).tolist()) if priced else {},
     )
 
 
@@ -59,7 +66,7 @@ def sizes(inputs: SelectionInputs, chosen: Tensor) -> list[int]:
 
 
 def net(inputs: SelectionInputs, chosen: Tensor) -> float:
-    cost = (acceptance_cost(inputs) - inputs.prices).double()
+    cost = (acceptance_cost(inputs) - posted_prices(inputs)).double()
     return float(cost.gather(1, chosen[:, None]).sum())
 
 
@@ -83,7 +90,7 @@ def test_the_moves_made_are_the_best_that_the_floors_allow(inputs, target):
         return all(
             after >= min(floor, before) and (price == 0 or after <= max(floor, before))
             for before, after, price in zip(
-                was, sizes(inputs, chosen), inputs.prices.tolist(), strict=True
+                was, sizes(inputs, chosen), posted_prices(inputs).tolist(), strict=True
             )
         )
 
@@ -132,13 +139,11 @@ def test_a_priced_cluster_changes_hands_by_hand():
     assert select_priced(inputs, 1 / 6).tolist() == [1, 0, 1, 1, 1, 1]
     assert dual_ascent((0.0, 0.0), (0.0, 1.0), 1 / 3) == (1 / 3, 0)
     # at 3/8 client 1 stays of its own will, client 2 comes, and client 0 is free to go
-    inputs = replace(inputs, prices=torch.tensor([3 / 8, 0]))
+    inputs = replace(inputs, states=at([3 / 8, 0]))
     assert unconstrained_choice(inputs).tolist() == [1, 0, 0, 1, 1, 1]
     assert select_priced(inputs, 1 / 3).tolist() == [1, 0, 0, 1, 1, 1]
     # at 7/8 client 3, who accepts both, wants it too, and client 0 again: no room for 3
-    inputs = replace(
-        inputs, prices=torch.tensor([7 / 8, 0]), current=torch.tensor([1, 0, 0, 1, 1, 1])
-    )
+    inputs = replace(inputs, states=at([7 / 8, 0]), current=torch.tensor([1, 0, 0, 1, 1, 1]))
     assert unconstrained_choice(inputs).tolist() == [0, 0, 0, 0, 1, 1]
     assert select_priced(inputs, 1 / 3).tolist() == [1, 0, 0, 1, 1, 1]
 
