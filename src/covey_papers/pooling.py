@@ -35,12 +35,11 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from pydantic import Field
 
-from covey import Clients, Config, RoundResult, ServerState, Setup, Streams
+from covey import Clients, ComponentState, Config, RoundResult, ServerState, Setup, Streams
 from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.server import Models
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.selection import LatestLosses
-from covey.base.component_state import ComponentState
 from covey.base.events import ModelsPooled
 from covey.base.names import Handle
 from covey.base.params import model_hash

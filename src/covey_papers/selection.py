@@ -15,6 +15,7 @@ from torch import Tensor
 
 from covey import (
     ClusterSelection,
+    ComponentState,
     Config,
     RoundResult,
     SelectionInputs,
@@ -22,7 +23,6 @@ from covey import (
     select_by_threshold,
 )
 from covey.algorithms.selection import UNASSIGNED, Selection, finite
-from covey.base.component_state import ComponentState
 from covey.base.components import Share
 from covey.base.events import PricesSet
 from covey.settings.rules import Clash, Refusal
