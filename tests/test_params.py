@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey import Params
-from covey.base.params import add, flatten, model_hash, prefixed, scale, subtract, unprefixed
+from covey.base.params import add, flatten, model_hash, named, scale, subtract, unprefixed
 
 # Multiples of 1/8 are exact in float32, and so are their sums: laws hold bit for bit.
 entries = st.lists(st.integers(-80, 80).map(lambda n: n / 8), min_size=6, max_size=6)
@@ -49,7 +49,7 @@ def test_counters_are_not_coordinates():
 
 @given(st.lists(points(), max_size=12), st.sampled_from(["cluster", "shadow"]))
 def test_prefixing_can_be_undone(models, prefix):
-    tensors = prefixed(models, prefix) | prefixed([{"x": torch.ones(1)}], "other")
+    tensors = named(models, prefix) | named([{"x": torch.ones(1)}], "other")
     restored = unprefixed(tensors, prefix)
     assert len(restored) == len(models)  # twelve: "10" does not sort before "2"
     assert all(same(*pair) for pair in zip(models, restored, strict=True))

@@ -47,20 +47,7 @@ from .engine.cpu import ReferenceEngine
 from .engine.metrics import Metric
 from .engine.optimizers import Adam, AdamW, Optimizer, Sgd
 from .engine.protocol import Engine, EngineFactory, Scored, ScoringJob, TrainingJob
-from .engine.recipe import (
-    Cosine,
-    CrossEntropy,
-    Focal,
-    Huber,
-    Loss,
-    Objective,
-    Proximal,
-    Recipe,
-    Schedule,
-    Stepwise,
-    Task,
-    WarmUp,
-)
+from .engine.recipe import Cosine, CrossEntropy, Loss, Objective, Proximal, Recipe, Schedule, Task
 from .membership.attacks import Attack, Signals
 from .membership.estimators import RiskContext, RiskEstimator
 from .membership.truth import Target
@@ -104,9 +91,7 @@ __all__ = [
     "FeatureMap",
     "Figure",
     "Figures",
-    "Focal",
     "History",
-    "Huber",
     "LedgerError",
     "LedgerLocked",
     "LedgerMismatch",
@@ -145,7 +130,6 @@ __all__ = [
     "Signals",
     "Source",
     "States",
-    "Stepwise",
     "Streams",
     "Subtractable",
     "Target",
@@ -153,7 +137,6 @@ __all__ = [
     "TrackedRun",
     "Tracker",
     "TrainingJob",
-    "WarmUp",
     "__version__",
     "audit_model",
     "audit_one_run",

@@ -38,7 +38,6 @@ PARTS: dict[str, Recipe] = {
         f"{kind} {name}": replace(RECIPE, **{kind: create(kind, name, f"train.{kind}", base)})
         for kind, base in BASES.items()
         for name in BUILT_INS[kind]
-        if name != "huber"
     },
     "momentum": replace(RECIPE, optimizer=Sgd(momentum=0.9)),
     "decay alone": replace(RECIPE, optimizer=Sgd(weight_decay=0.1)),

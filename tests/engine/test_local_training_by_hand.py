@@ -16,18 +16,13 @@ from covey import (
     CrossEntropy,
     Engine,
     Examples,
-    Focal,
-    Huber,
     Loss,
     Objective,
     Proximal,
     Recipe,
-    Schedule,
     ScoringJob,
     Sgd,
-    Stepwise,
     TrainingJob,
-    WarmUp,
 )
 from covey.engine.optimizers import TorchOptimizer
 from covey.engine.recipe import OwnObjective
@@ -91,31 +86,12 @@ def test_losses_by_hand():
     smooth = -(0.9 * math.log(3 / 4) + 0.1 * math.log(1 / 4))
     found = CrossEntropy(label_smoothing=0.2).losses(outputs, labels)
     torch.testing.assert_close(found, torch.tensor([smooth]))
-    focal = (1 / 4) ** 2 * math.log(4 / 3)
-    found = Focal(gamma=2.0).losses(outputs, labels)
-    torch.testing.assert_close(found, torch.tensor([focal]))
-    errors = Huber(delta=1.0).losses(torch.tensor([[0.5], [3.0]]), torch.zeros(2))
-    torch.testing.assert_close(errors, torch.tensor([0.125, 2.5]))
 
 
-def test_a_certain_answer_has_a_finite_slope():
-    outputs = torch.tensor([[200.0, 0.0]], requires_grad=True)
-    Focal(gamma=0.5).losses(outputs, torch.tensor([0])).sum().backward()
-    assert outputs.grad is not None
-    assert outputs.grad.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("schedule", "rates"),
-    [
-        (Stepwise(every=2, gamma=0.5), [0.4, 0.4, 0.2, 0.2]),
-        (Cosine(final=0.5), [0.4, 0.2 + 0.2 * 0.853553, 0.3, 0.2 + 0.2 * 0.146447]),
-        (WarmUp(over=2, first=0.5), [0.2, 0.3, 0.4, 0.4]),
-    ],
-)
-def test_schedules_by_hand(schedule: Schedule, rates: list[float]):
-    recipe = Recipe(learning_rate=0.4, schedule=schedule)
+def test_the_cosine_schedule_by_hand():
+    recipe = Recipe(learning_rate=0.4, schedule=Cosine(final=0.5))
     found = [recipe.at(t, 4) for t in range(4)]
+    rates = [0.4, 0.2 + 0.2 * 0.853553, 0.3, 0.2 + 0.2 * 0.146447]
     assert [each.learning_rate for each in found] == pytest.approx(rates)
     assert found[3].at(0, 4) is found[3]  # the rate of a round stays
 

@@ -54,7 +54,7 @@ method.selection = "rebalanced"
 method.selection = {"name": "priced", "target_share": 0.9}
 model.task = "regression" & risk.name = "shadow"
 model.task = "tokens" & population.partition = "dirichlet"
-model.task = "tokens" & train.loss = "focal"
+model.task = "tokens" & train.loss = "cross-entropy"
 population.holdout = 0
 population.images = "per-group" & population.shift = "none"
 privacy.client_clip = 1.0

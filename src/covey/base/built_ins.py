@@ -94,8 +94,6 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "loss": {
             "cross-entropy": "covey.engine.recipe:CrossEntropy",
-            "focal": "covey.engine.recipe:Focal",
-            "huber": "covey.engine.recipe:Huber",
             "task": "covey.engine.recipe:TaskLoss",
         },
         "objective": {
@@ -110,8 +108,6 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "schedule": {
             "constant": "covey.engine.recipe:Constant",
             "cosine": "covey.engine.recipe:Cosine",
-            "step": "covey.engine.recipe:Stepwise",
-            "warm-up": "covey.engine.recipe:WarmUp",
         },
         "selection": {
             "loss": "covey.algorithms.selection:ByLoss",

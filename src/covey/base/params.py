@@ -181,19 +181,8 @@ def layers_of(params: Params) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(names) for names in layers.values())
 
 
-def prefixed(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
-    """Return several models as one flat mapping: `prefix/index/name`.
-
-    The tensors are copies: models that share memory come apart, as files need it.
-    """
-    return {
-        name: value.clone(memory_format=torch.contiguous_format)
-        for name, value in named(models, prefix).items()
-    }
-
-
 def named(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
-    """Return the same with the tensors themselves."""
+    """Return several models as one flat mapping: `prefix/index/name`."""
     return {
         f"{prefix}/{index}/{name}": value
         for index, model in enumerate(models)
@@ -202,7 +191,7 @@ def named(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
 
 
 def unprefixed(tensors: Params, prefix: str) -> tuple[Params, ...]:
-    """Undo `prefixed`: the models stored under `prefix`, by index."""
+    """Undo `named`: the models stored under `prefix`, by index."""
     models: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         head, _, rest = key.partition("/")

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -22,7 +22,7 @@ from torch import (
     nn,
 )
 
-from covey.base.components import Component, NotNegative, OwnFunction, Positive, Share
+from covey.base.components import Component, NotNegative, OwnFunction, Share
 from covey.base.errors import ConfigError, DataError, blamed
 from covey.base.names import Params
 from covey.data.examples import MASKED
@@ -312,57 +312,6 @@ class CrossEntropy(Loss):
         )
 
 
-class Focal(Loss):
-    """The cross-entropy, weighed down where the model is sure already.
-
-    -(1 - p_y)^gamma log p_y
-
-    Attributes:
-        gamma: how much less counts what is sure already; 0: the cross-entropy.
-
-    References:
-        Lin, Goyal, Girshick, He, Dollár, Focal Loss for Dense Object Detection, 2017.
-    """
-
-    tasks: ClassVar[tuple[str, ...]] = ("multiclass",)
-
-    gamma: NotNegative = 2.0
-
-    def losses(
-        self, outputs: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"]
-    ) -> Losses:
-        """Return the cross-entropy times (1 - p)^gamma."""
-        nll = nn.functional.cross_entropy(outputs.float(), labels, reduction="none")
-        # p = 1 in floating point would leave the power of 0 without a slope
-        unsure = (1 - (-nll).exp()).clamp(min=1e-7)
-        return unsure**self.gamma * nll
-
-
-class Huber(Loss):
-    """A square near the label, and a line where it is far: outliers pull less.
-
-    `e^2 / 2` where `|e| <= delta`, else `delta (|e| - delta / 2)`, of the error e
-
-    Attributes:
-        delta: the error from which on it is a line.
-
-    References:
-        Huber, Robust Estimation of a Location Parameter, 1964.
-    """
-
-    tasks: ClassVar[tuple[str, ...]] = ("regression",)
-
-    delta: float = Field(default=1.0, gt=0)
-
-    def losses(
-        self, outputs: Float[Tensor, "batch one"], labels: Float[Tensor, " batch"]
-    ) -> Losses:
-        """Return torch's own."""
-        return nn.functional.huber_loss(
-            outputs[:, 0].float(), labels.float(), reduction="none", delta=self.delta
-        )
-
-
 class OwnLoss(Loss, OwnFunction):
     """A user's function of outputs and labels."""
 
@@ -400,24 +349,6 @@ class Constant(Schedule):
         return 1.0
 
 
-class Stepwise(Schedule):
-    """A rate that falls at once, and stays.
-
-    factor(t) = gamma ^ floor(t / every)
-
-    Attributes:
-        every: rounds between two falls.
-        gamma: by which the rate is multiplied.
-    """
-
-    every: Positive = 10
-    gamma: NotNegative = 0.1
-
-    def factor(self, round_index: int, rounds: int) -> float:  # noqa: ARG002
-        """Return gamma, once for every so many rounds that are over."""
-        return self.gamma ** (round_index // self.every)
-
-
 class Cosine(Schedule):
     """A rate that falls along half a period of the cosine.
 
@@ -436,27 +367,6 @@ class Cosine(Schedule):
         """Return 1 at first, and nearly `final` in the last round."""
         wave = (1 + math.cos(math.pi * round_index / rounds)) / 2
         return self.final + (1 - self.final) * wave
-
-
-class WarmUp(Schedule):
-    """A rate that rises along a line, and stays.
-
-    factor(t) = min(1, first + (1 - first) t / over)
-
-    Attributes:
-        over: rounds until the whole rate.
-        first: share of the rate in round 0.
-
-    References:
-        Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, 2017.
-    """
-
-    over: Positive = 5
-    first: Annotated[float, Field(gt=0, le=1)] = 0.1
-
-    def factor(self, round_index: int, rounds: int) -> float:  # noqa: ARG002
-        """Return `first` in round 0, and 1 from round `over` on."""
-        return min(1.0, self.first + (1 - self.first) * round_index / self.over)
 
 
 class OwnSchedule(Schedule, OwnFunction):
