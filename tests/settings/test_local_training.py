@@ -51,7 +51,10 @@ def test_torchs_optimizers_go_by_their_names(name):
             {"train": {"optimizer": "RMSprop"}, "engine": {"name": "vmap"}},
             "'RMSprop' needs every client to be trained by itself",
         ),
-        ({"train": {"loss": "cross-entropy"}, "model": {"task": "regression"}}, "XXX"),
+        (
+            {"train": {"loss": "cross-entropy"}, "model": {"task": "regression"}},
+            "needs one class per example, but model.task = 'regression' rules it out",
+        ),
         (
             {"train": {"loss": Contrast()}, "privacy": {"record_clip": 1.0}},
             "the gradient of a batch's mean loss, but privacy.record_clip = 1.0 rules",
