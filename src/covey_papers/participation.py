@@ -21,7 +21,6 @@ from numpy import ndarray
 
 from covey import Examples, Streams
 from covey.data.examples import Client
-from covey.membership.attacks import scores_of
 from covey.membership.intervals import LEVEL, clopper_pearson
 from covey.membership.truth import Reference
 
@@ -93,7 +92,7 @@ def client_scores(
     """
     starts = [0, *accumulate(sizes)][:-1]
     means = np.add.reduceat(losses, starts, axis=1) / np.asarray(sizes)
-    return scores_of(np.fmin.reduce(means, axis=0))
+    return -np.nan_to_num(np.fmin.reduce(means, axis=0), nan=np.inf, posinf=np.inf)
 
 
 def participation_game(

@@ -35,16 +35,22 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from pydantic import Field
 
-from covey import Clients, ComponentState, Config, RoundResult, ServerState, Setup, Streams
-from covey.aggregation.anonymity import AnonymitySets
-from covey.aggregation.server import Models
+from covey import Clients, ComponentState, Config, Params, RoundResult, ServerState, Setup, Streams
 from covey.algorithms.ifca import Ifca, IfcaMir
-from covey.algorithms.selection import LatestLosses
+from covey.algorithms.selection import Losses, SelectionInputs, SelectionResult
+from covey.algorithms.state import Cohort
 from covey.base.events import ModelsPooled
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.settings.rules import Clash
+
+
+class LatestLosses(ComponentState):
+    """Each client's latest losses per cluster, in nats."""
+
+    key = "latest-losses"
+    losses: Mapping[Handle, tuple[float, ...]] = {}
 
 
 class PoolingShares(ComponentState):
@@ -84,13 +90,23 @@ class PooledIfca(Ifca):
         shares = shares_of(self.pooling, state, played.state, clients.setup)
         return pooled(played, shares, clients)
 
+    def choose(self, state: ServerState, clients: Clients, streams: Streams) -> SelectionResult:
+        """Let clients choose, and remember the losses that they measured."""
+
+        def after_choice(before: ServerState, inputs: SelectionInputs) -> RoundResult:
+            after = clients.selection.after_choice(before, inputs)
+            known = with_latest_losses(after.state, clients.cohort, inputs.losses)
+            return after._replace(state=known)
+
+        remembering = replace(clients.selection, after_choice=after_choice)
+        return super().choose(state, replace(clients, selection=remembering), streams)
+
     def conflicts(self, settings: Config) -> Iterator[Clash]:
         """Refuse noise that does not hide how many examples a client holds."""
         key, remedy = "method.name", "Use privacy.record_noise, or a method that pools nothing."
         noise, sizes = settings.privacy.client_noise > 0, "to know how many examples clients hold"
         yield Clash(noise, key, sizes, "privacy.client_noise", remedy)
-        sets = settings.aggregation
-        is_sound = isinstance(sets, AnonymitySets) and sets.noise == "sound"
+        is_sound = getattr(settings.aggregation, "noise", "") == "sound"
         yield Clash(is_sound, key, sizes, "aggregation.noise", remedy)
         if self.pooling == "risk":
             key, remedy = "method.pooling", "Set a share."
@@ -213,6 +229,15 @@ def _lowest_loss_elsewhere(state: ServerState, j: int, members: Sequence[Handle]
     return float(np.mean(rows, axis=0)[others].min(initial=math.inf))
 
 
+def with_latest_losses(state: ServerState, cohort: Cohort, losses: Losses) -> ServerState:
+    """Return the state that remembers these losses; not those of a diverged model."""
+    past = state.kept(LatestLosses).losses
+    now = {c.handle: tuple(row) for c, row in zip(cohort, losses.tolist(), strict=True)}
+    finite = {h: row for h, row in now.items() if all(map(math.isfinite, row))}
+    others = {h: row for h, row in past.items() if h not in now}
+    return state.keeping(LatestLosses(losses={**others, **finite}))
+
+
 def _sizes(state: ServerState, clients: Mapping[Handle, Client]) -> Int[ndarray, " clusters"]:
     """Return n_j: how many examples each cluster trains on, by latest choices."""
     sizes = np.zeros(len(state.clusters), dtype=np.int64)
@@ -222,11 +247,11 @@ def _sizes(state: ServerState, clients: Mapping[Handle, Client]) -> Int[ndarray,
 
 
 def _pulled(
-    clusters: Models,
+    clusters: tuple[Params, ...],
     sizes: Int[ndarray, " clusters"],
     pulls: Float[ndarray, "clusters layers"],
     layers: Sequence[Sequence[str]],
-) -> Models:
+) -> tuple[Params, ...]:
     """Return the models after the pull; integer buffers stay each cluster's own."""
     if not sizes.any():
         return clusters

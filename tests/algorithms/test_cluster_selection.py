@@ -1,4 +1,4 @@
-"""What choices leave behind: losses and prices."""
+"""What choices leave behind: prices, and a record of their noise."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from covey import Recipe, ReferenceEngine, ServerState, Streams, select_by_loss
-from covey.algorithms.selection import LatestLosses, SelectionConfig, SelectionResult
+from covey.algorithms.selection import SelectionConfig, SelectionResult
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort, initial_state
 from covey.base.events import ChoicesPerturbed, PricesSet
@@ -61,15 +61,6 @@ def through(
         rounds.append((state, choice))
         state = choice.state.with_choices(choice.clusters).with_models(MODELS)
     return rounds
-
-
-@pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_the_latest_losses_are_remembered_and_a_diverged_one_is_not(people, broken):
-    losses = losses_are([[1, 2], [3, 4]], [[broken, 2]], [[5, 2]])
-    rounds = through(SelectionConfig(select_by_loss), [people[:2], people[:1], people[:1]], losses)
-    assert [choice.clusters["A"] for _, choice in rounds] == [0, 1, 1]
-    kept = [choice.state.kept(LatestLosses).losses for _, choice in rounds]
-    assert kept[1:] == [{"B": (3.0, 4.0)}, {"A": (5.0, 2.0), "B": (3.0, 4.0)}]
 
 
 def test_a_price_rises_until_somebody_wants_to_stay(people):

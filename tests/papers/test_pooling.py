@@ -13,14 +13,22 @@ from hypothesis import strategies as st
 
 from algorithms.playing import setup_of
 from covey import Clients, Examples, Recipe, ReferenceEngine, RiskEstimate, RoundResult
-from covey.algorithms.selection import LatestLosses
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import OwnRisks, RiskEstimates, initial_state
 from covey.base.events import ModelsPooled
 from covey.base.figure import Figure
 from covey.base.params import model_hash
 from covey.data.examples import Client
-from covey_papers.pooling import START, STEP, PoolingShares, head_first, pooled, share_by_risk
+from covey_papers.pooling import (
+    START,
+    STEP,
+    LatestLosses,
+    PoolingShares,
+    head_first,
+    pooled,
+    share_by_risk,
+    with_latest_losses,
+)
 
 SHARES = st.floats(0.0, 1.0)
 
@@ -157,3 +165,15 @@ def test_a_higher_risk_is_never_pooled_less_and_no_share_falls(ten, share, risk,
         return shares_after(ten, share, figure(seen, error))
 
     assert share <= after(risk) <= after(risk + higher) <= 1.0
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_the_latest_losses_are_remembered_and_a_diverged_one_is_not(point, broken):
+    a, b = (point(name, 1.0, 1) for name in "ab")
+    state = initial_state(({"w": torch.zeros(1)},) * 2)
+    found: list[Mapping[str, tuple[float, ...]]] = []
+    rounds = [([a, b], [[1, 2], [3, 4]]), ([a], [[broken, 2]]), ([b], [[5, 2]])]
+    for cohort, losses in rounds:
+        state = with_latest_losses(state, tuple(cohort), torch.tensor(losses, dtype=torch.float32))
+        found.append(state.kept(LatestLosses).losses)
+    assert found[1:] == [{"B": (3.0, 4.0)}, {"B": (5.0, 2.0)}]

@@ -12,7 +12,7 @@ References:
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -196,13 +196,6 @@ def choice_epsilon(noise: float) -> float:
 Losses = Float[Tensor, "clients clusters"]
 
 
-class LatestLosses(ComponentState):
-    """Each client's latest losses per cluster, in nats."""
-
-    key = "latest-losses"
-    losses: Mapping[Handle, tuple[float, ...]] = {}
-
-
 def unchanged(state: ServerState, inputs: SelectionInputs) -> RoundResult:
     """Make nothing of a round's choices."""
     del inputs
@@ -283,15 +276,6 @@ class ByThreshold(ClusterSelection):
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
         """Return the best acceptable cluster."""
         return select_by_threshold(inputs)
-
-
-def with_latest_losses(state: ServerState, cohort: Cohort, losses: Losses) -> ServerState:
-    """Return the state that remembers these losses; not those of a diverged model."""
-    past = state.kept(LatestLosses).losses
-    now = {c.handle: tuple(row) for c, row in zip(cohort, losses.tolist(), strict=True)}
-    finite = {h: row for h, row in now.items() if all(map(math.isfinite, row))}
-    others = {h: row for h, row in past.items() if h not in now}
-    return state.keeping(LatestLosses(losses={**others, **finite}))
 
 
 @dataclass(frozen=True, slots=True)

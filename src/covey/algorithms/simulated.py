@@ -31,7 +31,6 @@ from covey.algorithms.selection import (
     SelectionResult,
     choice_events,
     selection_inputs,
-    with_latest_losses,
 )
 from covey.algorithms.state import (
     LAYERS,
@@ -156,7 +155,6 @@ class Simulated(Federation):
     ) -> SelectionResult:
         """Do line 12 of Algorithm 1, with what clients see and what they leave behind."""
         measured = self.evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
-        state = with_latest_losses(state, cohort, measured)
         known = selection_inputs(state, cohort, measured.float(), streams)
         picked = torch.as_tensor(selection.select(known))  # line 12
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
