@@ -20,7 +20,7 @@ from covey.base.as_json import json_of
 from covey.base.files import replace_whole
 from covey.base.names import how_to_install
 from covey.cli.answer import Answer, Line, fail_if, short, table_of, text_of
-from covey.cli.commands import PATH, CommandGroup, argument, command
+from covey.cli.commands import LEAVING, OPERATION, PATH, CommandGroup, Row, argument, command
 from covey.cli.console import errors
 from covey.cli.progress import shown
 from covey.cli.runs import DEFAULT_ROOT, root_option
@@ -369,3 +369,7 @@ def serve(roots: Sequence[Path], port: int) -> Iterator[Served]:
     sys.stdout.flush()
     errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)
     server.run()
+
+
+REQUESTS = Row("covey_desk.cli:requests", str(requests.help), LEAVING)
+SERVE = Row("covey_desk.cli:serve", str(serve.help), OPERATION)

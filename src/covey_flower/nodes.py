@@ -1,4 +1,4 @@
-"""The nodes of a federation that runs, as Flower's server says."""
+"""Which nodes of a federation are online, as Flower's server says."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sysconfig
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +19,8 @@ class NoAnswerError(RunError):
     """The server of a federation does not answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One node.
-
-    Attributes:
-        name: None if its key was not registered by register.sh.
-        id: Flower's, for as long as the key is registered; None: not registered.
-        state: online, offline, registered (never seen) or not registered.
-        since: when that began, UTC; None: not known.
-    """
-
-    name: str | None
-    id: str | None
-    state: str
-    since: str | None
-
-
-def nodes_of(folder: Path) -> tuple[Node, ...]:
-    """Ask the server for its nodes; also named are those that it does not know.
+def online_nodes(folder: Path) -> frozenset[str]:
+    """Ask the server which nodes are online; return the names of those that register.sh knows.
 
     Raises:
         NoAnswerError: it does not answer.
@@ -48,17 +30,9 @@ def nodes_of(folder: Path) -> tuple[Node, ...]:
     for path in (folder / "flwr" / "registered").glob("*.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             names[str(json.loads(read_bounded(path))["node-id"])] = path.stem
-    began = {"online": "online-at", "offline": "offline-at"}
-    nodes: list[Node] = []
-    for listed in _ask(folder, "supernode", "list")["nodes"]:
-        state, number = listed["status"], str(listed["node-id"])
-        since = listed.get(began.get(state, "created-at"))
-        known = None if since in (None, "N/A") else str(since)
-        nodes.append(Node(names.get(number), number, state, known))
-    here = {path.name for path in (folder / "nodes").glob("*") if path.is_dir()}
-    absent = here - {node.name for node in nodes}
-    nodes += [Node(name, None, "not registered", None) for name in absent]
-    return tuple(sorted(nodes, key=lambda node: node.name or "~"))
+    listed = _ask(folder, "supernode", "list")["nodes"]
+    online = {str(each["node-id"]) for each in listed if each["status"] == "online"}
+    return frozenset(name for number, name in names.items() if number in online)
 
 
 def _ask(folder: Path, *words: str) -> dict[str, Any]:

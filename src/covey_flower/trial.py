@@ -19,7 +19,7 @@ from covey import ConfigError, RunError
 from covey.base.files import read_bounded, read_text
 from covey.base.names import how_to_install
 from covey_flower.deployment import Plan, write_federation
-from covey_flower.nodes import NoAnswerError, Node, nodes_of
+from covey_flower.nodes import NoAnswerError, online_nodes
 
 _TRIED = """
 rounds = 3
@@ -88,7 +88,7 @@ def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
         report(f"the server answers at {plan.address}, and has the nodes' keys")
         for name, own in zip(names, node_ports, strict=True):
             processes.start(name, home / "nodes" / name / "start.sh", "--port", str(own))
-        processes.wait(lambda: {n.state for n in _answered(home)} == {"online"}, "nodes online")
+        processes.wait(lambda: _online(home) == frozenset(names), "nodes online")
         report(f"{', '.join(names)} are online")
         covey = sys.executable, "-m", "covey"
         processes.play("run", *covey, "run", home / "covey.toml", "--out", run)
@@ -126,10 +126,10 @@ def _share_digits(nodes: Sequence[Path]) -> None:
         file.write_text(read_text(file).replace('# data = "examples.npz"', 'data = "mine.npz"'))
 
 
-def _answered(home: Path) -> tuple[Node, ...]:
+def _online(home: Path) -> frozenset[str]:
     with suppress(NoAnswerError):
-        return nodes_of(home)
-    return ()
+        return online_nodes(home)
+    return frozenset()
 
 
 _TRIAL_SECONDS = 600.0  # a trial takes about one minute

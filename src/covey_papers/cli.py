@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from covey import ConfigError, load
+from covey import ConfigError
 from covey.cli.answer import Answer, Line, table_of
-from covey.cli.commands import PATH, argument, command
+from covey.cli.commands import PATH, PRIVACY, Row, argument, command
 from covey.cli.console import console
 from covey.cli.progress import shown
 from covey.cli.runs import set_option
@@ -157,7 +157,12 @@ def reproduce(
 )
 def game(run: Path, *, control: bool) -> Game:
     """Ask of whole clients whether a run's models show that they took part."""
+    from covey import load
     from covey_papers.game import play_game
 
     with shown(run.name) as observe:
         return play_game(load(run), control=control, observe=observe)
+
+
+REPRODUCE = Row("covey_papers.cli:reproduce", str(reproduce.help))
+GAME = Row("covey_papers.cli:game", str(game.help), PRIVACY)

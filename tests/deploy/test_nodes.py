@@ -1,19 +1,10 @@
-"""What the server says becomes names and sentences; `flwr` itself is a fake here."""
+"""What the server says becomes names, or a sentence; `flwr` itself is a fake here."""
 
 import json
 
 import pytest
 
-from covey_flower.nodes import NoAnswerError, Node, nodes_of
-
-LISTED = {
-    "owner-name": "none",
-    "created-at": "2026-11-21 10:00:00Z",
-    "online-at": "2026-11-21 11:00:00Z",
-    "online-elapsed": 1.0,
-    "offline-at": "2026-11-21 12:00:00Z",
-    "deleted-at": "N/A",
-}
+from covey_flower.nodes import NoAnswerError, online_nodes
 
 FLWR = """#!/usr/bin/env python3
 import json, os, sys
@@ -27,26 +18,18 @@ print((home / "nodes.json").read_text())
 """
 
 
-def test_nodes_have_names_and_states(federate, programs):
+def test_who_is_online_is_told_by_the_names_of_registered_keys(federate, programs):
     (programs / "flwr").write_text(FLWR)
     folder = federate()
-    listed = [
-        {**LISTED, "node-id": "2", "status": "offline"},
-        {**LISTED, "node-id": "3", "status": "online"},
-        {**LISTED, "node-id": "1", "status": "registered"},
-    ]
+    states = {"2": "offline", "3": "online", "1": "online"}
+    listed = [{"node-id": number, "status": state} for number, state in states.items()]
     home = folder / "flwr"
     (home / "nodes.json").write_text(json.dumps({"success": True, "nodes": listed}))
     kept = home / "registered"
     kept.mkdir()
     (kept / "bob.json").write_text('{"success": true, "node-id": 2}')
     (kept / "carol.json").write_text('{"success": true, "node-id": 3}')
-    assert nodes_of(folder) == (
-        Node("alice", None, "not registered", None),
-        Node("bob", "2", "offline", "2026-11-21 12:00:00Z"),
-        Node("carol", "3", "online", "2026-11-21 11:00:00Z"),
-        Node(None, "1", "registered", "2026-11-21 10:00:00Z"),
-    )
+    assert online_nodes(folder) == {"carol"}
 
 
 AWAY = '{"success": false, "error-message": "Using covey\\n\\nIt is away."}'
@@ -60,4 +43,4 @@ def test_a_server_that_does_not_answer_is_one_sentence(federate, programs, scrip
     folder = federate()
     said = "Expected the server at 127.0.0.1:8443 to answer, found: It is away."
     with pytest.raises(NoAnswerError, match=said):
-        nodes_of(folder)
+        online_nodes(folder)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from covey_flower.deployment import Plan, write_federation
-from covey_flower.nodes import NoAnswerError, nodes_of
+from covey_flower.nodes import NoAnswerError, online_nodes
 from marked_processes import MARK, end_marked, marked_processes
 
 __all__ = ["Deployment", "Submitted", "free_ports", "invited", "until"]
@@ -151,13 +151,12 @@ class Deployment:
 
         until(online, f"{', '.join(names)} are online", seconds)
 
-    def online(self) -> set[str]:
+    def online(self) -> frozenset[str]:
         """The names of the nodes that the server calls online; empty without it."""
         try:
-            nodes = nodes_of(self.folder)
+            return online_nodes(self.folder)
         except NoAnswerError:
-            return set()
-        return {node.name for node in nodes if node.state == "online" and node.name}
+            return frozenset()
 
     def submit(self, app: Path | None = None, *options: str) -> Submitted:
         """Run a Flower app, by default the folder's own."""

@@ -18,7 +18,7 @@ from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey_flower.deployment import node_key
-from covey_flower.nodes import NoAnswerError, nodes_of
+from covey_flower.nodes import NoAnswerError, online_nodes
 from flower.conftest import all_of, same_risks, told
 from flower.deployment import Deployment, Submitted, free_ports, invited, until
 
@@ -101,7 +101,7 @@ def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp
         deployment.submit().wait_for("round 3/", LONG)
         deployment.kill_superlink()
         with pytest.raises(NoAnswerError, match="Start server"):
-            nodes_of(folder)
+            online_nodes(folder)
         assert load(run).history.finished is None
         before = heads(run)
         for name in deployment.names:
@@ -110,8 +110,7 @@ def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp
         for name in deployment.names:
             deployment.start_node(name)
         deployment.wait_online(*deployment.names)
-        found = {node.name: node.state for node in nodes_of(folder)}
-        assert found == dict.fromkeys(names(6), "online")
+        assert online_nodes(folder) == {*names(6)}
         ended(deployment.covey("resume", run))
     assert deployment.running() == []
     assert None not in before

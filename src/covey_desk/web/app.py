@@ -72,7 +72,6 @@ def application(roots: list[Path], port: int, on_used: Callable[[str], object]) 
     app = Starlette(
         routes=[
             page("/", "list", lambda _: pages.list_page(runs)),
-            page("/compare", "compared", lambda r: pages.compared_page(runs, r)),
             page("/requests", "requests", lambda _: pages.requests_page(runs.roots)),
             page("/requests/{number}", "request", requests_of),
             page_of_run("", "run", pages.run_page),

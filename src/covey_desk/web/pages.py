@@ -3,7 +3,6 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from covey.base.files import read_bounded
 from covey.base.names import ClientName, Handle
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
-from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
+from covey.report.page import drawn, embedded, pictures_of, run_view, templates
 from covey.report.summary import age
 from covey.runs.listing import seconds_since
 from covey.runtime.auditing import Audit
@@ -38,7 +37,6 @@ from covey_desk.web.runs import FollowedRun, Snapshot, WatchedRuns
 MOST_LISTED = 50
 LATEST = 24
 """How many of the newest events a page shows."""
-MOST_COMPARED = 8
 
 
 def page(template: str, view: Mapping[str, Any]) -> str:
@@ -113,22 +111,6 @@ def list_page(runs: WatchedRuns) -> dict[str, Any]:
         "roots": [str(each) for each in runs.roots],
         "waiting": sum(line.open_requests or 0 for _, line in lines),
     }
-
-
-def compared_page(runs: WatchedRuns, request: Request) -> dict[str, Any]:
-    """Return what `covey report` says of several runs; without two of them, a choice."""
-    keys = request.query_params.getlist("run")[:MOST_COMPARED]
-    chosen = [run for key in keys if (run := runs.get(key)) is not None]
-    looks = [run.look() for run in chosen]
-    page = {"runs": runs.all(), "chosen": chosen, "rows": []}
-    if len(chosen) < 2 or any(look.history.started is None for look in looks):
-        return page
-    shown = [run.reported(look) for run, look in zip(chosen, looks, strict=True)]
-    if len({run.name for run in chosen}) < len(chosen):
-        paths = [str(run.folder.path) for run in chosen]
-        shown = [replace(each, name=path) for each, path in zip(shown, paths, strict=True)]
-    view, pictures = comparison_view(shown)
-    return {**page, **view, "pictures": embedded(pictures)}
 
 
 def proofs_page(run: FollowedRun) -> dict[str, Any]:

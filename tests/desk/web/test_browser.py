@@ -88,7 +88,7 @@ def server(shown: Path) -> Iterator[Server]:
 
 def every_page(visit: Visit) -> list[str]:
     """Return the address of every page, as a person finds them by their links."""
-    known, waiting = dict.fromkeys(["/", "/compare", "/requests"]), ["/", "/requests"]
+    known, waiting = dict.fromkeys(["/", "/requests"]), ["/", "/requests"]
     while waiting:
         visit.open(waiting.pop())
         fresh = [link for link in visit.links("main") if link not in known]
@@ -140,7 +140,7 @@ def test_nothing_keeps_anybody_from_using_a_page(
                     summary.click()
             found[path] = [*problems(visit.page), *too_wide(visit.page)]
         assert (visit.wrong, visit.elsewhere) == ([], [])
-    for part in ("/clients/", "/proofs/", "/audit", "/compare", "/requests/"):
+    for part in ("/clients/", "/proofs/", "/audit", "/requests/"):
         assert any(part in path for path in found), part
     context.close()
     assert {path: each for path, each in found.items() if each} == {}

@@ -10,7 +10,7 @@ from covey_desk.web.app import application
 from covey_desk.web.guard import HEADERS
 from desk.web.conftest import ADDRESS, PORT, TestClient, Visitor
 
-PATHS = ("/", "/compare", "/runs/any", "/static/page.css", "/nothing", "/runs/any/events")
+PATHS = ("/", "/runs/any", "/static/page.css", "/nothing", "/runs/any/events")
 
 
 @pytest.fixture

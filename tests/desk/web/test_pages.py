@@ -34,7 +34,7 @@ def pages_of(visitor: Visitor) -> list[str]:
         link for path in inner for link in re.findall(r'href="(/runs/[^"]+)"', visitor.get(path))
     ]
     cases = re.findall(r'href="(/requests/[^"]+)"', visitor.get("/requests"))
-    return ["/", "/compare", "/requests", *cases, *dict.fromkeys([*inner, *links])]
+    return ["/", "/requests", *cases, *dict.fromkeys([*inner, *links])]
 
 
 @pytest.mark.slow
