@@ -79,47 +79,6 @@ def problems(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("scheme", "dimmed"), [("dark", True), ("light", False)])
-def test_pictures_do_not_glare_on_a_dark_page(browser, scheme, dimmed):
-    context = browser.new_context(color_scheme=scheme)
-    page = context.new_page()
-    page.goto(f"file://{SITE}/results.html")
-    style = "e => [getComputedStyle(e).filter, getComputedStyle(e).paddingLeft]"
-    light, margin = page.locator("article img").first.evaluate(style)
-    assert (light != "brightness(1)", margin != "0px") == (dimmed, dimmed)
-    context.close()
-
-
-def test_the_first_screen_has_the_promises_and_the_commands(browser):
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    page.goto(f"file://{SITE}/index.html")
-    for text in (
-        "You can leave, exactly.",
-        "You choose your exposure.",
-        "pip install .",
-        "covey run ",
-    ):
-        box = page.locator("article", has_text=text).get_by_text(text).first.bounding_box()
-        assert box, text
-        assert box["y"] + box["height"] < 900, text
-    page.close()
-
-
-def test_a_long_line_of_code_scrolls_inside_its_block(browser):
-    page = browser.new_page(viewport={"width": 400, "height": 900})
-    page.goto(f"file://{SITE}/start/first-federation.html")
-    style = "blocks => blocks.map(e => getComputedStyle(e).overflowX)"
-    assert set(page.locator("pre").evaluate_all(style)) == {"auto"}
-    page.close()
-
-
-def test_the_search_for_unlearning_finds_the_page_on_leaving(browser):
-    page = browser.new_page()
-    page.goto(f"file://{SITE}/search.html?q=unlearning")
-    page.locator("#search-results li a[href^='guides/leaving.html']").first.wait_for()
-    page.close()
-
-
 def test_the_search_finds_what_pages_say_in_code(browser):
     page = browser.new_page()
     page.goto(f"file://{SITE}/search.html?q=clients_frame")
@@ -142,17 +101,4 @@ def test_the_search_finds_a_setting_without_a_server(browser):
     page.wait_for_url("**/reference/settings/method.html**")
     assert wrong == []
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    page.close()
-
-
-def test_the_papers_tables_are_five_screens_at_most_and_open_to_whole_tables(browser):
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(f"file://{SITE}/results/reproduction.html")
-    assert page.evaluate("document.documentElement.scrollHeight") <= 5 * 900
-    records = list((SITE.parents[1] / "docs" / "results").glob("*.json"))
-    assert page.locator("article details").count() == len(records) > 0
-    first = page.locator("article details:has(table)").first
-    assert not first.locator("table").is_visible()
-    first.locator("summary").click()
-    assert first.locator("table").is_visible()
     page.close()

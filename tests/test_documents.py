@@ -17,17 +17,12 @@ from covey.settings.reference import settings
 from support.setting_keys import setting_keys
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for pages in ("*.md", "docs/**/*.md", "benchmarks/**/*.md")
     for path in ROOT.glob(pages)
 )
 WHOLE = app
-
-
-def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 60
 
 
 def test_the_page_on_installing_lists_every_extra_and_names_the_wheel():

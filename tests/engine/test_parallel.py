@@ -12,8 +12,6 @@ from covey import Examples, Recipe, ScoringJob, Streams, TrainingJob
 from covey.engine import cpu as parallel
 from covey.engine.cpu import ParallelEngine, Precision
 from covey.engine.optimizers import Sgd
-from covey.engine.protocol import batches
-from covey.models.build import set_params
 from engine.jobs import make_jobs, make_module
 
 SIZES = (10, 4, 10, 7, 10, 1, 25)
@@ -104,26 +102,6 @@ def test_bundles_are_as_large_as_their_work_allows(limit: float, sizes: list[int
     found = list(parallel.bundled(iter(jobs), parallel.training_work, 3, limit))
     assert [len(bundle) for bundle in found] == sizes
     assert [job for bundle in found for job in bundle] == jobs
-
-
-@pytest.mark.parametrize("size", [1, 25])
-def test_a_step_follows_the_gradient_of_the_mean(size: int):
-    """But for a last bit: a product may be rounded as its operands lie in memory."""
-    module = make_module()
-    recipe = Recipe(batch_size=size, learning_rate=0.1)
-    (job,) = make_jobs(module, (size,), recipe)
-    (found,) = ParallelEngine(module).train([job])
-
-    set_params(module, job.start)
-    (batch,) = batches(job)
-    nn.functional.cross_entropy(
-        module(batch.inputs), batch.labels, reduction="none"
-    ).mean().backward()
-    for name, value in module.named_parameters():
-        assert value.grad is not None
-        with torch.no_grad():
-            stepped = value.add_(value.grad, alpha=-0.1)
-            torch.testing.assert_close(found[name], stepped, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -147,10 +147,9 @@ def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(build):
     assert len(result.history.all_events) > len(whole.history.all_events) + 5
 
 
-def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplog):
+def test_who_leaves_by_its_file_is_told_its_proof_once(build, caplog):
     hidden = {"aggregation": IN_SETS, "method": {"name": "fedavg"}, "risk": {"name": "none"}}
     federation = build(settings_with(rounds=3, **hidden))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
     asked_again = []
 
     def leaving(question, reply):
@@ -171,11 +170,8 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplo
     assert "client-00003" not in result.names
 
 
-def test_an_algorithm_that_says_nothing_leaves_remote_clients_on_record(
-    build, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-    settings = settings_with(rounds=2, method={"name": QUIET}, risk={"name": "none"})
+def test_an_algorithm_that_says_nothing_leaves_remote_clients_on_record(build):
+    settings = settings_with(rounds=2, risk={"name": "none"})
     settings["method"] = {"name": QUIET}
     federation = build(settings, clients=range(3))
     federation.node("client-00002", leave=True)

@@ -1,27 +1,15 @@
 """What does not train of a model is on no wire, and is the server's at every client."""
 
 import tomli_w
-from torch import Tensor, nn
 
 from covey.base.events import AnswerRefused
 from flower.conftest import all_of, settings_with
-
-
-class Adapted(nn.Module):
-    """A frozen layer that is drawn from the run's seed, and a head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.backbone = nn.Linear(64, 16).requires_grad_(requires_grad=False)
-        self.head = nn.Linear(16, 10)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(self.backbone(inputs.flatten(1)).relu())
+from runtime.test_frozen import Adapted
 
 
 def settings():
     found = settings_with(rounds=2, risk={"name": "none"}, train={"optimizer": {"momentum": 0.0}})
-    model = {"name": "flower.test_frozen:Adapted", "personal": ["*.bias"]}
+    model = {"name": "runtime.test_frozen:Adapted", "personal": ["*.bias"]}
     return {**found, "model": model, "method": {"name": "fedavg"}}
 
 

@@ -18,8 +18,8 @@ from covey_flower.client import Node, client_app
 from covey_flower.messages import LETTER, Question, letter_in, with_letter
 from flower.conftest import Built, all_of, settings_with
 from flower.inprocess import reply_from
-from flower.test_federation import question_in
-from flower.test_solved import LAST, PowerCut, kept_of, proof_of, solved, without_last
+from flower.test_federation import PowerCut, question_in
+from flower.test_solved import LAST, kept_of, proof_of, solved, without_last
 
 LIAR = "client-00001"
 SLOW = pytest.mark.slow
@@ -193,13 +193,7 @@ def test_a_server_that_was_killed_begins_a_round_with_another_number(build, step
     assert bits(result) == bits(federation.simulated())
 
 
-@pytest.fixture
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-
-
 @SLOW
-@pytest.mark.usefixtures("own_keys")
 def test_who_leaves_gives_its_sums_once_if_it_wants_to(build):
     federation = build(ONE)
     federation.play(nodes=4)
@@ -217,7 +211,6 @@ def test_who_leaves_gives_its_sums_once_if_it_wants_to(build):
 
 
 @SLOW
-@pytest.mark.usefixtures("own_keys")
 def test_nobody_helps_to_single_out_a_client_that_is_said_to_have_left(build):
     federation = build(ONE)
     before = federation.play(nodes=4)

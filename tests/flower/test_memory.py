@@ -82,9 +82,8 @@ def test_a_lost_or_refused_answer_leaves_what_was_kept_as_it_was(build):
 
 
 @pytest.mark.slow
-def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(build, monkeypatch):
+def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(build):
     federation = build(settings_of(*SCAFFOLD, train={}), clients=range(3))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
     never = federation.play("never", nodes=3)
     leaver = federation.node("client-00003")
     asked = []

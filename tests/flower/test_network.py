@@ -166,44 +166,6 @@ def test_nodes_sign_and_send_sums_under_masks_that_are_those_of_the_simulation(t
         assert json.loads(kept.read_text())["opened"]
 
 
-OWN_NOISE = """
-rounds = 2
-[population]
-clients = 6
-examples_per_client = 60
-[model]
-name = "linear"
-[method]
-name = "fedavg"
-[aggregation]
-name = "mean"
-[risk]
-name = "federated"
-every = 1
-[privacy]
-client_clip = 0.5
-client_noise = 0.2
-noise_model = "distributed"
-secure_sums = true
-min_cohort = 6
-colluders = 1
-[secrets]
-source = "seeded"
-"""
-
-
-def test_noise_that_six_nodes_add_is_that_of_the_simulation(tmp_path):
-    federation = as_simulated(tmp_path, 6, OWN_NOISE)
-    settings, run = federation / "covey.toml", federation / "runs" / "noisy"
-    with Deployment(federation) as deployment:
-        ended(deployment.covey("run", settings, "--out", run))
-    here = covey.run(config=load_config(settings, ["engine.name=parallel"]), out=tmp_path / "here")
-    there = load(run)
-    assert there.summary.model_hash == here.summary.model_hash
-    # later ones a simulation holds to losses that a server of real nodes does not see
-    assert there.history.measured[0].estimate == here.history.measured[0].estimate
-
-
 def test_a_node_whose_key_is_not_registered_is_refused(tmp_path: Path):
     (tmp_path / "a federation").mkdir()  # a name that needs quoting
     federation = invited(tmp_path / "a federation", IN_A_SIMULATION, ["alice", "bob"])

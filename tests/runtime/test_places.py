@@ -108,12 +108,6 @@ def test_nobody_else_is_named(world, name):
         assert not Mention.of(other, NAMES).in_text(sentences), other
 
 
-def test_what_is_not_listed_is_said(world):
-    said = " ".join(places_of(of_run(world, "anna")).not_listed)
-    for what in ("Other runs", "other files", "Backups and snapshots", "Copies made without covey"):
-        assert what in said
-
-
 def test_of_a_federation_the_deployment_is_listed_and_the_nodes_machine_is_not(world, tmp_path):
     home, place = tmp_path / "home", tmp_path / "home" / "runs" / "own"
     shutil.copytree(world / "runs" / "own", place)

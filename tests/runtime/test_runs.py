@@ -1,9 +1,6 @@
 """What a whole run records and measures, and that the same one gives the same bits."""
 
-from itertools import product
-
 import pytest
-import torch
 
 from covey import Config, load
 from covey.base.events import ClientsAssigned, CohortSampled
@@ -36,25 +33,3 @@ def test_a_finished_run_reads_the_same_from_disk(play):
     result = play(population={"audit_examples": 60})
     again = load(result.folder)
     assert again.summary == result.summary
-
-
-@pytest.mark.slow
-def test_the_number_of_workers_changes_nothing(play):
-    one, three = play(engine={"workers": 1}), play(engine={"workers": 3})
-    assert one.summary.model_hash == three.summary.model_hash
-    assert one.ledger_head == three.ledger_head
-
-
-@pytest.mark.slow
-def test_zero_risk_weight_is_ifca(play):
-    ifca = play(method={"name": "ifca"})
-    indifferent = play(population={"risk_weight": 0.0})
-    assert ifca.summary.model_hash == indifferent.summary.model_hash
-    assert ifca.history.assignment == indifferent.history.assignment
-
-
-def test_engines_agree_to_a_hundred_thousandth(play):
-    first, *others = (play(engine={"name": n}) for n in ("reference", "parallel", "vmap"))
-    for other, cluster in product(others, (0, 1)):
-        found, expected = (dict(each.params(cluster)) for each in (other, first))
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
