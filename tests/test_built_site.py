@@ -3,15 +3,14 @@
 `make docs` builds it; where that was not done, there is nothing to look at.
 """
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
 
-CHROMIUM = Path("/usr/bin/chromium")
+from support.browsing import browser, needs_browser, problems
+
+__all__ = ["browser"]
+
 SITE = Path(__file__).parents[1] / "build" / "site"
 STATIC = {"_static", "_downloads", "_modules"}
 BY_CODE = SITE / "reference"
@@ -21,17 +20,9 @@ FASTER = {"resultTypes": ["violations"], "preload": False}
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}"),
+    needs_browser,
     pytest.mark.skipif(not (SITE / "index.html").exists(), reason="`make docs` builds the site"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
 
 
 def pages() -> list[str]:
@@ -63,20 +54,11 @@ def test_pages_fit_the_window_and_can_be_read_by_everybody(browser, width, schem
     page.on("console", lambda said: wrong.append(said.text))
     for name in pages():
         page.goto(f"file://{SITE}/{name}")
-        assert problems(page) == [], name
+        assert problems(page, **FASTER) == [], name
         too_wide = "document.documentElement.scrollWidth > window.innerWidth"
         assert not page.evaluate(too_wide), name
         assert wrong == [], name
     context.close()
-
-
-def problems(page: Page) -> list[str]:
-    """Return what axe finds that is serious or worse."""
-    return [
-        f"{each['id']}: {json.dumps(each['nodes'][0]['html'])}"
-        for each in Axe().run(page, options=FASTER).response["violations"]
-        if each["impact"] in ("serious", "critical")
-    ]
 
 
 def test_the_search_finds_what_pages_say_in_code(browser):

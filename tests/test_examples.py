@@ -12,8 +12,7 @@ EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.slow
-def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(tmp_path, capsys):
     out = tmp_path / "own"
     example = runpy.run_path(str(EXAMPLES / "own_model.py"))
     example["main"](str(out))
@@ -25,8 +24,7 @@ def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(tmp_path, capsys,
 
 
 @pytest.mark.slow
-def test_vectors_of_ones_own_are_enough_to_learn_from_and_to_leave(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+def test_vectors_of_ones_own_are_enough_to_learn_from_and_to_leave(tmp_path, capsys):
     example = runpy.run_path(str(EXAMPLES / "embeddings.py"))
     example["main"](str(tmp_path / "run"))
     printed = capsys.readouterr().out

@@ -12,26 +12,12 @@ from covey.base.events import (
     RiskUnknown,
     RoundMeasured,
     RunFinished,
-    RunStarted,
 )
 from covey.base.figure import Figure
 from covey.base.history import RoundRow, history_of, pooled_clusters, trained_clusters, with_entries
+from support.events import started
 
-
-def started(num_clusters: int = 2) -> RunStarted:
-    return RunStarted(
-        covey_version="0",
-        method="ifca-mir",
-        config_hash="c",
-        data_hash="d",
-        num_clusters=num_clusters,
-        rounds=4,
-        group_names=("minority", "majority"),
-        groups={"A": 0, "B": 1, "C": 1},
-        risk_thresholds={"A": 0.6, "B": 0.7, "C": 0.8},
-        risk_lifetime=4,
-        notes=(),
-    )
+STARTED = started(groups={"A": 0, "B": 1, "C": 1}, risk_thresholds={"A": 0.6, "B": 0.7, "C": 0.8})
 
 
 def figure(
@@ -54,7 +40,7 @@ def chosen(by: str = "clients", **clusters: int) -> ClientsAssigned:
 
 
 STORY: list[tuple[int, list[Event]]] = [
-    (0, [started(), CohortSampled(("A", "B", "C")), chosen("shared", A=0, B=0, C=0)]),
+    (0, [STARTED, CohortSampled(("A", "B", "C")), chosen("shared", A=0, B=0, C=0)]),
     (0, [ModelsMerged("h", (3,)), measured((0, 0), 0.2)]),
     (1, [chosen(A=0, B=1, C=1), measured((1, 2))]),
     # risks 0.75 and 0.65: above A's 0.6; not above B's 0.7 or C's 0.8
@@ -69,7 +55,7 @@ STORY: list[tuple[int, list[Event]]] = [
 
 def test_a_story_by_hand():
     history = history_of(STORY)
-    assert history.started == started()
+    assert history.started == STARTED
     assert history.assignment == {"A": 1, "B": 0, "C": 0}
     assert history.finished == RunFinished("h", 0.6, {}, 1.0)
     rows = history.rounds
@@ -92,17 +78,17 @@ def test_shared_rounds_and_the_last_choice_train_no_cluster():
 
 def test_the_count_is_unknown_while_one_chosen_clusters_risk_is_unknown():
     # A sits in cluster 0 at 0.9 > 0.6, B in cluster 1, of which nothing is known.
-    story = [(0, [started(), chosen(A=0, B=1), figure(0, 0, 0.9), measured((1, 1))])]
+    story = [(0, [STARTED, chosen(A=0, B=1), figure(0, 0, 0.9), measured((1, 1))])]
     history = history_of(story)
     assert risks(history.rounds[-1]) == ((0.9, 0.01), None)
     assert history.over() is None
     assert with_entries(history, [(1, [chosen(B=0)])]).over() == 2  # 0.9 > 0.7 as well
-    assert history_of([(0, [started(), chosen(A=0)])]).over() is None
+    assert history_of([(0, [STARTED, chosen(A=0)])]).over() is None
     assert History().over() is None
 
 
 def test_a_risk_equal_to_the_threshold_is_accepted():
-    history = history_of([(0, [started(), chosen(A=0), figure(0, 0, 0.6)])])
+    history = history_of([(0, [STARTED, chosen(A=0), figure(0, 0, 0.6)])])
     assert history.over() == 0
 
 
@@ -110,7 +96,7 @@ def test_a_figure_that_clients_could_not_use_is_not_in_force():
     # Clients chose without a figure of cluster 0: the strategy knows best.
     history = history_of(
         [
-            (2, [started(), figure(0, 2, 0.9), figure(1, 2, 0.7)]),
+            (2, [STARTED, figure(0, 2, 0.9), figure(1, 2, 0.7)]),
             (3, [RiskUnknown((0,)), chosen(A=1), measured((0, 1))]),
         ]
     )
@@ -128,7 +114,7 @@ def test_an_estimate_counts_for_its_lifetime_and_no_round_longer(measured_in, li
 def test_pooling_reaches_a_cluster_with_everybody_who_trained_until_then():
     history = history_of(
         [
-            (0, [started(), chosen(A=0, B=1)]),
+            (0, [STARTED, chosen(A=0, B=1)]),
             (1, [chosen(A=0, B=1), ModelsPooled((0.5, 0.0), "h")]),
             (2, [chosen(A=0, B=1, C=1), ModelsPooled((0.0, 0.0), "h")]),
         ]

@@ -129,8 +129,7 @@ def test_the_state_before_a_round_is_the_one_after_the_round_before_it(tmp_path:
     assert current_rules(covey.Config(), folder, History()).restorable == (0, 2, 4)
 
 
-def test_the_last_client_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def test_the_last_client_stays(tmp_path: Path):
     settings = {**SMALL, "rounds": 1}
     run = covey.run(config=settings, out=tmp_path / "run")
     run.forget("client-00000", answer="retrain")

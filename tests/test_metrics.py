@@ -9,6 +9,7 @@ from fairlearn.metrics import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 
 from covey.base import metrics
 from covey.base.metrics import ByModel, Judged, bootstrapped, fairness, one_vs_rest_gaps
@@ -141,3 +142,16 @@ def test_every_interval_holds_its_own_estimate(models, clients):
         assert fact.mean.low is not None
         assert fact.mean.high is not None
         assert 0 <= fact.mean.low <= fact.mean.value <= fact.mean.high <= 1
+
+
+# shapes are checked in the command that promises it, and in no other
+
+
+def test_groups_that_disagree_are_refused_where_shapes_are_checked(pytestconfig):
+    models_of_two_groups = np.zeros((2, 4, 3, 3), dtype=np.int64)
+    clients_of_five = np.zeros((5, 4), dtype=np.int64)
+    if pytestconfig.getoption("jaxtyping_packages"):
+        with pytest.raises(TypeCheckError):
+            ByModel(models_of_two_groups, clients_of_five)
+    else:
+        assert ByModel(models_of_two_groups, clients_of_five).clients.shape == (5, 4)

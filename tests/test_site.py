@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -101,3 +102,10 @@ def test_a_site_that_loads_from_elsewhere_or_links_to_nothing_is_told(tmp_path):
         "whole.html#gone,",
         "gone.png,",
     ]
+
+
+def test_all_is_what_can_be_imported():
+    promised = {name: getattr(covey, name) for name in covey.__all__}
+    assert len(promised) == len(covey.__all__)
+    assert [n for n, value in promised.items() if isinstance(value, ModuleType)] == []
+    assert all(value is not None for value in promised.values())

@@ -1,20 +1,17 @@
 """What an audit of a model says, how it looks, and what it refuses in a sentence."""
 
 import json
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
 import torch
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
 from torch import nn
 
 from auditor.tiny import train
 from covey import ConfigError, ModelError, audit_model
+from support.browsing import browser, needs_browser, problems
 
-CHROMIUM = Path("/usr/bin/chromium")
+__all__ = ["browser"]
 
 
 def test_json_holds_every_figure_with_its_interval(found):
@@ -40,23 +37,18 @@ def test_the_page_needs_nothing_beside_it(found, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}")
-def test_the_page_is_readable_narrow_and_wide_light_and_dark(found, tmp_path):
+@needs_browser
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1300)])
+def test_the_page_is_readable_narrow_and_wide_light_and_dark(
+    browser, found, tmp_path, scheme, width
+):
     page = found.write_html(tmp_path / "audit.html")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        looks: list[tuple[Literal["light", "dark"], int]] = [("light", 400), ("dark", 1300)]
-        for scheme, width in looks:
-            context = browser.new_context(
-                viewport={"width": width, "height": 900}, color_scheme=scheme
-            )
-            tab = context.new_page()
-            tab.goto(page.as_uri())
-            broken = Axe().run(tab).response["violations"]
-            assert [each["id"] for each in broken] == []
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width
-            context.close()
-        browser.close()
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab = context.new_page()
+    tab.goto(page.as_uri())
+    assert problems(tab, minor=True) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
 
 
 @pytest.mark.parametrize(

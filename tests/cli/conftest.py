@@ -113,7 +113,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "other": {"aggregation": HIDDEN, "seed": 1},
     "plain": {"rounds": 1},
     "stored": {"rounds": 1, "aggregation": HIDDEN, "leaving": {"store_updates": 1}},
-    "pair": {"rounds": 1, "population": {**LEAVING["population"], "clients": 2}},
     "local": {"rounds": 1, "method": {"name": "local"}},
 }
 

@@ -173,15 +173,6 @@ def test_the_papers_noise_delivers_less_than_it_claims(answer):
     assert told["epsilon"] == pytest.approx(27.64, abs=0.01)
 
 
-def test_noise_is_found_for_an_epsilon_and_keeps_it(answer):
-    words = ("guarantee", "--noise", "client", "--rounds", "10")
-    found = answer(*words, "--epsilon", "2")
-    assert found["epsilon"] <= found["epsilon_claimed"] == 2
-    back = answer(*words, "--sigma", found["noise_multiplier"])
-    assert back["epsilon"] == pytest.approx(found["epsilon"])
-    assert {"relation", "covers", "does_not_cover", "holds_if"} <= set(found)
-
-
 def test_sound_noise_tells_the_epsilon_of_every_view(answer, covey):
     words = ("guarantee", "--noise", "sound", "--sigma", "2", "--sets", "4", "--rounds", "5")
     told = answer(*words)

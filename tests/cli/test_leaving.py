@@ -109,24 +109,6 @@ def test_who_left_and_who_never_came_get_the_same_sentence(covey, denied):
 
 
 @pytest.mark.slow
-def test_a_denied_client_comes_back_with_its_salt(answer, covey, folder):
-    (first,) = answer("forget", folder, LEAVER, "--basis", "withdrawal")["answers"]
-    assert (first["answer"], first["sealed_record_kept"]) == ("deny", True)
-    back = ("forget", folder, LEAVER, "--salt", first["salt"])
-    (plan,) = answer(*back, "--basis", "erasure", "--plan")["plans"]
-    assert (plan["chosen"]["answer"], plan["basis"]) == ("retrain", "erasure")
-    assert [each["answer"] for each in plan["options"] if not each["reason"]] == ["retrain"]
-    code, out, _ = covey(*back, "--answer", "retrain")
-    assert code == 0
-    assert "2 rounds played again" in out
-    (salt,) = re.findall("requester: ([0-9a-f]{32})", out)
-    proofs = {json.loads(p.read_text())["answer"] for p in folder.glob("proofs/*.json")}
-    assert proofs == {"deny", "retrain"}
-    assert salt != first["salt"]
-    refused("comes back with --salt", *back, "--answer", "retrain")
-
-
-@pytest.mark.slow
 def test_a_salt_is_shown_until_it_is_acknowledged_although_the_report_fails(covey, folder):
     (folder / "figures").write_text("in the way")
     _, out, err = covey("forget", folder, LEAVER, "--answer", "deny")

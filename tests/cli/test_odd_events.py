@@ -3,19 +3,13 @@
 import json
 import random
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from zlib import compress, decompress
 
 import pytest
 
 from cli.conftest import command, sets
-from covey.ledger.chain import GENESIS, link
-
-Row = tuple[int | None, str, str]
-"""An event's round, kind and body."""
+from support.resealed import Row, reseal, rows_of
 
 TINY = sets(
     *("rounds=2", "population.clients=6", "population.examples_per_client=20"),
@@ -36,27 +30,6 @@ def left(tmp_path_factory, once):
     folder = once("odd events", play)
     (proof,) = (folder / "run" / "proofs").glob("*.json")
     return folder / "run", proof
-
-
-def rows_of(folder: Path) -> list[Row]:
-    with closing(sqlite3.connect(folder / "ledger.sqlite")) as place, place:
-        query = "SELECT round, kind, body FROM events ORDER BY position"
-        return [(t, kind, decompress(body).decode()) for t, kind, body in place.execute(query)]
-
-
-def reseal(folder: Path, rows: list[Row]) -> None:
-    """Put these events in the place of a ledger's, with a chain that holds."""
-    place = sqlite3.connect(folder / "ledger.sqlite")
-    place.execute("DELETE FROM events")
-    head = GENESIS
-    for position, (t, kind, body) in enumerate(rows, 1):
-        head = link(head, t, kind, body)
-        place.execute(
-            "INSERT INTO events (position, round, kind, body, hash) VALUES (?, ?, ?, ?, ?)",
-            (position, t, kind, compress(body.encode()), head),
-        )
-    place.commit()
-    place.close()
 
 
 def changed(row: Row, field: str, value: object) -> Row:

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from covey import Engine, Examples, ModelError, Recipe, ReferenceEngine, Streams, TrainingJob
 from covey.engine.cpu import ParallelEngine
+from covey.engine.descent import check_private
 from covey.engine.dropout import SeededDropout
 from covey.engine.vmap import VmapEngine
 from engine.jobs import make_jobs, make_module
@@ -75,3 +76,79 @@ def test_unreproducible_dropout_is_refused(engine: Callable[[nn.Module], Engine]
 def test_vmap_refuses_what_it_cannot_batch():
     with pytest.raises(ModelError, match="GroupNorm"):
         VmapEngine(make_module(nn.BatchNorm2d(2, momentum=None)))
+
+
+# attention and recurrent layers, which drop inside one operation
+
+
+class OverRows(nn.Module):
+    """Reads the rows of 1x4x4 images as a sequence, and answers from its mean."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        read = self.layer(images.squeeze(1))
+        states = read[0] if isinstance(read, tuple) else read
+        return self.head(states.mean(dim=1))
+
+
+class SelfAttention(nn.MultiheadAttention):
+    def forward(self, query: Tensor) -> tuple[Tensor, Tensor | None]:  # pyright: ignore
+        return super().forward(query, query, query, need_weights=False)
+
+
+FUSED: dict[str, Callable[[float], nn.Module]] = {
+    "encoder": lambda p: nn.TransformerEncoderLayer(4, 2, 4, p, batch_first=True),
+    "lstm": lambda p: nn.LSTM(4, 4, num_layers=2, dropout=p, batch_first=True),
+}
+
+
+def reader(name: str, p: float = 0.1) -> nn.Module:
+    with Streams(0).at("tiny").lent_to_torch():
+        return OverRows(FUSED[name](p))
+
+
+@pytest.fixture(params=list(FUSED))
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_the_same_bits_over_workers_order_and_chunks_and_the_global_state_untouched(kind: str):
+    module = reader(kind)
+    jobs = make_jobs(module, SIZES, RECIPE)
+    state = torch.get_rng_state()
+    reference = list(ReferenceEngine(module).train(jobs))
+    one = list(ParallelEngine(module, workers=1).train(jobs))
+    three = list(ParallelEngine(module, workers=3).train(jobs[::-1]))[::-1]
+    few = list(ParallelEngine(module, workers=2).train(jobs[1:3]))
+    assert torch.equal(torch.get_rng_state(), state)
+    for oracle, alone, together in zip(reference, one, three, strict=True):
+        torch.testing.assert_close(alone, oracle, rtol=0, atol=1e-5)
+        assert all(torch.equal(alone[name], together[name]) for name in alone)
+    for alone, chunked in zip(one[1:3], few, strict=True):
+        assert all(torch.equal(alone[name], chunked[name]) for name in alone)
+
+
+def test_every_weight_of_attention_is_kept_with_its_chance():
+    # 40,000 coins with p = 1/4: the share has standard deviation 0.0022, so five of
+    # them leave a false alarm in a million.
+    attention = SelfAttention(4, 1, dropout=0.25, batch_first=True).train()
+    nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
+    job = TrainingJob({}, nothing, Streams(0), RECIPE)
+    rows = torch.ones(1, 200, 4)
+    with SeededDropout(attention, job):
+        _, weights = nn.MultiheadAttention.forward(attention, rows, rows, rows)
+    assert weights is not None
+    assert (weights > 0).float().mean().item() == pytest.approx(0.75, abs=0.011)
+
+
+def test_what_cannot_draw_so_refuses_by_name(kind: str):
+    fused = {"encoder": "MultiheadAttention"}
+    with pytest.raises(ModelError, match=rf"{fused.get(kind, kind.upper())}.*parallel engine"):
+        VmapEngine(reader(kind))
+    layer = {**fused, "encoder": "Dropout"}.get(kind, kind.upper())
+    with pytest.raises(ModelError, match=rf"record_clip.*{layer}"):
+        check_private(reader(kind))

@@ -21,13 +21,13 @@ from covey.base.events import (
     RiskUnknown,
     RoundMeasured,
     RunFinished,
-    RunStarted,
     SumPerturbed,
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
 from covey.base.names import Handle
 from covey.report.queries import Reported
+from support.events import started
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
 THRESHOLDS = (0.60, 0.68, 0.50, 0.60, 0.70, 0.80)
@@ -75,11 +75,8 @@ def _first(plot: Plot, t: int) -> Sequence[Event]:
     if t > 0:
         return []
     return [
-        RunStarted(
-            covey_version="0.2.0",
+        started(
             method=plot.method,
-            config_hash="c0ffee",
-            data_hash="da7a",
             num_clusters=plot.num_clusters,
             rounds=ROUNDS,
             group_names=("minority", "majority") if plot.groups else (),

@@ -16,7 +16,6 @@ from covey.base.events import (
     RoundMeasured,
     RunFinished,
     RunRolledBack,
-    RunStarted,
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History, pooled_clusters, trained_clusters
@@ -25,10 +24,10 @@ from covey.report.figures import violations_figure
 from covey.report.queries import group_sizes
 from covey.report.summary import summary
 from covey.runtime.ledger_record import Fact, LedgerRecord
+from support.events import started
 
 HANDLES: tuple[str, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
 CHOSEN: dict[str, int] = dict(zip(HANDLES, (0, 0, 1, 1, 1, 1), strict=True))
-MINORITY = {"h0", "h1"}
 ROUNDS = 3
 FIRST = {"retrain": 0, "calibrate": 0, "roll_back": 1, "subtract": 2, "deny": None}
 HOW = {"subtract": "subtracted", "calibrate": "calibrated"}
@@ -50,7 +49,11 @@ def rounds(present: Sequence[str], first: int = 0) -> Iterator[Fact]:
     for t in range(first, ROUNDS + 1):
         events: list[Event] = []
         if t == 0:
-            events.append(started(present))
+            groups = {h: CHOSEN[h] for h in present}
+            taus = dict.fromkeys(present, 0.55)
+            events.append(
+                started(method="ifca", rounds=ROUNDS, groups=groups, risk_thresholds=taus)
+            )
         if t < ROUNDS:
             events.append(CohortSampled(tuple(present)))
         events.append(ClientsAssigned(chosen, "clients" if t < ROUNDS else "final"))
@@ -64,22 +67,6 @@ def rounds(present: Sequence[str], first: int = 0) -> Iterator[Fact]:
 
 
 FINISHED = RunFinished("0de1", 0.5, {"minority": 0.5}, 1.0)
-
-
-def started(present: Sequence[str]) -> RunStarted:
-    return RunStarted(
-        covey_version="0.2.0",
-        method="ifca",
-        config_hash="c0ffee",
-        data_hash="da7a",
-        num_clusters=2,
-        rounds=ROUNDS,
-        group_names=("minority", "majority"),
-        groups={h: int(h not in MINORITY) for h in present},
-        risk_thresholds=dict.fromkeys(present, 0.55),
-        risk_lifetime=4,
-        notes=(),
-    )
 
 
 def audit(cluster: int, clients: int) -> ClusterAudited:

@@ -17,11 +17,6 @@ TINY = {
 ASKED = experiment(k=(4,), x=(2, 3, 4), baselines=("retrain", "federaser", "isolated"))
 
 
-@pytest.fixture(autouse=True)
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 @pytest.mark.slow
 def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     out = tmp_path / "bench"

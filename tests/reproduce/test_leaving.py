@@ -39,8 +39,7 @@ def place(folder):
     return folder / f"leaving-{digest(Config.of(settings))}" / "seed-0"
 
 
-def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path):
     folder = tmp_path / "runs"
     found = leaving(ASKED, shelf(folder))
     of = {(cell.measure, cell.row): cell for cell in found.cells}

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import sqlite3
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 
 from cli.conftest import command
 from covey import Config, CoveyError, LedgerError, load, run, verify
-from covey.ledger.chain import GENESIS, link
 from covey.ledger.store import Ledger
 from covey.ledger.tree import TreeHead
 from covey.runtime.verification import Verification
@@ -27,6 +24,7 @@ from covey.unlearning.signature import (
     signing_key,
 )
 from runtime.left_runs import LEAVER, SETTINGS
+from support.resealed import reseal, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +79,12 @@ def test_a_proof_says_what_is_anchored_by_whom(base):
 
 def test_a_history_that_was_rewritten_and_sealed_again_is_refused_everywhere(copy):
     folder = copy / "run"
-    rewrite(folder)
+    rows, old = rows_of(folder), '"accuracy":'
+    at = next(at for at, (*_, body) in enumerate(rows) if old in body)
+    rows[at] = (*rows[at][:2], rows[at][2].replace(old, f"{old} ", 1))
+    reseal(folder, rows)
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        ledger.verify()  # the chain alone shows nothing
     for call in (
         lambda: load(folder).history,
         lambda: load(folder).explain("client-00001"),
@@ -167,25 +170,3 @@ def test_what_never_ends_is_refused_before_it_is_read(base, tmp_path):
         code, out, err = command("verify", *words)
         assert code in (1, 2), words
         assert "must be a regular file" in out + err or "bytes at most" in out + err, words
-
-
-def rewrite(folder: Path) -> None:
-    """Change what stands in the first event with an accuracy, and seal all after it."""
-    old = '"accuracy":'
-    place = sqlite3.connect(folder / "ledger.sqlite")
-    rows = place.execute("SELECT position, round, kind, body FROM events ORDER BY 1").fetchall()
-    head, changed = GENESIS, 0
-    for position, round_index, kind, packed in rows:
-        body = zlib.decompress(packed).decode()
-        if not changed and old in body:
-            body, changed = body.replace(old, f"{old} ", 1), position
-        head = link(head, round_index, kind, body)
-        place.execute(
-            "UPDATE events SET body = ?, hash = ? WHERE position = ?",
-            (zlib.compress(body.encode()), head, position),
-        )
-    place.commit()
-    place.close()
-    assert changed
-    with Ledger.read(folder / "ledger.sqlite") as ledger:
-        ledger.verify()  # the chain alone shows nothing

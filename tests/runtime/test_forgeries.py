@@ -488,8 +488,7 @@ def requested_at(forger: Forger) -> int:
     return at
 
 
-def test_a_proof_from_before_the_first_round_holds_and_claims_no_settings(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+def test_a_proof_from_before_the_first_round_holds_and_claims_no_settings(tmp_path):
     config, place = Config.of(SETTINGS), tmp_path / "run"
     one = Run.of(place, config).forget(LEAVER, "auto")[0].answered
     for rounds in (0, 3):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from covey import Returning, RunError, load, resume, verify
+from covey import Config, History, Returning, RunError, load, resume, run, verify
 from covey.base.events import RunRolledBack
 from covey.base.names import Basis
 from covey.ledger.store import Ledger
@@ -185,3 +185,64 @@ def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
         put_down_requests(session, [Returning(ONE, first.answered.salt)], "auto", "erasure")
     assert hash_of(folder) != without(ONE)
     assert resume(folder).summary.model_hash == without(ONE)
+
+
+# answers that were signed are told, whatever happens to others' replays
+
+
+IN_ONE_SET = {
+    "rounds": 2,
+    "population": {"clients": 9, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "train": {"local_epochs": 5},
+    "risk": {"name": "none"},
+    "method": {"name": "fedavg"},
+    "aggregation": {"name": "anonymity-sets", "min_anonymity": 9, "deniability_threshold": 8},
+}
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.mark.slow
+def test_a_denial_is_told_before_the_replay_of_another_is_stopped(tmp_path):
+    held = run(config=Config.of(IN_ONE_SET), out=tmp_path / "run")
+    first, second = sorted(held.names)[:2]
+    told = []
+
+    def stop(history: History) -> None:
+        if told:  # the denial is signed; the other's rounds are being played again
+            raise StopError
+
+    plans = held.plan([first, second])
+    assert [each.chosen and each.chosen.answer for each in plans] == ["deny", "retrain"]
+    with pytest.raises(StopError):
+        held.forget([first, second], "auto", observe=stop, on_answer=told.append)
+    assert [each.option.answer for each in told] == ["deny"]
+    assert len(bytes.fromhex(told[0].salt)) == 16
+    held.resume(on_answer=told.append)
+    assert [each.option.answer for each in told] == ["deny", "retrain"]
+    assert len({each.request for each in told}) == 2
+
+
+@pytest.mark.slow
+def test_a_replay_that_was_stopped_is_finished_by_whoever_answers_next(tmp_path):
+    held = run(config=Config.of(IN_ONE_SET), out=tmp_path / "run")
+    first, second = sorted(held.names)[:2]
+
+    def stop(history: History) -> None:
+        if len(history.rounds) == 1:  # half of the replay
+            raise StopError
+
+    with pytest.raises(StopError):
+        held.forget(first, "retrain", observe=stop)
+    (kept,) = held.unacknowledged
+    assert not kept.proof
+    (left,) = held.forget(second, "retrain")
+    done = left.answered
+    assert done.option.answer == "retrain"
+    assert done.proof.is_file()
+    assert held.unacknowledged[-1].proof
+    assert all(each.proof for each in held.unacknowledged)
+    assert held.history.finished is not None

@@ -34,11 +34,6 @@ SOUND = {
 }
 
 
-@pytest.fixture(autouse=True)
-def own_secrets(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 def facts(result, kind: type[Kind]) -> list[Kind]:
     return recorded.facts(result.folder, kind)
 

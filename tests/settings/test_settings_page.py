@@ -29,26 +29,6 @@ def test_every_setting_says_what_it_may_be():
     assert all(each.allowed for each in settings())
 
 
-@pytest.mark.parametrize(
-    ("key", "allowed"),
-    [
-        ("rounds", "an integer greater than 0"),
-        ("train.participation", "a number greater than 0 and less than or equal to 1"),
-        ("train.optimizer", "one of 'adam', 'adamw', 'sgd' or package.module:name"),
-        (
-            "aggregation.server_optimizer",
-            "one of 'none', 'momentum', 'adam', 'yogi' or package.module:name",
-        ),
-        ("population.minority", "[low, high], each a number"),
-        ("population.groups", "a list of tables of share, shift, examples_per_client"),
-        ("privacy.secure_sums", "true or false"),
-        ("data.dir", "a string"),
-    ],
-)
-def test_what_a_setting_may_be_is_said_in_words(key, allowed):
-    assert {each.key: each.allowed for each in settings()}[key] == allowed
-
-
 def test_the_schema_accepts_the_defaults_and_refuses_what_covey_refuses():
     jsonschema = pytest.importorskip("jsonschema")  # a dependency of others here
     check = jsonschema.Draft202012Validator(dict(schema()))

@@ -21,8 +21,7 @@ def ended(out: Path, config: Config) -> tuple[float, float | None]:
     return told.accuracy.overall, guarantee and guarantee.epsilon
 
 
-def test_two_thousand_clients_learn_at_epsilon_below_8(tmp_path, real_data, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def test_two_thousand_clients_learn_at_epsilon_below_8(tmp_path, real_data):
     example = load_config(EXAMPLE, [f"data.dir={real_data}"])
 
     def instead(**sections: Mapping[str, object]) -> Config:

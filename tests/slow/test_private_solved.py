@@ -10,8 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.results]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "private-solved.toml"
 
 
-def test_one_release_of_two_thousand_clients_sums_learns(tmp_path, real_data, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def test_one_release_of_two_thousand_clients_sums_learns(tmp_path, real_data):
     config = load_config(EXAMPLE, [f"data.dir={real_data}"])
     told = run(config=config, out=tmp_path / "run").summary
     guarantee = told.privacy.guarantee

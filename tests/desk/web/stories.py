@@ -19,13 +19,13 @@ from covey.base.events import (
     ModelsMerged,
     RiskMeasured,
     RoundMeasured,
-    RunStarted,
     kind_and_body,
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, settings_hash
+from support.events import started
 
 INERT = "<script>alert('x')</script>"
 HOSTILE_FOLDER = INERT.replace("/", "\u2215")
@@ -80,11 +80,8 @@ class Writer:
     def _begin(self) -> Iterator[Event]:
         story = self.story
         accepts = 0.55 + 0.3 * self.random.random(story.clients)
-        yield RunStarted(
-            covey_version="0.2.0",
-            method="ifca-mir",
+        yield started(
             config_hash=settings_hash(self.config),
-            data_hash="da7a",
             num_clusters=story.clusters,
             rounds=story.rounds,
             group_names=story.groups,

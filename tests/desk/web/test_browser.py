@@ -1,6 +1,5 @@
 """The pages in a real browser: opened, clicked through, and live."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,32 +7,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Page,
-    Route,
-    sync_playwright,
-)
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
 
 from covey_desk.web.app import Server
 from desk.web.servers import serving
 from desk.web.stories import Story, written
+from support.browsing import browser, needs_browser, problems
 
-CHROMIUM = Path("/usr/bin/chromium")
+__all__ = ["browser"]
+
 SIZES = {"phone": (400, 800), "desk": (1300, 900)}
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+pytestmark = needs_browser
 
 
 @dataclass
@@ -144,16 +129,6 @@ def test_nothing_keeps_anybody_from_using_a_page(
         assert any(part in path for path in found), part
     context.close()
     assert {path: each for path, each in found.items() if each} == {}
-
-
-def problems(page: Page) -> list[str]:
-    """Return what axe finds that is serious or worse."""
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{each['id']}: {json.dumps(each['nodes'][0]['html'])}"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
 
 
 def too_wide(page: Page) -> list[str]:
