@@ -18,6 +18,7 @@ from covey import Config, ConfigError, CoveyError, RunError, load, resume, run, 
 from covey.base.events import ClientLeft
 from covey.runtime.folder import RunFolder
 from recorded import contents
+from support.tiny import points_of
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 3, "deniability_threshold": 2}
@@ -34,11 +35,7 @@ SETTINGS = Config.of(
 
 
 def data_of(names: tuple[str, ...] = NAMES) -> dict[str, tuple[Tensor, Tensor]]:
-    def pair(name: str) -> tuple[Tensor, Tensor]:
-        inputs = torch.randn(20, 2, generator=torch.Generator().manual_seed(ord(name)))
-        return inputs, (inputs[:, 0] > 0).long()
-
-    return {name: pair(name) for name in names}
+    return points_of(names)
 
 
 def make_model() -> nn.Module:

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import covey
+from support.tiny import points_of
 
 NAMES = tuple(f"client-{i:05}" for i in range(6))
 ONE, TWO, THREE = NAMES[3], NAMES[1], NAMES[5]
@@ -45,11 +45,7 @@ def make_model() -> nn.Module:
 
 
 def make_clients() -> dict[str, tuple[Tensor, Tensor]]:
-    def pair(seed: int) -> tuple[Tensor, Tensor]:
-        inputs = torch.randn(20, 2, generator=torch.Generator().manual_seed(seed))
-        return inputs, (inputs[:, 0] > 0).long()
-
-    return {name: pair(i) for i, name in enumerate(NAMES)}
+    return points_of(NAMES)
 
 
 def load(folder: Path) -> covey.Run:

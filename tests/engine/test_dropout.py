@@ -31,22 +31,6 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("layer", LAYERS.values(), ids=list(LAYERS))
-def test_masks_depend_on_the_job_alone(layer: nn.Module):
-    module = make_module(layer)
-    jobs = make_jobs(module, SIZES, RECIPE)
-    state = torch.get_rng_state()
-    reference = list(ReferenceEngine(module).train(jobs))
-    one = list(ParallelEngine(module, workers=1).train(jobs))
-    three = list(ParallelEngine(module, workers=3).train(jobs[::-1]))[::-1]
-    batched = list(VmapEngine(module, chunk=3).train(jobs))
-    assert torch.equal(torch.get_rng_state(), state)
-    for oracle, alone, together, stacked in zip(reference, one, three, batched, strict=True):
-        torch.testing.assert_close(alone, oracle, rtol=0, atol=1e-5)
-        torch.testing.assert_close(stacked, oracle, rtol=0, atol=1e-5)
-        assert all(torch.equal(alone[name], together[name]) for name in alone)
-
-
 def test_kept_values_are_scaled_so_that_the_mean_stays():
     # 10,000 coins with p = 1/4: the mean has standard deviation sqrt(1/3)/100 < 0.006,
     # so five of them leave a false alarm in a million.
@@ -111,25 +95,29 @@ def reader(name: str, p: float = 0.1) -> nn.Module:
         return OverRows(FUSED[name](p))
 
 
-@pytest.fixture(params=list(FUSED))
-def kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+MODULES = {
+    **{name: lambda layer=layer: make_module(layer) for name, layer in LAYERS.items()},
+    **{name: lambda name=name: reader(name) for name in FUSED},
+}
 
 
-def test_the_same_bits_over_workers_order_and_chunks_and_the_global_state_untouched(kind: str):
-    module = reader(kind)
+@pytest.mark.parametrize("name", MODULES)
+def test_masks_depend_on_the_job_alone(name: str):
+    """Not on workers, order or chunks; and nothing is drawn from torch's own generator."""
+    module = MODULES[name]()
     jobs = make_jobs(module, SIZES, RECIPE)
     state = torch.get_rng_state()
     reference = list(ReferenceEngine(module).train(jobs))
     one = list(ParallelEngine(module, workers=1).train(jobs))
     three = list(ParallelEngine(module, workers=3).train(jobs[::-1]))[::-1]
     few = list(ParallelEngine(module, workers=2).train(jobs[1:3]))
+    batched = [] if name in FUSED else list(VmapEngine(module, chunk=3).train(jobs))
     assert torch.equal(torch.get_rng_state(), state)
-    for oracle, alone, together in zip(reference, one, three, strict=True):
-        torch.testing.assert_close(alone, oracle, rtol=0, atol=1e-5)
-        assert all(torch.equal(alone[name], together[name]) for name in alone)
-    for alone, chunked in zip(one[1:3], few, strict=True):
-        assert all(torch.equal(alone[name], chunked[name]) for name in alone)
+    for oracle, alone, *others in zip(reference, one, *([batched] if batched else []), strict=True):
+        for found in (alone, *others):
+            torch.testing.assert_close(found, oracle, rtol=0, atol=1e-5)
+    for alone, other in zip([*one, *one[1:3]], [*three, *few], strict=True):
+        assert all(torch.equal(alone[name], other[name]) for name in alone)
 
 
 def test_every_weight_of_attention_is_kept_with_its_chance():
@@ -145,6 +133,7 @@ def test_every_weight_of_attention_is_kept_with_its_chance():
     assert (weights > 0).float().mean().item() == pytest.approx(0.75, abs=0.011)
 
 
+@pytest.mark.parametrize("kind", FUSED)
 def test_what_cannot_draw_so_refuses_by_name(kind: str):
     fused = {"encoder": "MultiheadAttention"}
     with pytest.raises(ModelError, match=rf"{fused.get(kind, kind.upper())}.*parallel engine"):

@@ -82,18 +82,6 @@ def tasks_of(federation: Built) -> set[str]:
     return tasks
 
 
-@pytest.mark.slow
-def test_sums_under_masks_are_those_of_the_simulation(build):
-    federation = build(ONE, clients=range(6))
-    tasks = tasks_of(federation)
-    there, here = federation.play(nodes=6), federation.simulated()
-    assert bits(there) == bits(here)
-    assert there.summary.model_hash == here.summary.model_hash
-    assert there.history.assignment == here.history.assignment
-    assert "masked" in tasks
-    assert not tasks & {"sum", "mean"}
-
-
 @pytest.mark.parametrize("step", ["masked", pytest.param("unmasking", marks=SLOW)])
 def test_who_drops_out_of_a_step_costs_its_own_sums_at_most(build, step):
     federation = build(ONE)
@@ -221,19 +209,6 @@ def test_nobody_helps_to_single_out_a_client_that_is_said_to_have_left(build):
     assert covey.load(before.folder).names == before.names
 
 
-@SLOW
-def test_counts_of_losses_are_added_up_under_masks(build):
-    settings = masked(3, num_clusters=1)
-    federation = build({**settings, "risk": {"name": "federated", "every": 1}}, clients=range(6))
-    tasks = tasks_of(federation)
-    there, here = federation.play(nodes=6), federation.simulated()
-    assert there.history.measured
-    assert [f.estimate for f in there.history.measured] == [
-        f.estimate for f in here.history.measured
-    ]
-    assert "count" not in tasks
-
-
 def averaged() -> dict[str, object]:
     """Updates are averaged under masks."""
     return settings_with(
@@ -245,13 +220,27 @@ def averaged() -> dict[str, object]:
     )
 
 
-@pytest.mark.slow
-def test_means_of_updates_under_masks_are_those_of_the_simulation(build):
-    federation = build(averaged())
+COUNTED = {**masked(3, num_clusters=1), "risk": {"name": "federated", "every": 1}}
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("settings", "in_the_open"),
+    [(ONE, {"sum", "mean"}), (COUNTED, {"count"}), (averaged(), {"train", "choose"})],
+    ids=["sums", "counts of losses", "means of updates"],
+)
+def test_what_travels_under_masks_is_what_the_simulation_has(build, settings, in_the_open):
+    federation = build(settings, clients=range(6))
     tasks = tasks_of(federation)
-    there, here = federation.play(nodes=4), federation.simulated()
+    there, here = federation.play(nodes=6), federation.simulated()
+    assert bits(there) == bits(here)
     assert there.summary.model_hash == here.summary.model_hash
-    assert not tasks & {"train", "choose"}
+    assert there.history.assignment == here.history.assignment
+    found, expected = ([f.estimate for f in run.history.measured] for run in (there, here))
+    assert found == expected
+    assert bool(found) == (settings is COUNTED)
+    assert "masked" in tasks
+    assert not tasks & in_the_open
 
 
 def test_a_node_tells_nothing_of_itself_alone(build):

@@ -11,6 +11,7 @@ import covey
 from covey import Config, Examples, PlayedRound, Recipe, ReferenceEngine, Streams, TrainingJob
 from covey.engine.cpu import ParallelEngine
 from covey.engine.vmap import VmapEngine
+from support.tiny import points_of
 
 SETTINGS = {
     "rounds": 4,
@@ -27,11 +28,7 @@ class BrokenError(Exception):
 
 
 def clients():
-    def pair(seed: int):
-        inputs = torch.randn(20, 2, generator=torch.Generator().manual_seed(seed))
-        return inputs, (inputs[:, 0] > 0).long()
-
-    return {f"c{i}": pair(i) for i in range(5)}
+    return points_of(f"c{i}" for i in range(5))
 
 
 def model():
