@@ -113,6 +113,14 @@ def test_the_drawing_of_the_layers_is_what_is_checked():
     assert {core, *companions} == OWN_PACKAGES
 
 
+def test_what_companions_log_goes_where_covey_logs():
+    """`--verbose`, log files and Flower's apps show what is below the logger `covey`."""
+    sources = (ROOT / "src").glob("covey_*/**/*.py")
+    found = {n for each in sources for n in re.findall(r"getLogger\((.+?)\)", each.read_text())}
+    assert {name for name in found if not name.startswith(('"covey', '"flwr"'))} == set()
+    assert '"covey.flower"' in found
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_that_a_page_names_exists(page):
     named = re.findall(

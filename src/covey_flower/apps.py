@@ -25,7 +25,7 @@ from covey_flower.client import shared_settings_hash
 from covey_flower.engine import FlowerNodes
 from covey_flower.server import AdmissionPolicy, FlowerServer
 
-log = logging.getLogger("covey_flower")
+log = logging.getLogger("covey.flower")
 
 Model = Callable[[], nn.Module]
 

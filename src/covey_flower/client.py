@@ -51,7 +51,7 @@ from covey_flower.messages import (
 )
 from covey_flower.node_file import NodeFile
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("covey.flower")
 
 CHOOSING = ("choose", "reassign", "compare")
 """Tasks in which a client takes a cluster by itself."""

@@ -157,7 +157,7 @@ def reduced_weights(
     return {h: limit / norms[h] for h, most in moved.items() if most > limit}
 
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("covey.flower")
 
 HELLO_SECONDS = 120.0
 """How long a node may take to identify itself."""

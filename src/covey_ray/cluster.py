@@ -38,7 +38,7 @@ _START_SECONDS = 120.0
 _ANSWER_SECONDS = 10.0
 """For a cluster to take a connection: Ray itself would wait for minutes."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("covey.ray")
 
 
 def library() -> Any:  # noqa: ANN401 - a module

@@ -161,7 +161,7 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, caplog):
         return [reply]
 
     federation.wire = leaving
-    with caplog.at_level("INFO", "covey_flower"):
+    with caplog.at_level("INFO", "covey.flower"):
         result = federation.play(nodes=4)
     ((proof, salt),) = re.findall(r"proof (.+), salt .+: (\w+)$", caplog.text, re.M)
     found = covey.verify(proof, result.folder, name_and_salt=("client-00003", salt))
