@@ -70,5 +70,5 @@ def another_format(what: object, found: object, expected: object) -> str:
     """Say why nothing is read that another version of covey wrote."""
     return (
         f"{what} must be of format {expected}, found {found}: covey reads what this "
-        f"version wrote, and runs of 0.1 have to be played again."
+        f"version wrote, and runs of earlier ones have to be played again."
     )

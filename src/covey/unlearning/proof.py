@@ -36,11 +36,11 @@ class Proof(Facts):
     __pydantic_config__ = STRICT
 
     format: Literal["covey-proof"]
-    version: Literal[7]
+    version: Literal[8]
     signature: Mapping[str, str]
 
 
-VERSION = 7
+VERSION = 8
 
 
 def signed_proof(key: SigningKey, facts: Facts) -> dict[str, Any]:
