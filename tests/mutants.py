@@ -91,9 +91,13 @@ def main(names: Sequence[str]) -> int:
     chosen = [known[name] for name in names] or [*known.values()]
     with tempfile.TemporaryDirectory(prefix="covey-mutants-") as place:
         root = Path(place)
+        stale = shutil.ignore_patterns("*.egg-info")  # entry points are those that are installed
         for name in COPIED:
-            source = ROOT / name
-            (shutil.copytree if source.is_dir() else shutil.copy2)(source, root / name)
+            source, copy = ROOT / name, root / name
+            if source.is_dir():
+                shutil.copytree(source, copy, ignore=stale)
+            else:
+                shutil.copy2(source, copy)
         # by hash: a file that changes twice within a second may have the same size and time
         by_hash = PycInvalidationMode.CHECKED_HASH
         compileall.compile_dir(root / "src", quiet=1, force=True, invalidation_mode=by_hash)
