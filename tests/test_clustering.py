@@ -7,11 +7,13 @@ never fails by rounding alone.
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -22,7 +24,9 @@ from selecting import choosing
 SELECTIONS: dict[str, Selection] = {
     "loss": select_by_loss,
     "weighted": select_weighted,
+    "weighted, ties": partial(select_weighted, ties=2),
     "threshold": select_by_threshold,
+    "threshold, ties": partial(select_by_threshold, ties=2),
 }
 UNKNOWN = math.nan
 
@@ -79,18 +83,21 @@ def two_of(losses: list[list[float]], risks: list[float], **known: Any) -> Selec
     return choosing(losses, risks=torch.tensor(risks).expand(clients, 2), **{**usual, **known})
 
 
-def brute_force(inputs: SelectionInputs, cost: Callable[[int, int, list[float]], Any]):
-    """Return each client's argmin of `cost(i, j, risks told apart)`; None: not admitted."""
+Cost = Callable[[int, int, list[float]], Any]
+
+
+def brute_force(inputs: SelectionInputs, cost: Cost, ties: float = 0.0) -> list[int]:
+    """Return each client's first argmin of `cost(i, j, its risks)`; None: not admitted."""
     chosen: list[int] = []
     for i in range(len(inputs.losses)):
-        risks = _apart(inputs, i)
+        risks = _with_ties(inputs, i, ties)
         costs = {j: cost(i, j, risks) for j in range(len(risks)) if inputs.available[j]}
         admitted = {j: value for j, value in costs.items() if value is not None}
         chosen.append(min(admitted, key=lambda j: admitted[j]))
     return chosen
 
 
-def _apart(inputs: SelectionInputs, i: int) -> list[float]:
+def _with_ties(inputs: SelectionInputs, i: int, ties: float) -> list[float]:
     risks, errors = inputs.risks[i].tolist(), inputs.risk_errors[i].tolist()
     known = [j for j, risk in enumerate(risks) if inputs.available[j] and not math.isnan(risk)]
     if not known:
@@ -98,24 +105,59 @@ def _apart(inputs: SelectionInputs, i: int) -> list[float]:
     safest = min(known, key=lambda j: risks[j])
     return [
         risks[safest]
-        if abs(risks[j] - risks[safest]) < 2 * math.hypot(errors[j], errors[safest])
+        if abs(risks[j] - risks[safest]) < ties * math.hypot(errors[j], errors[safest])
         else risks[j]
         for j in range(len(risks))
     ]
 
 
+@settings(max_examples=400)
 @given(selection_inputs())
-def test_the_weighted_choice_is_the_argmin_of_the_formula(inputs):
+def test_the_weighted_choice_is_line_12_as_printed(inputs):
+    """argmin_j alpha_i loss + beta_i risk_j, whatever the errors are, of equal costs the first."""
+    alpha, beta = 1 - inputs.risk_weights, inputs.risk_weights
+    for i, chosen in enumerate(select_weighted(inputs).tolist()):
+        costs = [
+            float(alpha[i] * inputs.losses[i, j] + beta[i] * inputs.risks[i, j])
+            if inputs.available[j]
+            else math.inf
+            for j in range(len(inputs.available))
+        ]
+        assert chosen == costs.index(min(costs))
+
+
+def test_the_weighted_choice_is_line_12_on_2000_random_inputs():
+    draws = np.random.default_rng(0)
+    clients, clusters = 2000, 3
+    losses = draws.exponential(size=(clients, clusters)).astype(np.float32)
+    risks = draws.uniform(0.3, 1, size=(clients, clusters)).astype(np.float32)  # below .5, too
+    beta = draws.uniform(size=(clients, 1)).astype(np.float32)
+    beta[::10] = 1
+    risks[::10, 1:] = risks[::10, :1]  # equal costs
+    inputs = choosing(
+        losses.tolist(),
+        risks=torch.from_numpy(risks),
+        risk_errors=torch.from_numpy(draws.uniform(0, 0.2, size=risks.shape).astype(np.float32)),
+        risk_weights=torch.from_numpy(beta[:, 0]),
+        risk_thresholds=torch.full((clients,), 0.6),
+    )
+    expected = ((1 - beta) * losses + beta * risks).argmin(axis=1)
+    assert set(expected) == {0, 1, 2}
+    assert (expected[::10] == 0).all()
+    assert select_weighted(inputs).tolist() == expected.tolist()
+
+
+@given(selection_inputs(), st.sampled_from([1.0, 2.0]))
+def test_the_weighted_choice_with_ties_takes_the_lowest_loss_of_equal_costs(inputs, ties):
     def cost(i: int, j: int, risks: list[float]) -> tuple[float, float]:
         beta, loss = float(inputs.risk_weights[i]), float(inputs.losses[i, j])
-        risk = min(max(risks[j], 0.5), 1.0)
-        return (1 - beta) * loss + beta * risk, loss  # equal costs: by the loss
+        return (1 - beta) * loss + beta * risks[j], loss
 
-    assert select_weighted(inputs).tolist() == brute_force(inputs, cost)
+    assert select_weighted(inputs, ties).tolist() == brute_force(inputs, cost, ties)
 
 
-@given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)))
-def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(inputs):
+@given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)), st.sampled_from([0.0, 2.0]))
+def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(inputs, ties):
     offered = inputs.available.tolist()
 
     def cost(i: int, j: int, risks: list[float]) -> float | None:
@@ -127,7 +169,7 @@ def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(inputs):
         admitted = accepted or safest or [k for k, is_on in enumerate(offered) if is_on]
         return float(inputs.losses[i, j]) if j in admitted else None
 
-    assert select_by_threshold(inputs).tolist() == brute_force(inputs, cost)
+    assert select_by_threshold(inputs, ties).tolist() == brute_force(inputs, cost, ties)
 
 
 @given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)))
@@ -195,7 +237,7 @@ def test_an_unknown_risk_is_above_every_threshold(risks, threshold, chosen):
     assert select_by_threshold(inputs).tolist() == [chosen]
 
 
-def test_risks_closer_than_two_standard_errors_count_as_equal():
+def test_with_ties_risks_closer_than_two_standard_errors_count_as_equal():
     # the difference is 0.04; its standard error is sqrt(2) s: equal from s > 0.01414 on
     equal, apart = (
         two_of(
@@ -206,7 +248,8 @@ def test_risks_closer_than_two_standard_errors_count_as_equal():
         )
         for error in (0.015, 0.014)
     )
-    assert select_weighted(equal).tolist() == [0]  # by loss
-    assert select_weighted(apart).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
-    assert select_by_threshold(equal).tolist() == [0]
-    assert select_by_threshold(apart).tolist() == [1]
+    assert select_weighted(equal, ties=2).tolist() == [0]  # by loss
+    assert select_weighted(apart, ties=2).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
+    assert select_by_threshold(equal, ties=2).tolist() == [0]
+    assert select_by_threshold(apart, ties=2).tolist() == [1]
+    assert select_weighted(equal).tolist() == select_by_threshold(equal).tolist() == [1]

@@ -68,7 +68,7 @@ def test_below_the_safe_weight_no_risk_draws_a_client_away(
     smallest: float, apart: float, share: float, risk_gap: float
 ):
     beta = share * safe_risk_weight(smallest, apart)
-    choice = Choice(beta, smallest * apart**2 / 2, risk_gap, joined=True)
+    choice = Choice(beta, smallest * apart**2 / 2, risk_gap, first=False, joined=True)
     assert choice.margin > 0
     assert choice.lawful
 

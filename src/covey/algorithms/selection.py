@@ -1,6 +1,4 @@
-"""Which cluster a client joins: by loss, by risk, by a threshold, or privately.
-
-Choosing a cluster per client: IFCA, IFCA-MIR, and a threshold on the risk.
+"""Which cluster a client joins: by loss (IFCA), by loss and risk (IFCA-MIR), by a threshold.
 
 Every selection is a function `SelectionInputs -> cluster index per client`. A user's own
 is one too: `package.module:function`.
@@ -24,7 +22,7 @@ from torch import Tensor
 from covey.aggregation.base import ClientUpdate
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.component_state import ComponentState, States, kept
-from covey.base.components import Component, OwnFunction
+from covey.base.components import Component, NotNegative, OwnFunction
 from covey.base.events import ChoicesPerturbed, Event
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle
@@ -87,56 +85,67 @@ def select_by_loss(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
     return _lowest(inputs.losses, inputs.available)
 
 
-def select_weighted(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
+def select_weighted(inputs: SelectionInputs, ties: float = 0.0) -> Int[Tensor, " clients"]:
     """Send every client to the cluster that best balances loss and risk (IFCA-MIR).
 
     j_i = argmin_j  alpha_i loss[i, j] + beta_i risk[i, j],   alpha_i = 1 - beta_i
 
-    Loss alone decides while an offered cluster has no figure: an unknown risk can be
-    compared with nothing. Risks that differ from the safest by less than 2 SE count as
-    equal to it, and only here are they clamped to [0.5, 1]. Equal costs (beta = 1 and
-    equal risks) are ordered by the loss.
+    Of equal costs the first cluster is taken. While an offered cluster has no figure, loss
+    alone decides: an unknown risk can be compared with nothing.
+
+    Args:
+        inputs: what the clients know.
+        ties: not the paper's, where it is not 0: risks that differ from the safest by less
+            than so many standard errors count as equal to it, and of equal costs the lowest
+            loss is taken.
 
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
     """
-    cost = weighted_cost(inputs)
+    cost = weighted_cost(inputs, ties)
+    if ties == 0:
+        return _lowest(cost, inputs.available)
     best = torch.where(inputs.available, cost, torch.inf).amin(dim=1, keepdim=True)
     return _lowest(inputs.losses, inputs.available & (cost == best))
 
 
-def weighted_cost(inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
+def weighted_cost(inputs: SelectionInputs, ties: float = 0.0) -> Float[Tensor, "clients clusters"]:
     """Return what `select_weighted` compares."""
     unknown = (inputs.risks.isnan() & inputs.available).any(dim=1, keepdim=True)
-    risks = _tied_within_error(inputs).clamp(0.5, 1)
     beta = inputs.risk_weights[:, None]
     losses = finite(inputs.losses)
-    return torch.where(unknown, losses, (1 - beta) * losses + beta * risks)
+    cost = (1 - beta) * losses + beta * _with_ties(inputs, ties)
+    return torch.where(unknown, losses, cost)
 
 
-def select_by_threshold(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
+def select_by_threshold(inputs: SelectionInputs, ties: float = 0.0) -> Int[Tensor, " clients"]:
     """Send every client to the lowest loss among the clusters that it accepts.
 
     A_i = {j offered: risk[i, j] <= tau_i};  j_i = argmin_{j in A_i} loss[i, j]
 
     An unknown risk is above every tau. A client that accepts nothing takes the safest
-    cluster; among those within 2 SE of the safest, the one with the lowest loss.
+    cluster; of equally safe ones, the one with the lowest loss.
+
+    Args:
+        inputs: what the clients know.
+        ties: clusters are equally safe if their risks differ from the lowest by less than
+            so many standard errors.
     """
     known = ~inputs.risks.isnan() & inputs.available
     accepted = known & (inputs.risks <= inputs.risk_thresholds[:, None])
-    risks = torch.where(known, _tied_within_error(inputs), torch.inf)
+    risks = torch.where(known, _with_ties(inputs, ties), torch.inf)
     safest = known & (risks == risks.amin(dim=1, keepdim=True))
     admitted = torch.where(accepted.any(dim=1, keepdim=True), accepted, safest)
     nothing_known = ~known.any(dim=1, keepdim=True)
     return _lowest(inputs.losses, torch.where(nothing_known, inputs.available, admitted))
 
 
-def _tied_within_error(inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
-    """Return the risks, those within 2 SE of the safest offered one set equal to it."""
+def _with_ties(inputs: SelectionInputs, ties: float) -> Float[Tensor, "clients clusters"]:
+    """Return the risks, those within so many standard errors of the safest set equal to it."""
     available = torch.where(inputs.available, inputs.risks, torch.nan).nan_to_num(2.0)
     safest = available.argmin(dim=1, keepdim=True)
     risk, error = (each.gather(1, safest) for each in (inputs.risks, inputs.risk_errors))
-    spread = 2 * (inputs.risk_errors**2 + error**2).sqrt()
+    spread = ties * (inputs.risk_errors**2 + error**2).sqrt()
     equal = (inputs.risks - risk).abs() < spread
     return torch.where(equal, risk, inputs.risks)
 
@@ -257,25 +266,38 @@ class ByLoss(ClusterSelection):
 
 
 class Weighted(ClusterSelection):
-    """The best alpha * loss + beta * risk (IFCA-MIR)."""
+    """The best alpha * loss + beta * risk (IFCA-MIR).
+
+    Attributes:
+        ties: risks within so many standard errors of the safest count as equal to it, and
+            equal costs go by the loss; 0: as the paper has it, on the figures as they are.
+    """
+
+    ties: NotNegative = 0.0
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
         """Return the cluster with the lowest cost."""
-        return select_weighted(inputs)
+        return select_weighted(inputs, self.ties)
 
     def cost(self, inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
         """Return alpha * loss + beta * risk."""
-        return weighted_cost(inputs)
+        return weighted_cost(inputs, self.ties)
 
 
 class ByThreshold(ClusterSelection):
-    """The lowest loss among clusters whose risk the client accepts, else the safest."""
+    """The lowest loss among clusters whose risk the client accepts, else the safest.
+
+    Attributes:
+        ties: clusters within so many standard errors of the lowest risk are equally safe.
+    """
 
     weighs: ClassVar[bool] = False
 
+    ties: NotNegative = 0.0
+
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
         """Return the best acceptable cluster."""
-        return select_by_threshold(inputs)
+        return select_by_threshold(inputs, self.ties)
 
 
 @dataclass(frozen=True, slots=True)

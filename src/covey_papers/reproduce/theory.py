@@ -82,8 +82,9 @@ def safe_risk_weight(smallest: float, apart: float) -> float:
     """Return the beta below which no risk can draw a client from its group's optimum.
 
     At the optima another group's model loses lambda Delta^2 / 2 more, or more than that,
-    and its risk is lower by 1/2 at most: (1 - beta) lambda Delta^2 / 2 > beta / 2. That
-    is of mean losses: on a few examples, or before the optima, some stray at beta = 0 too.
+    and its risk is lower by 1/2 at most, as long as no figure is below 1/2 by chance:
+    (1 - beta) lambda Delta^2 / 2 > beta / 2. That is of mean losses: on a few examples, or
+    before the optima, some stray at beta = 0 too.
     """
     gap = smallest * apart**2
     return gap / (gap + 1)
@@ -152,14 +153,15 @@ class Choice:
         risk_weight: beta; 0 where a risk was unknown, and the loss alone decided.
         loss_gap: f of the other cluster's model on the client's examples, less f of its
             own group's. The other is the one that it would take instead.
-        risk_gap: risk of its own, less the risk of the other, as the client counts them:
-            in [0.5, 1], and equal where they are within 2 SE of the safest.
+        risk_gap: risk of its own, less the risk of the other, as measured.
+        first: whether its own comes first: of equal costs the first cluster is taken.
         joined: whether it joined its own.
     """
 
     risk_weight: float
     loss_gap: float
     risk_gap: float
+    first: bool
     joined: bool
 
     @property
@@ -170,11 +172,8 @@ class Choice:
 
     @property
     def lawful(self) -> bool:
-        """Whether the client joined its own exactly if the margin is positive.
-
-        Equal costs are ordered by the loss.
-        """
-        stays = self.margin > 0 or (self.margin == 0 and self.loss_gap > 0)
+        """Whether the client joined its own exactly if the margin is positive."""
+        stays = self.margin > 0 or (self.margin == 0 and self.first)
         return stays == self.joined
 
 
@@ -273,7 +272,7 @@ def _choices(run: FinishedRun) -> Iterator[Choice]:
         offered = np.array(before.available())
         if offered.sum() < 2:
             continue
-        risks = _counted_risks(after, offered)
+        risks = _known_risks(after, offered)
         thetas = models_of(before)
         for client in run.clients:
             own = client.group or 0
@@ -290,27 +289,19 @@ def _choices(run: FinishedRun) -> Iterator[Choice]:
                 risk_weight=beta,
                 loss_gap=float(losses[other] - losses[own]),
                 risk_gap=float(known[own] - known[other]),
+                first=own < other,
                 joined=run.clusters[t][client.handle] == own,
             )
 
 
-def _counted_risks(
+def _known_risks(
     state: ServerState, offered: Bool[ndarray, " groups"]
 ) -> Float[ndarray, " groups"] | None:
-    """Return the risks as clients count them; None while one of them is unknown.
-
-    `covey.algorithms.selection.select_weighted` in other words: within 2 SE of the safest that is
-    offered they are equal to it, and all are clamped to [0.5, 1].
-    """
+    """Return the risks; None while that of an offered cluster is unknown: loss alone decides."""
     figures = state.risk_estimates()
     if any(f is None for f, can in zip(figures, offered, strict=True) if can):
         return None
-    risks = np.array([f.risk if f else math.nan for f in figures])
-    errors = np.array([f.standard_error if f else math.nan for f in figures])
-    safest = int(np.where(offered, risks, np.inf).argmin())
-    spread = 2 * np.hypot(errors, errors[safest])
-    equal = np.abs(risks - risks[safest]) < spread
-    return np.clip(np.where(equal, risks[safest], risks), 0.5, 1.0)
+    return np.array([f.risk if f else math.nan for f in figures])
 
 
 def contraction(experiment: Experiment, shelf: Shelf) -> Findings:
