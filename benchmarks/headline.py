@@ -1,6 +1,7 @@
 """What does accuracy cost in risk, by the strongest attack that was run?
 
 Each method is played with every seed on 40 clients of CIFAR-10 (`examples/cifar-small.toml`,
+clusters from the groups, which a real federation does not know,
 ridge heads by `examples/solved.toml`), and its final models are attacked: networks by their
 loss, LiRA and RMIA with references, heads by their weights and by the likelihood ratio.
 Runs that lie in `--out` are not played again. `--figure` draws docs/results/headline.svg.
@@ -31,7 +32,8 @@ ATTACKS = ("loss", "lira", "rmia")
 METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "FedAvg": (NETWORKS, ("method.name=fedavg",)),
     "IFCA": (NETWORKS, ("method.name=ifca",)),
-    "IFCA-MIR": (NETWORKS, ()),
+    "IFCA-MIR": (NETWORKS, ("method.selection=weighted",)),
+    "threshold": (NETWORKS, ()),
     "DP-FedAvg, epsilon 8": (
         NETWORKS,
         ("method.name=fedavg", "privacy.client_clip=0.5", "privacy.client_noise=2.685"),

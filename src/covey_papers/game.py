@@ -6,7 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from jaxtyping import Int
 from numpy import ndarray
+from torch import Tensor
 
 from covey import Config, Engine, Examples, History, Params, Run, RunError, ScoringJob, Streams
 from covey.base.events import CohortSampled
@@ -141,7 +143,7 @@ def game_of(
     sampled = (event for _, event in record.events if isinstance(event, CohortSampled))
     took_part = {handle for event in sampled for handle in event.handles}
     streams = run.streams.at("participation game")
-    reserved = reserved_clients(all_clients, run.reference, streams.at("reserved"))
+    reserved = _reserved(run, all_clients, streams.at("reserved"))
     comparison = _Comparison(run.engine, reserved, streams)
     participants = [
         client
@@ -175,6 +177,22 @@ def game_of(
         left_reason="" if left else NO_MATCH if gone else NO_CLIENT_LEFT,
         control=_control(run, rounds, comparison, models, excluded, observe) if excluded else None,
     )
+
+
+def _reserved(
+    run: BuiltRun, clients: Sequence[Client], streams: Streams
+) -> dict[int, list[Examples]]:
+    """Make reserved clients: each with one shift for all its images, where real ones have one."""
+    by_group, unshifted = run.reference.by_group, run.population.unshifted
+    draws = streams.at("shift").generator()
+
+    def held(group: int, own: Int[Tensor, " images"]) -> Examples:
+        if unshifted is None or run.config.population.shift_per == "image":
+            return by_group[group].take(own)
+        images, shift = unshifted.take(own), run.population.groups[group].shift
+        return Examples(shift.shifted(images.inputs, draws, alike=True), images.labels)
+
+    return reserved_clients(clients, len(by_group[0]) if by_group else 0, held, streams)
 
 
 def _models_of(session: Session) -> Sequence[Params]:
@@ -242,17 +260,10 @@ def _control(
 
 def _check_alike(config: Config) -> None:
     """Refuse settings under which non-members cannot pass for clients."""
-    population = config.population
     if config.audit.non_members != "matched":
         raise RunError(
             f"The game needs reserved clients like the real ones, so audit.non_members = "
             f"'matched', found {config.audit.non_members!r}. Play it on another run."
-        )
-    if population.shift_per == "client" and not population.shift.changes_nothing:
-        raise RunError(
-            "The game needs reserved clients like the real ones, but "
-            "population.shift_per = 'client' gives all images of a real client one "
-            "shift, and each non-member its own. Play it on a run with 'image'."
         )
 
 

@@ -10,19 +10,19 @@ References:
     Rao, Wu, Resampling Inference With Complex Survey Data, 1988.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, cycle
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
+from torch import Tensor
 
 from covey import Examples, Streams
 from covey.data.examples import Client
 from covey.membership.intervals import LEVEL, clopper_pearson
-from covey.membership.truth import Reference
 
 MIN_RESERVED = 5
 """Reserved clients of a group below which its participants are not compared."""
@@ -54,24 +54,33 @@ class GameOutcome:
 
 
 def reserved_clients(
-    clients: Sequence[Client], reference: Reference, streams: Streams
+    clients: Sequence[Client],
+    non_members: int,
+    held: Callable[[int, Int[Tensor, " images"]], Examples],
+    streams: Streams,
 ) -> dict[int, list[Examples]]:
     """Deal matched non-members to pseudo-clients as large as each group's real clients.
 
     Groups share their non-members, one image under each group's transform: an image
     serves one group and one pseudo-client, and groups get equally many images. Groups
     for which fewer than `MIN_RESERVED` can be made are left out.
+
+    Args:
+        clients: the real ones.
+        non_members: how many images there are to deal.
+        held: what a pseudo-client of this group holds of these images, by their index.
+        streams: of the game.
     """
-    if not reference.by_group:
+    if not non_members:
         return {}
     sizes: dict[int, list[int]] = {}
     for client in clients:
         if client.group is not None:
             sizes.setdefault(client.group, []).append(len(client.train))
-    order = torch.from_numpy(streams.generator().permutation(len(reference.by_group[0])))
+    order = torch.from_numpy(streams.generator().permutation(non_members))
     parts = order.tensor_split(max(1, len(sizes)))
     made = {
-        group: [reference.by_group[group].take(own) for own in _blocks(part, own_sizes)]
+        group: [held(group, own) for own in _blocks(part, own_sizes)]
         for part, (group, own_sizes) in zip(parts, sorted(sizes.items()), strict=False)
     }
     return {g: sets for g, sets in made.items() if len(sets) >= MIN_RESERVED}

@@ -15,6 +15,8 @@ import torch
 from algorithms.playing import Playing, fedavg, ifca, ifca_mir, local_training
 from covey import (
     ConfigError,
+    Examples,
+    ReferenceEngine,
     RiskEstimate,
     Streams,
     Target,
@@ -25,6 +27,8 @@ from covey import (
 from covey.algorithms.own_steps import checked_selection
 from covey.algorithms.redteam import RedTeamed, SelfAssessed
 from covey.algorithms.selection import OwnSelection, SelectionConfig
+from covey.algorithms.simulated import Simulated
+from covey.algorithms.state import ObjectiveInputs
 from covey.base.events import (
     ChoicesPerturbed,
     ClientsAssigned,
@@ -38,6 +42,7 @@ from covey.base.events import (
 from covey.base.figure import Figure
 from covey.base.history import history_of
 from covey.data.examples import Client
+from covey.engine.recipe import Recipe
 from covey.membership.truth import Assessment, RedTeam
 from covey_papers.selection import Priced
 
@@ -100,6 +105,26 @@ def test_fedavg_is_the_mean_of_the_local_models(steps, point, models):
     apart = alone.play_round(alone.init(STREAMS), cohort, STREAMS)
     expected = pytest.approx([1.2689414, 0.2689414, 1.2384058], abs=1e-6)
     assert weights_of(apart.state.clusters) == expected
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_client_chooses_and_steps_on_one_batch(one_weight, models, make_client, same):
+    """f(theta_j, xi_i) of line 12 is what line 13 takes the gradient of; else xi_i is another."""
+    xs = torch.arange(1.0, 9.0)[:, None]
+    client = make_client("a", Examples(xs, torch.tensor([0, 1] * 4)))
+    recipe = Recipe(local_steps=1, batch_size=2, learning_rate=1.0)
+    engine = ReferenceEngine(one_weight)
+    clients = Simulated(engine, recipe, compares_on=("batch" if same else "train", 2))
+    thetas = tuple(models(w)(Streams(0, (0,))) for w in (0.5, -0.5))
+    equal: list[bool] = []
+    for seed in range(10):
+        at = Streams(seed).at("round", 0)
+        losses = clients.evaluate(thetas, (client,), at)
+        wanted = ObjectiveInputs(wants_losses=True)
+        for j in range(2):
+            (update,) = clients.train(thetas, (client,), {"A": j}, at, wanted)
+            equal.append(update.loss == pytest.approx(float(losses[0, j]), abs=1e-6))
+    assert all(equal) == same
 
 
 def test_weights_by_examples(one_step, point, models):

@@ -24,6 +24,11 @@ JUDGED = settings_with(
     method={"initialisation": "random", "selection": "threshold"},
     risk={"name": "client", "every": 2},
 )
+ONE_BATCH = settings_with(
+    rounds=2,
+    method={"initialisation": "random", "same_batch": True},
+    train={"local_steps": 1, "batch_size": 4},
+)
 OTHER_PARTS = settings_with(
     rounds=2,
     method={"name": "fedavg"},
@@ -42,8 +47,8 @@ OTHER_PARTS = settings_with(
 
 @pytest.mark.parametrize(
     "settings",
-    [HIDDEN, pytest.param(OTHER_PARTS, marks=pytest.mark.slow)],
-    ids=["hidden", "other parts"],
+    [HIDDEN, ONE_BATCH, pytest.param(OTHER_PARTS, marks=pytest.mark.slow)],
+    ids=["hidden", "one batch", "other parts"],
 )
 def test_the_same_settings_end_in_the_same_models(build, settings):
     federation = build(settings)

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Examples, Streams
-from covey.membership.truth import Reference
 from covey_papers.participation import client_scores, participation_game, reserved_clients
 
 AT = Streams(0)
@@ -56,8 +55,8 @@ def test_no_image_serves_two_reserved_clients_or_two_groups(make_client):
         make_client("c", images(4), group=1),
     ]
     # the same 60 images under two transforms: 1,000 apart
-    shared = Reference((images(60), images(60, first=1000)))
-    made = reserved_clients(clients, shared, AT)
+    shared = images(60), images(60, first=1000)
+    made = reserved_clients(clients, 60, lambda group, own: shared[group].take(own), AT)
     assert [len(each) for each in made[0]] == [3, 5, 3, 5, 3, 5, 3]
     assert [len(each) for each in made[1]] == [4] * 7
     assert all((e.inputs < 1000).all() for e in made[0])
@@ -66,5 +65,5 @@ def test_no_image_serves_two_reserved_clients_or_two_groups(make_client):
     assert len(everything.unique()) == len(everything)
     # a group with too few reserved clients is left out
     clients = [make_client("a", images(6), group=0), make_client("b", images(7), group=1)]
-    shared = Reference((images(60), images(60)))
-    assert {g: len(s) for g, s in reserved_clients(clients, shared, AT).items()} == {0: 5}
+    made = reserved_clients(clients, 60, lambda _, own: images(60).take(own), AT)
+    assert {g: len(s) for g, s in made.items()} == {0: 5}

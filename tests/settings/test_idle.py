@@ -15,6 +15,7 @@ SMALL = {
     "engine": {"name": "reference"},
 }
 SETS = {"aggregation": {"name": "anonymity-sets", "min_anonymity": 3}}
+ONE_BATCH = {"method": {"same_batch": True}, "train": {"local_steps": 1}}
 NO_SHIFT = {"population": {"shift": "none"}}
 GROUPS = {
     "population": {
@@ -27,6 +28,7 @@ GROUPS = {
 CASES = [
     (SETS, "aggregation.radius", 2.0, "'paper' and 'sound'"),
     ({"method": {"num_clusters": 1}}, "method.max_newcomers", 0.25, "leaves no client to move"),
+    (ONE_BATCH, "method.select_examples", 3, "on the batch of the step"),
     ({"method": {"name": "local"}}, "population.risk_weight", 0.5, "choose by it"),
     ({"risk": {"name": "none"}}, "risk.every", 2, "measures nothing"),
     ({"train": {"local_steps": 3}}, "train.local_epochs", 4, "counts steps"),

@@ -49,6 +49,8 @@ method.initialisation = "groups" & method.num_clusters = 3
 method.name = "local" & leaving.request_probability = 0.2
 method.name = "pooled-ifca" & model.task = "regression"
 method.name = "pooled-ifca" & risk.name = "none"
+method.same_batch = true
+method.same_batch = true & one step & privacy.record_clip = 1.0
 method.selection = "priced"
 method.selection = "rebalanced"
 method.selection = {"name": "priced", "target_share": 0.9}
@@ -97,6 +99,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "fedavg": {"method.name": "fedavg"},
     "numbers": {"model.task": "regression"},
     "no risk": {"risk.name": "none"},
+    "one step": {"train.local_steps": 1},
     "sound": {
         "aggregation.name": "anonymity-sets",
         "aggregation.noise": "sound",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.selection import ByLoss, ClusterSelection
+from covey.algorithms.selection import ByLoss, ClusterSelection, ComparesOn
 from covey.algorithms.state import RoundResult, ServerState, initial_state
 from covey.base.components import Component, Positive
 from covey.base.events import ClientsAssigned
@@ -120,8 +120,8 @@ class Algorithm(Component):
         return getattr(self, "selection", BY_LOSS_ALONE)
 
     @property
-    def compares_on(self) -> tuple[Literal["train", "holdout"], int]:
-        """On which of its examples a client compares the models, and on how many; 0: all."""
+    def compares_on(self) -> ComparesOn:
+        """On which of its examples a client compares the models, and on how many."""
         return "train", 0
 
     @property
@@ -178,7 +178,7 @@ class Clustered(Algorithm):
     select_on: Literal["train", "holdout"] = "train"
 
     @property
-    def compares_on(self) -> tuple[Literal["train", "holdout"], int]:
+    def compares_on(self) -> ComparesOn:
         """As the settings say."""
         return self.select_on, 0
 

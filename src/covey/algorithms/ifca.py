@@ -14,11 +14,11 @@ References:
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 from covey.algorithms.algorithm import Clustered, Opening
 from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.selection import ClusterSelection, SelectionResult, Weighted
+from covey.algorithms.selection import ClusterSelection, ComparesOn, SelectionResult, Weighted
 from covey.algorithms.start import opening_round
 from covey.algorithms.state import RoundResult, ServerState, initial_state
 from covey.base.component_state import ComponentState
@@ -94,6 +94,9 @@ class Ifca(Clustered):
     Attributes:
         select_examples: models are compared on so many examples, drawn in every round; 0:
             all.
+        same_batch: a client compares the models on the mini-batch of the step that follows,
+            as Algorithm 1 of IFCA-MIR has it (lines 10 to 13), and not on examples that are
+            drawn for it; for `train.local_steps = 1`.
         max_newcomers: newcomers per founder: of the clients that began in another cluster,
             or came later, so many train a cluster in a round for each of its own that is
             there, at least one, drawn anew every round; the others sit out, honest ones
@@ -102,12 +105,13 @@ class Ifca(Clustered):
     """
 
     select_examples: Count = 0
+    same_batch: bool = False
     max_newcomers: Share = 0.0
 
     @property
-    def compares_on(self) -> tuple[Literal["train", "holdout"], int]:
+    def compares_on(self) -> ComparesOn:
         """As the settings say."""
-        return self.select_on, self.select_examples
+        return ("batch", 0) if self.same_batch else (self.select_on, self.select_examples)
 
     @property
     def enters_at_will(self) -> bool:

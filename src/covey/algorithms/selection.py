@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,10 @@ S = TypeVar("S", bound=ComponentState)
 
 UNASSIGNED = -1
 """The current cluster of a client that never chose one."""
+
+ComparesOn = tuple[Literal["train", "holdout", "batch"], int]
+"""On which of its examples a client compares the models, and on how many; 0: all of them.
+`batch`: on the mini-batch of the step that follows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

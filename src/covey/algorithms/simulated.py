@@ -26,6 +26,7 @@ from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
 from covey.algorithms.federation import Federation, longer
 from covey.algorithms.selection import (
+    ComparesOn,
     Losses,
     SelectionConfig,
     SelectionResult,
@@ -68,7 +69,7 @@ class Simulated(Federation):
         engine: trains and scores.
         recipe: how clients train.
         weights: clients count `equal`, or by their `examples`.
-        compares_on: on which examples a client compares the models, and on how many; 0: all.
+        compares_on: on which of its examples a client compares the models.
         records: their examples as fixed features, where the model has them.
         stored: the updates that clients calibrate, where they do not train anew.
         known: the sums from which they compare heads that never met them; None: they compare
@@ -78,14 +79,14 @@ class Simulated(Federation):
     engine: Engine
     recipe: Recipe
     weights: Literal["equal", "examples"] = "equal"
-    compares_on: tuple[Literal["train", "holdout"], int] = ("train", 0)
+    compares_on: ComparesOn = ("train", 0)
     records: LocalRecords | None = None
     stored: Mapping[Handle, Params] | None = None
     known: ClusterSums | None = None
 
     def training_longer(self) -> "Simulated":
-        """Return the same clients, who train until it shows how they differ."""
-        return replace(self, recipe=longer(self.recipe))
+        """Return the same clients, who train until it shows how they differ, on all they have."""
+        return replace(self, recipe=longer(self.recipe), compares_on=("train", 0))
 
     def calibrating(self, stored: Mapping[Handle, Params]) -> "Simulated":
         """Return the same clients, who calibrate these updates in a shorter training.
@@ -126,7 +127,8 @@ class Simulated(Federation):
 
     def _batch(self, client: Client, streams: Streams) -> Examples:
         select_on, count = self.compares_on
-        examples = client.train if select_on == "train" else client.holdout
+        examples = client.holdout if select_on == "holdout" else client.train
+        count = self.recipe.batch_size if select_on == "batch" else count
         if not 0 < count < len(examples):
             return examples
         generator = streams.at("selection batch", client.name).generator()
@@ -172,8 +174,10 @@ class Simulated(Federation):
     ) -> Iterator[ClientUpdate]:
         """Train each client from its cluster's model.
 
-        theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
+        theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i, or
+        for the one that the models were compared on
         """
+        one_batch = self.compares_on[0] == "batch"
         recipe, engine, losses = self.recipe, self.engine, dict[Handle, Sequence[Tensor]]()
 
         def job(client: Client) -> TrainingJob:
@@ -182,7 +186,7 @@ class Simulated(Federation):
             drawn = streams.at("local training", client.name)
             return TrainingJob(
                 start={**models[j], **own} if own else models[j],
-                examples=client.train,
+                examples=self._batch(client, streams) if one_batch else client.train,
                 # noise that is drawn twice for two models cancels in their difference
                 streams=drawn.at("model", j) if recipe.record_clip > 0 else drawn,
                 recipe=recipe,

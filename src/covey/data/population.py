@@ -153,6 +153,8 @@ class Population:
         test: examples per group for accuracy, shifted like that group's.
         non_members: examples per group for the true audit, from the same file and
             split as the members, shifted like that group's.
+        unshifted: the same in one, as they are in the file; there is nothing where clients
+            bring their own data.
         pool: examples that the server holds to train shadows with, not shifted.
     """
 
@@ -162,6 +164,7 @@ class Population:
     groups: tuple[Group, ...] = ()
     test: tuple[Examples, ...] = ()
     non_members: tuple[Examples, ...] = ()
+    unshifted: Examples | None = None
 
     @property
     def layout(self) -> Layout | None:
@@ -215,12 +218,14 @@ def build_population(
         return Client(name, handle, group_of[index], *parts, preference(name))
 
     test_images = source.train.take(test) if source.test is None else source.test
+    reserved = source.train.take(audit)
     return Population(
         clients=tuple(client(index) for index in range(spec.clients)),
         num_classes=source.num_classes,
         groups=spec.groups,
         test=_shifted_per_group(test_images, spec, streams.at("test")),
-        non_members=_non_members(source.train.take(audit), spec, streams.at("non-members")),
+        non_members=_non_members(reserved, spec, streams.at("non-members")),
+        unshifted=reserved,
         pool=source.train.take(pool),
     )
 

@@ -157,6 +157,17 @@ def _held_out(config: Sections) -> Conflicts:
         yield Clash(bare, key, "clients to hold examples out", "population.holdout", remedy)
 
 
+def _one_batch(config: Sections) -> Conflicts:
+    """One batch, on which a client compares the models and makes its step, is of one step."""
+    if config.method.compares_on[0] != "batch":
+        return
+    key, step = "method.same_batch", "train.local_steps"
+    several = config.train.local_steps != 1
+    yield Clash(several, key, "one step a round", step, "Set train.local_steps = 1.")
+    clip, noisy = "privacy.record_clip", config.privacy.record_clip > 0
+    yield Clash(noisy, key, "a batch that no guarantee rests on", clip, "Set it to 0.")
+
+
 def _tasks(config: Sections) -> Conflicts:
     """Labels are what losses, heads and remote clients take them for."""
     task, tasks, other = config.model.task, config.train.loss.tasks, "model.task"
@@ -457,6 +468,7 @@ RULES: Sequence[Callable[[Sections], Conflicts]] = (
     _population,
     of_data,
     _held_out,
+    _one_batch,
     _tasks,
     _components,
     _aggregations,
@@ -548,6 +560,11 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
         ("method.max_newcomers",),
         isinstance(method, Clustered) and method.num_clusters == 1,
         "method.num_clusters = 1 leaves no client to move",
+    )
+    yield (
+        ("method.select_on", "method.select_examples"),
+        method.compares_on[0] == "batch",
+        "method.same_batch compares the models on the batch of the step",
     )
     yield (
         (*of_training, "aggregation"),
