@@ -16,8 +16,8 @@ model / ..., negative control, newcomers / ..., noise, non-members, non-members 
 ..., one more round, optima, order, own noise / ..., own risk / ..., pairs / ..., participation
 game, partition, partition / ..., pink noise, pool, private steps, random-patches, rebalancing, red
 team / ..., reference / ..., representative, request / ..., reserved, round / ..., seed, selection
-batch / ..., shadow, shift, shift / ..., sketch / ..., source, split, split / ..., start / ..., sum / ... /
-noise, sums / ... / ..., test, threshold / ..., tombstones, training, trial, verdict
+batch / ..., shadow, shift, shift / ..., sketch / ..., source, split, split / ..., start / ..., sum
+/ ... / noise, sums / ... / ..., test, threshold / ..., tombstones, training, trial, verdict
 """
 
 
