@@ -87,7 +87,7 @@ def test_settings_that_cannot_be(here, settings, said):
         pytest.param("deploy try --out occupied", "must be a new folder", marks=needs_flower),
         ("reproduce", "takes an experiment, `all`, or --list"),
         ("reproduce table-9 --quick --out x", "There is no experiment 'table-9'"),
-        ("reproduce ifca-mir-figure-8 --column MNIST,", "takes one of 'MNIST', 'FEMNIST'"),
+        ("reproduce ifca-mir-figure-6 --column MNIST,", "takes one of 'MNIST', 'FEMNIST'"),
         # leaving
         ("forget nowhere X --answer auto", "nowhere is not a covey run"),
         ("forget HIDDEN", "no client is named"),

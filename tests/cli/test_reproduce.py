@@ -14,7 +14,7 @@ TINY = sets(
     *("population.clients=6", "population.examples_per_client=20", "population.holdout=0"),
     *("population.audit_examples=0", "train.local_epochs=1", "method.initialisation=groups"),
 )
-WORDS = ("reproduce", "ifca-mir-figure-8", "--quick", "--column", "MNIST", "--repeats", "2", *TINY)
+WORDS = ("reproduce", "ifca-mir-figure-6", "--quick", "--column", "MNIST", "--repeats", "2", *TINY)
 ROW = {"measure", "row", "column", "paper", "covey", "interval", "verdict"}
 
 
@@ -59,12 +59,12 @@ def test_what_is_set_reaches_every_run_and_runs_are_found_again(ask, covey, tmp_
     assert found["quick"]
     assert {row["column"] for row in found["rows"]} == {"MNIST"}
     assert {row["row"] for row in found["rows"]} == {"IFCA-MIR", "FedAvg"}
-    record = json.loads((tmp_path / "ifca-mir-figure-8-quick.json").read_text())
+    record = json.loads((tmp_path / "ifca-mir-figure-6-quick.json").read_text())
     assert record["command"] == " ".join(("covey", *WORDS))
     assert record["seeds"] == [0, 1]
     assert record["sizes"] == {"MNIST": "1 rounds, 6 clients with 20 examples, mlp"}
     assert record["command"] in (tmp_path / "reproduction.html").read_text()
-    assert (tmp_path / "figures" / "ifca-mir-figure-8-quick.svg").is_file()
+    assert (tmp_path / "figures" / "ifca-mir-figure-6-quick.svg").is_file()
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")}
     code, out, err = covey(*WORDS, "--out", tmp_path)
     assert (code, err) == (0, "")  # no round was played
