@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from importlib.resources import as_file, files
-from itertools import count
+from itertools import count, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from covey.base.figure import RiskEstimate
     from covey.base.history import History
     from covey.report.comparison import Compared
+    from covey.report.group_models import GroupModel
     from covey.report.summary import ClusterSummary, Summary
     from covey.runs.listing import RunEntry
     from covey.runs.pruning import Retention
@@ -88,6 +89,8 @@ class RunConcluded(Answer):
             known = one.overall.value is not None
             clients = f"; clients from {short(one.lowest)} to {short(one.highest)}"
             yield f"{metric}: {one.overall}{_by_group(one.by_group)}{clients if known else ''}"
+        if any(model.moved for model in summary.group_models.values()):
+            yield from starmap(_group_model_line, summary.group_models.items())
         yield from map(_cluster_line, summary.clusters[:6])
         yield describe_violations(summary.violations)
         for each in summary.privacy.guarantees:
@@ -115,6 +118,13 @@ def _comparison_row(run: Compared) -> Mapping[str, str]:
 
 def _by_group(values: Mapping[str, float | None]) -> str:
     return "".join(f", {group} {short(value)}" for group, value in values.items())
+
+
+def _group_model_line(group: str, model: GroupModel) -> str:
+    return (
+        f"model of the {group}: {model.clients} clients, accuracy {short(model.accuracy)}; "
+        f"{model.moved} of the {group} use another"
+    )
 
 
 def _cluster_line(cluster: ClusterSummary) -> str:

@@ -25,6 +25,7 @@ from covey.report.clients import (
     strongest,
     why_unknown,
 )
+from covey.report.group_models import GroupModel, group_models
 from covey.unlearning.participation import DeniabilityBudget, budget, participation_of
 from covey.unlearning.plan import at_risk
 
@@ -204,6 +205,10 @@ class Summary:
         rounds: how many were played.
         ended_early: why; empty: it did not.
         model_hash: SHA-256 of all final models; None: not finished.
+        accuracy: of clients by the group of their data, whatever models they use.
+        group_models: by group, the model that is the group's, with the accuracy of those who
+            chose it: what IFCA-MIR prints. Empty before the end, and where fewer models than
+            groups are there.
         diverged: clusters without a model; figures that rest on one are unknown.
         fairness: by gap; None: `fairness_reason` says why.
         metrics: those that the settings name, by what they are called.
@@ -220,6 +225,7 @@ class Summary:
     model_hash: str | None
     accuracy: Utility
     squared_error: Utility
+    group_models: Mapping[str, GroupModel]
     clusters: Sequence[ClusterSummary]
     diverged: Sequence[events.ModelDiverged]
     violations: Violations
@@ -257,6 +263,7 @@ def summary(history: History) -> Summary:
         model_hash=end.model_hash or None,
         accuracy=Utility(end.accuracy, end.accuracy_by_group),
         squared_error=Utility(end.squared_error, end.squared_error_by_group),
+        group_models=group_models(ends, started.num_clusters if started else 0),
         clusters=_clusters(history),
         diverged=[each for _, each in sorted(history.diverged.items())],
         violations=_violations(history, ends),

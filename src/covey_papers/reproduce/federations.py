@@ -70,6 +70,12 @@ class Seen:
         """Return a group's accuracy."""
         return accuracies(self.history)[self.group(which)]
 
+    def model(self, which: int, what: str) -> Value:
+        """Return a figure of a group's model: of those who chose it, or who left it."""
+        model = self.summary.group_models.get(self.group(which))
+        value = getattr(model, what, None)
+        return None if value is None else float(value)
+
     def true_risk(self, which: int) -> Value:
         """Return the true risk of the cluster that holds most of a group."""
         home = home_of(self.history, self.group(which))
@@ -137,6 +143,15 @@ MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("accuracy", lambda seen: accuracies(seen.history)[OVERALL]),
     **{
         f"accuracy_{name}": _measured(f"accuracy, {name}", Seen.accuracy, which)
+        for name, which in GROUPS.items()
+    },
+    **{
+        f"{short}_{name}": _measured(f"{title} {name}'s model", Seen.model, which, what)
+        for short, title, what in (
+            ("model_accuracy", "accuracy of the", "accuracy"),
+            ("model_clients", "clients of the", "clients"),
+            ("moved", "clients that left the", "moved"),
+        )
         for name, which in GROUPS.items()
     },
     **{
