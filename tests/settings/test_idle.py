@@ -32,6 +32,7 @@ CASES = [
     ({"method": {"name": "local"}}, "population.risk_weight", 0.5, "choose by it"),
     ({"risk": {"name": "none"}}, "risk.every", 2, "measures nothing"),
     ({"train": {"local_steps": 3}}, "train.local_epochs", 4, "counts steps"),
+    ({}, "population.pool", 50, "trains nothing on the server's images"),
     ({}, "privacy.delta", 1e-6, "nothing is promised"),
     ({}, "data.dir", "/nowhere", "reads no files"),
     (NO_SHIFT, "population.majority", [3, 4], "shifts nothing"),

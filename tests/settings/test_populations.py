@@ -1,6 +1,9 @@
 """Populations from settings, of data sets that the tests write."""
 
-from covey import Config, Streams
+import pytest
+import torch
+
+from covey import Config, DataError, Streams
 from covey.settings.clients import population_and_notes
 from data.layouts import write_leaf, written
 
@@ -21,3 +24,19 @@ def test_the_settings_reach_the_deal(tmp_path):
     for client in population.clients:
         assert len({*client.train.labels.tolist(), *client.holdout.labels.tolist()}) == 1
     assert [len(each) for each in population.non_members] == [3, 3]
+
+
+def test_the_server_holds_as_many_images_as_the_settings_say():
+    def dealt(risk, **population):
+        config = Config.of({"risk": {"name": risk}, "population": population})
+        return population_and_notes(config, None, Streams(0))[0]
+
+    # of 1,797 digits 1,200 are the clients' and 400 the audit's; half of the others test
+    rest, fifty = dealt("shadow"), dealt("shadow", pool=50)
+    assert [len(each.pool) for each in (rest, fifty)] == [98, 50]
+    assert [len(each.test[0]) for each in (rest, fifty)] == [99, 147]
+    assert not len(dealt("federated").pool)
+    for usual, other in zip(rest.clients, fifty.clients, strict=True):
+        assert torch.equal(usual.train.inputs, other.train.inputs)
+    with pytest.raises(DataError, match=r"198 for the pool.*or population\.pool"):
+        dealt("shadow", pool=198)

@@ -259,7 +259,7 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
             f"The population needs {need:,} images for {whose}, {spec.audit_examples:,} for the "
             f"audit, {max(spec.pool, 0):,} for the pool and at least {least_test} to test with, "
             f"but {source.name} has {len(source.train):,}. Lower population.clients, "
-            f"population.examples_per_client or population.audit_examples."
+            f"population.examples_per_client, population.audit_examples or population.pool."
         )
     if spec.partition.is_selective:
         # Half of what could be spared stays in the deck: who can only take the last

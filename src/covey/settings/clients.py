@@ -240,7 +240,7 @@ def _request_of(config: Config, streams: Streams) -> PopulationRequest:
             shift_per=settings.shift_per,
             holdout=settings.holdout,
             audit_examples=settings.audit_examples,
-            pool=0 if config.risk.needs_pool else -1,
+            pool=_pool_of(config),
             non_members=config.audit.non_members,
             images=settings.images,
             partition=settings.partition,
@@ -250,6 +250,12 @@ def _request_of(config: Config, streams: Streams) -> PopulationRequest:
         outputs=outputs,
         keeps_ids=config.model.name not in NETWORKS,
     )
+
+
+def _pool_of(config: Config) -> int:
+    """Return the pool of a `PopulationSpec`: of this size, 0 for the rest, or -1 for none."""
+    size = config.population.pool
+    return -1 if not config.risk.needs_pool else 0 if size == "rest" else size
 
 
 def _check_groups(config: Config, population: Population) -> None:

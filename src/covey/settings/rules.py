@@ -518,7 +518,7 @@ class Idle:
 _OF_TWO_GROUPS = ("minority_share", "minority", "majority", "examples_per_client")
 _OF_SIMULATION = (
     *("population.clients", "population.shift", "population.shift_per", "population.groups"),
-    *("population.partition", "population.images", "population.audit_examples"),
+    *("population.partition", "population.images", "population.audit_examples", "population.pool"),
     *("audit.non_members", *(f"population.{each}" for each in _OF_TWO_GROUPS)),
 )
 """What makes clients out of a data set."""
@@ -556,6 +556,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     unmeasured, key = not risk.measures, f"risk.name = {risk.name!r}"
     yield ("population.risk_weight",), unmeasured, f"{key} leaves no risk to weigh"
     yield ("risk.every",), unmeasured and not aggregation.waits, f"{key} measures nothing"
+    yield ("population.pool",), not risk.needs_pool, f"{key} trains nothing on the server's images"
     yield (
         ("method.max_newcomers",),
         isinstance(method, Clustered) and method.num_clusters == 1,

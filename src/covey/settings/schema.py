@@ -86,6 +86,9 @@ class PopulationConfig(SettingsSection):
             pool) is no client's in both. With a `shift` other than `none`.
         holdout: share of a client's examples that it never trains on.
         audit_examples: non-members kept for the true audit, shifted like each group.
+        pool: how many images the server holds to train shadow models on (the paper's
+            D_shadow), for a `risk.name` that needs some. `rest`: all that is left once
+            clients, audit and test have theirs.
         thresholds: range of the risk thresholds, drawn per client.
         epsilon_limits: budgets of which each client draws one, at `privacy.delta`: once it is
             spent, the client takes part no more. []: nobody has a budget.
@@ -111,6 +114,7 @@ class PopulationConfig(SettingsSection):
     images: Literal["disjoint", "per-group"] = "disjoint"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
     audit_examples: Count = 400
+    pool: Literal["rest"] | Positive = "rest"
     thresholds: Shares = (0.5, 0.8)
     epsilon_limits: Annotated[tuple[AboveZero, ...], Field(strict=False)] = ()
     risk_weight: Literal["from-threshold"] | Share = "from-threshold"
