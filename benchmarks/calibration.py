@@ -144,7 +144,7 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
 
 def worth(looks: Sequence[Look], source: str) -> dict[str, object]:
     """Return what one source's calibrated figures are worth."""
-    given = [each for each in looks if each.told[source].counts]
+    given = [each for each in looks if each.told[source].calibrated]
     able = [each for each in looks if each.matchable or source != "shadow"]
     risks = np.array([each.told[source].risk for each in given], dtype=float)
     own = np.array([each.told[source].standard_error for each in given], dtype=float)
@@ -163,7 +163,7 @@ def worth(looks: Sequence[Look], source: str) -> dict[str, object]:
         "in standard errors": float((off / standard).max()),
         "bias": float(errors.mean()),
         "rank correlation": float(spearmanr(truths, risks)[0]) if ordered else None,  # pyright: ignore
-        "withheld": 1 - sum(e.told[source].counts for e in able) / max(1, len(able)),
+        "withheld": 1 - sum(e.told[source].calibrated for e in able) / max(1, len(able)),
     }
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +17,8 @@ from covey.base.events import (
 )
 from covey.base.figure import Figure
 from covey.base.history import RoundRow, history_of, pooled_clusters, trained_clusters, with_entries
+from covey.report.clients import client_summaries
+from covey.report.summary import summary
 from support.events import started
 
 STARTED = started(groups={"A": 0, "B": 1, "C": 1}, risk_thresholds={"A": 0.6, "B": 0.7, "C": 0.8})
@@ -109,6 +113,27 @@ def test_an_estimate_counts_for_its_lifetime_and_no_round_longer(measured_in, li
     assert found.counts
     assert found.is_valid(measured_in + later, lives) == (later <= lives)
     assert not figure(0, measured_in, None, None).estimate.counts
+
+
+def test_a_figure_that_is_not_calibrated_is_counted_nowhere():
+    fact = figure(0, 2, 0.9)
+    bare = RiskMeasured(0, replace(fact.estimate, calibrated=False, steers=True))
+    history = history_of([(2, [STARTED, bare, chosen(A=0, B=0, C=0), measured((3, 0))])])
+    assert history.in_force == {0: bare.estimate}
+    assert not history.figures
+    assert [str(each) for each in history.rounds[-1].risks] == [
+        "unknown: not calibrated",
+        "unknown",
+    ]
+    assert history.rounds[-1].over is None
+    assert history.over() is None
+    (cluster, _) = summary(history).clusters
+    assert (cluster.risk, cluster.calibrated, cluster.accepted.above) == (None, False, None)
+    assert str(cluster.measured) == "0.900 ± 0.010, not calibrated"
+    # it takes the place of an older one, and is not a figure that expired
+    later = with_entries(history_of([(1, [STARTED, figure(0, 1, 0.6)])]), [(2, [bare])])
+    assert not later.figures
+    assert client_summaries(later, ["A"])["A"].measured is None
 
 
 def test_pooling_reaches_a_cluster_with_everybody_who_trained_until_then():

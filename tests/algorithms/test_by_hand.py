@@ -221,6 +221,27 @@ def test_nobody_acts_on_an_extrapolated_figure(watched, pair):
     assert history.measured[-1].estimate.reason == "extrapolated"
 
 
+@pytest.mark.parametrize("steers", [False, True])
+def test_clients_choose_by_a_figure_that_is_not_calibrated_only_where_it_steers(
+    steps, models, point, steers
+):
+    # as above: B, beta 0.9, is at 0.841 against 0.671, and by its loss at 0.31 against 1.31
+    def attack(target: Target, _: Streams) -> Assessment:
+        figure = Figure(0.9 if target.cluster == 0 else 0.6, 0.01)
+        return Assessment(RiskEstimate(figure, calibrated=False, steers=steers))
+
+    cohort = (point("a", 1, 1, weight=0.5), point("b", 1, 1, weight=0.9))
+    plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
+    watched = plain.measured_by(RedTeamed(attack, 1, {c.handle: c for c in cohort}))
+    start = replace(plain.init(STREAMS), assignment={"A": 0, "B": 1}, round_index=1)
+    played = watched.play_round(start, cohort, STREAMS)
+    assert played.state.assignment == {"A": 0, "B": 1 if steers else 0}
+    assert (RiskUnknown((0, 1)) in played.events) is not steers
+    sent = [e and (e.calibrated, e.steers) for e in played.state.known_risks("A")]
+    assert sent == ([(False, True)] * 2 if steers else [None] * 2)
+    assert not history_of([(1, played.events)]).figures  # no report counts it
+
+
 def test_what_clients_find_stays_theirs_and_is_kept_from_inside(steps, models, pair):
     # Every client finds 0.9 in its own cluster and 0.5 in the other, and accepts 0.8:
     # both change places. What they found inside lives on, so nobody goes back.

@@ -84,8 +84,10 @@ class RiskEstimate:
         figure: MIA accuracy (TPR + TNR) / 2, unclamped: near 0.5 it may fall below.
         auc: probability that a member looks more like one than a non-member does.
         members, non_members: how many records of each it was measured on.
-        calibrated: whether anybody may act on it: never on an unknown one, nor on one that
-            was extrapolated from smaller federations.
+        calibrated: whether it is of this model's own size and recipe, so that reports count
+            it: never an unknown one, nor one that was extrapolated from smaller federations.
+        steers: whether clients may choose by it although it is not calibrated, as the
+            operator allows; no report counts it.
         rests_on: what was compared.
         source: the name of the estimator, or of the attack.
         round_index: the round before which it was measured.
@@ -109,6 +111,7 @@ class RiskEstimate:
     diverged: str = ""
     tpr_at_1: float | None = None
     worst_client: float | None = None
+    steers: bool = False
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -190,7 +193,7 @@ class RiskEstimate:
     @property
     def counts(self) -> bool:
         """Whether clients may choose by it."""
-        return self.calibrated and self.is_known
+        return self.is_known and (self.calibrated or self.steers)
 
     @property
     def reason(self) -> str:
@@ -203,5 +206,15 @@ class RiskEstimate:
 
     def known(self, *, inside: bool) -> "RiskEstimate":
         """Return what a client needs of it to choose; nothing else is sent to any."""
-        figure = Figure(self.figure.value, self.figure.error)
-        return RiskEstimate(figure, round_index=self.round_index, inside=inside)
+        return RiskEstimate(
+            Figure(self.figure.value, self.figure.error),
+            calibrated=self.calibrated,
+            round_index=self.round_index,
+            inside=inside,
+            steers=self.steers,
+        )
+
+    def __str__(self) -> str:
+        """Return the figure, and that it is not calibrated, where it is known and is not."""
+        bare = self.is_known and not self.calibrated
+        return f"{self.figure}, not calibrated" if bare else str(self.figure)

@@ -44,7 +44,7 @@ class RoundRow:
         participants: size of the cohort.
         clients: clients per cluster, by latest choice.
         moved: clients of the cohort that chose another cluster than the last time.
-        risks: the estimate in force per cluster.
+        risks: the estimate in force per cluster; one that is not calibrated is unknown.
         over: clients whose cluster's figure is above what they accept; None: unknown.
     """
 
@@ -77,6 +77,7 @@ class History:
         left_since_end: how many left after the end was measured with them.
         reached: per cluster, the clients whose examples came to it by pooling.
         pooling: per cluster, the share of its model that it last had in common.
+        in_force: per cluster, the estimate of its risk by which clients choose.
         moves: per client that moved, the rounds in which it chose another cluster.
         hidden: the anonymity sets of each round, if there are any.
         left: who requested to leave and what was last answered to each, in order.
@@ -97,7 +98,7 @@ class History:
     trained: Mapping[Handle, frozenset[int]] = field(default_factory=dict[Handle, frozenset[int]])
     reached: Mapping[int, frozenset[Handle]] = field(default_factory=dict[int, frozenset[Handle]])
     pooling: tuple[float, ...] = ()
-    figures: Mapping[int, RiskEstimate] = field(default_factory=dict[int, RiskEstimate])
+    in_force: Mapping[int, RiskEstimate] = field(default_factory=dict[int, RiskEstimate])
     measured: tuple[events.RiskMeasured, ...] = ()
     notable: tuple[tuple[int, Event], ...] = ()
     moves: Mapping[Handle, tuple[int, ...]] = field(default_factory=dict[Handle, tuple[int, ...]])
@@ -127,6 +128,11 @@ class History:
         left = {each.handle for each in self.left}
         return frozenset({*began, *self.assignment}) - left
 
+    @property
+    def figures(self) -> Mapping[int, RiskEstimate]:
+        """The estimates in force that are calibrated: no other is counted, or shown bare."""
+        return _calibrated(self.in_force)
+
     def clusters_of_clients(self) -> tuple[int, ...]:
         """Count who is in the run now, per cluster of the latest choice."""
         chosen = self.assignment or {e.handle: e.cluster for e in self.exposures}
@@ -142,8 +148,12 @@ class History:
         return _over(self)
 
 
+def _calibrated(estimates: Mapping[int, RiskEstimate]) -> Mapping[int, RiskEstimate]:
+    return {j: each for j, each in estimates.items() if each.calibrated}
+
+
 def _over(known: "History | _Fold") -> int | None:
-    risks = {j: each.risk for j, each in known.figures.items()}
+    risks = {j: each.risk for j, each in _calibrated(known.in_force).items()}
     taus = known.started.risk_thresholds if known.started else {}
     chosen = known.assignment
     if not risks or not chosen or not taus.keys() >= chosen.keys():
@@ -203,7 +213,7 @@ class _Fold:
         self.trained = dict(history.trained)
         self.reached = dict(history.reached)
         self.pooling = history.pooling
-        self.figures = dict(history.figures)
+        self.in_force = dict(history.in_force)
         self.measured = list(history.measured)
         self.notable = list(history.notable)
         self.moves = dict(history.moves)
@@ -267,7 +277,7 @@ class _Fold:
             if j in before:
                 self.diverged[j] = replace(each, round_index=before[j].round_index)
         valid = self.started.risk_lifetime if self.started else 0
-        self._keep_figures([j for j, f in self.figures.items() if f.is_valid(round_index, valid)])
+        self._keep_in_force([j for j, f in self.in_force.items() if f.is_valid(round_index, valid)])
         row = next(of_kinds(entry, events.RoundMeasured), None)
         if row is not None:
             self.rounds.append(
@@ -278,7 +288,7 @@ class _Fold:
                     accuracy_by_group=row.accuracy_by_group,
                     clients=row.clients,
                     moved=moved,
-                    risks=tuple(self._in_force(j) for j in range(len(row.clients))),
+                    risks=tuple(self._figure_of(j) for j in range(len(row.clients))),
                     over=_over(self),
                     squared_error=row.squared_error,
                     squared_error_by_group=row.squared_error_by_group,
@@ -302,7 +312,7 @@ class _Fold:
             case events.RiskMeasured():
                 self.measured.append(event)
                 if event.estimate.counts:
-                    self.figures[event.cluster] = event.estimate
+                    self.in_force[event.cluster] = event.estimate
             case events.ClusterAudited():
                 self.audits.append(event)
             case events.ModelAttacked():
@@ -320,12 +330,12 @@ class _Fold:
             case events.AnonymitySetsFormed():
                 self.hidden.append((t, event))
             case events.ModelDiverged(cluster=j):  # and its figure was of the model before
-                self.figures.pop(j, None)
+                self.in_force.pop(j, None)
                 self.diverged[j] = event
             case events.AnswerRefused(handle=handle) if handle:
                 self.refused |= {handle}
             case events.RiskUnknown(clusters=unknown):  # clients chose without these figures
-                self._keep_figures(self.figures.keys() - set(unknown))
+                self._keep_in_force(self.in_force.keys() - set(unknown))
             case _:
                 pass
         if isinstance(event, NOTABLE):
@@ -369,7 +379,7 @@ class _Fold:
         if self.sums_only:
             self.trained = {h: frozenset([j]) for h, j in self.assignment.items()}
             # a model that is solved without any client's sums has no risk
-            self._keep_figures(set(self.assignment.values()))
+            self._keep_in_force(set(self.assignment.values()))
             self.sums_only = False
         moved = {j: frozenset([j]) for j in set(event.clusters.values())}
         for handle, j in event.clusters.items():
@@ -402,12 +412,14 @@ class _Fold:
         self.attacks = [each for each in self.attacks if what(each) != what(event)]
         self.attacks.append(event)
 
-    def _in_force(self, cluster: int) -> Figure:
-        known = self.figures.get(cluster)
-        return known.figure if known else Figure.unknown("")
+    def _figure_of(self, cluster: int) -> Figure:
+        known = self.in_force.get(cluster)
+        if known is None:
+            return Figure.unknown("")
+        return known.figure if known.calibrated else Figure.unknown("not calibrated")
 
-    def _keep_figures(self, clusters: Collection[int]) -> None:
-        self.figures = {j: f for j, f in self.figures.items() if j in clusters}
+    def _keep_in_force(self, clusters: Collection[int]) -> None:
+        self.in_force = {j: f for j, f in self.in_force.items() if j in clusters}
 
     def _movers(self, event: events.ClientsAssigned) -> list[Handle]:
         known = self.assignment

@@ -131,7 +131,7 @@ def _cluster_line(cluster: ClusterSummary) -> str:
     strongest, truth = cluster.strongest_attack, cluster.truth
     line = (
         f"cluster {cluster.cluster}: {cluster.clients} clients, measured risk "
-        f"{cluster.measured.figure}, true risk {_with_extremes(truth)}"
+        f"{cluster.measured}, true risk {_with_extremes(truth)}"
     )
     if strongest is None or strongest == truth:
         return line

@@ -232,8 +232,8 @@ def risk_figure(history: History) -> Figure:
 
     Read off it which model is the exposed one, how sure the red team was (bars: one
     standard error either way), and whether it was right: diamonds on the right are the
-    strongest attack that was run. At 0.5 an attacker guesses. Hollow: not calibrated, not
-    to be acted on. A grey cross is a figure that was withheld; in grey rounds clients
+    strongest attack that was run. At 0.5 an attacker guesses. Hollow: not calibrated, so
+    that no report counts it. A grey cross is a figure that was withheld; in grey rounds clients
     chose while some cluster had none.
     """
     figure, (seen, truth) = canvas(

@@ -80,12 +80,13 @@ class ClusterSummary:
     Attributes:
         clients: how many use the model now.
         groups: how many of each known group.
-        risk: of `measured`; None: unknown.
+        risk: of `measured`, where that is calibrated; None: unknown.
         true_risk: of `truth`; None: unknown.
         auc: of the attack behind `true_risk`.
         blind_auc: of a classifier that never sees the model.
-        calibrated: whether clients may act on `risk`.
-        reason: what `risk` rests on, or why there is none.
+        calibrated: whether `measured` is; if not, nothing counts it, and clients act on it
+            only where it `steers`.
+        reason: what `measured` rests on, or why there is none.
         measured: the red team's estimate that is in force.
         truth: a loss threshold at the end, on real members.
         strongest_attack: of all on this model at the end or since, the one that succeeds
@@ -293,7 +294,7 @@ def _clusters(history: History) -> list[ClusterSummary]:
     clusters: list[ClusterSummary] = []
     for audit in history.audits or (unknown if history.rounds else ()):
         j, own = audit.cluster, inside[audit.cluster]
-        measured = history.figures.get(j)
+        measured = history.in_force.get(j)
         if diverged := history.diverged.get(j):
             measured = RiskEstimate.of_diverged(diverged.reason)
         elif measured is None:
@@ -305,11 +306,11 @@ def _clusters(history: History) -> list[ClusterSummary]:
                 cluster=j,
                 clients=users[j],
                 groups=dict(sorted(Counter(groups[h] for h in own if h in groups).items())),
-                risk=measured.figure.value,
+                risk=measured.figure.value if measured.calibrated else None,
                 true_risk=audit.truth.figure.value,
                 auc=audit.truth.auc,
                 blind_auc=audit.blind_auc,
-                calibrated=measured.counts,
+                calibrated=measured.calibrated,
                 reason=measured.reason,
                 measured=measured,
                 truth=audit.truth,
@@ -327,7 +328,7 @@ def _clusters(history: History) -> list[ClusterSummary]:
 def _accepted(history: History, measured: RiskEstimate, inside: Sequence[Handle]) -> Accepted:
     taus = history.started.risk_thresholds if history.started else {}
     known = sorted(taus[handle] for handle in inside if handle in taus)
-    is_known = measured.counts and bool(history.assignment) and len(known) == len(inside)
+    is_known = measured.calibrated and bool(history.assignment) and len(known) == len(inside)
     return Accepted(
         lowest=known[0] if known else None,
         middle=median(known) if known else None,
