@@ -185,6 +185,11 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(world, 
     assert figure.is_known
     assert figure.reason.startswith("extrapolated: 9 shadow federations of up to 45")
     assert not figure.calibrated
+    assert not figure.counts
+    estimator = ShadowEstimator(use_extrapolated=True)
+    steering = estimator.assess(trained, pooled(world, 99), ROUND_STREAMS).estimate
+    assert steering == replace(figure, steers=True)
+    assert steering.counts
     sizes = [len(each.profile) for each in shadows_of(assessment)]
     assert sizes == [3, 3, 3, 2, 2, 2, 1, 1, 1]
     profile = tuple((0, size) for size in SIZES)

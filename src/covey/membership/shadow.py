@@ -79,7 +79,7 @@ def power_law(by_size: Sequence[Sequence[RiskEstimate]], members: int) -> RiskEs
     SE^2 = (SE of the line, by the delta method)^2 + s^2 of the largest shadows
 
     An advantage below its own standard error counts as that: its logarithm says nothing.
-    No rule may act on it: it is of smaller federations.
+    It is of smaller federations, and so never calibrated.
     """
     means = [_averaged(group, 1 / np.sqrt(len(group))) for group in by_size]
     errors = np.array([2 * figure.standard_error for figure in means])
@@ -379,14 +379,16 @@ class ShadowEstimator(RiskEstimator):
 
     Attributes:
         shadows: shadow federations per cluster. Where the server's images are too few to
-            match a cluster, its figure is extrapolated from smaller ones, and no rule acts
-            on it.
+            match a cluster, its figure is extrapolated from smaller ones.
+        use_extrapolated: whether clients choose by extrapolated figures, too. Reports call
+            them not calibrated in any case, and do not count them.
     """
 
     needs_client_data: ClassVar[bool] = False
     needs_pool: ClassVar[bool] = True
 
     shadows: Positive = 3
+    use_extrapolated: bool = False
 
     def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return what shadows say that were never there before."""
@@ -443,7 +445,8 @@ class ShadowEstimator(RiskEstimator):
             f"extrapolated: {len(results)} shadow federations of up to {largest} examples, and "
             f"the cluster has {members}"
         )
-        return replace(power_law(sizes, members), rests_on=rests_on)
+        found = power_law(sizes, members)
+        return replace(found, rests_on=rests_on, steers=self.use_extrapolated)
 
 
 def _matched_finding(
