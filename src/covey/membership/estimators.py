@@ -24,6 +24,7 @@ from covey.base.names import Handle, Params
 from covey.base.rng import Draws, Streams
 from covey.data.examples import Client, Examples, ShiftRange
 from covey.engine.protocol import Engine, ScoringJob
+from covey.engine.recipe import Recipe
 from covey.membership.attacks import cross_fitted, folds, scores_of
 from covey.membership.controls import copied
 from covey.membership.intervals import MIN_RECORDS, stratified
@@ -56,6 +57,8 @@ class RiskContext:
         pool: the server's own examples, not shifted, disjoint from every client's.
         shifts: per group, how its inputs differ from the pool's.
         start: per cluster, the model that the run began with.
+        init: draws a fresh model.
+        recipe: how a client trains in the round of this index.
         play_round: the round of this index, by the run's own recipe, over any data sets.
         streams: the server's own, independent of the clients'.
         population_profile: the profile of the whole population.
@@ -71,6 +74,8 @@ class RiskContext:
     )
     shifts: tuple[ShiftRange, ...] = ()
     start: tuple[Params, ...] = ()
+    init: Callable[[Streams], Params] = lambda _: {}
+    recipe: Callable[[int], Recipe] = lambda _: Recipe()
     play_round: PlayRound = lambda _, params, __, ___: params
     streams: Streams = field(default_factory=lambda: Streams(0))
     population_profile: Profile = ()

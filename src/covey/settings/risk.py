@@ -20,6 +20,7 @@ from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine
+from covey.engine.recipe import Recipe
 from covey.membership.estimators import COUNTS_NORM, Count, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.truth import Reference, SelfAssessment, divergence
@@ -103,6 +104,8 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         pool=population.pool,
         shifts=tuple(group.shift for group in population.groups),
         start=start,
+        init=components.init,
+        recipe=_recipe_by_round(config),
         play_round=_round_of(components),
         streams=Streams(config.seed),
         population_profile=tuple((c.group or 0, len(c.train)) for c in population.clients),
@@ -129,6 +132,18 @@ def retrain_recipe(components: Components) -> RetrainRecipe:
     return RetrainRecipe(components.init, _round_of(components), recipe_of(config), config.rounds)
 
 
+def _recipe_by_round(config: Config) -> Callable[[int], Recipe]:
+    """Return how clients train their shared model, by the index of the round."""
+    usual = replace(recipe_of(config), personal=None)
+    split_round = config.method.opening(config.rounds).split_round
+
+    def recipe(index: int) -> Recipe:
+        whole = longer(usual) if index == split_round else usual
+        return whole.at(index, config.rounds)
+
+    return recipe
+
+
 def _round_of(components: Components) -> PlayRound:
     """Return a round of this run's own steps, for data that the server holds."""
     config, population, engine = components.config, components.population, components.engine
@@ -136,18 +151,15 @@ def _round_of(components: Components) -> PlayRound:
     own = isinstance(algorithm, Subtractable) and records and algorithm.reference_round(records)
     if own:
         return own
-    usual = replace(recipe_of(config), personal=None)  # shared models alone
+    recipe = _recipe_by_round(config)
     private = config.privacy.client_noise > 0
     aggregate = transformed_aggregator_of(config, len(population.clients))
-    split_round = algorithm.opening(config.rounds).split_round
     accounted = noise_on_clients(config)
 
     def play_round(
         index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
     ) -> Params:
-        recipe = longer(usual) if index == split_round else usual
-        recipe = recipe.at(index, config.rounds)
-        federation = Simulated(engine, recipe, config.aggregation.weights)
+        federation = Simulated(engine, recipe(index), config.aggregation.weights)
         # a cohort of a fixed size has clients that are none of these, too
         draws = max(len(sets), len(population.clients))
         coins = streams.at("cohort").generator().random(draws).tolist()
