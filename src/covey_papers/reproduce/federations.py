@@ -84,7 +84,7 @@ class Seen:
     def reported_risk(self, which: int) -> Value:
         """Return the same cluster's risk as clients received it."""
         home = home_of(self.history, self.group(which))
-        figure = self.history.figures.get(home.cluster) if home else None
+        figure = self.history.in_force.get(home.cluster) if home else None
         return figure.risk if figure else None
 
     def by_non_members(self, which: int, kind: str, what: str) -> Value:
@@ -105,6 +105,16 @@ class Seen:
         """Count with the papers' attack, whatever others were run."""
         count = getattr(violations(self.history, LOSS), key)
         return None if count is None else float(count)
+
+    @property
+    def told_violations(self) -> Value:
+        """Count the clients whose model's risk, as they received it, is above what they accept."""
+        began, risks = self.history.started, self.history.in_force
+        used = self.history.assignment
+        if began is None or not used or not risks.keys() >= set(used.values()):
+            return None
+        taus = began.risk_thresholds
+        return float(sum(risks[j].risk > taus[handle] for handle, j in used.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +187,7 @@ MEASURES: Mapping[str, Measure] = {
     },
     "violations": _measured("violations", Seen.violations, "count"),
     "violations_lower": _measured("violations, 95% lower bound", Seen.violations, "count_lower"),
+    "violations_told": Measure("violations, by the measured risk", lambda s: s.told_violations),
     "violations_exposed": _measured(
         "clients ever exposed above their threshold", Seen.violations, "count_exposed"
     ),

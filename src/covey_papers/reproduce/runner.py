@@ -24,6 +24,7 @@ from covey_papers.reproduce.specification import (
     with_settings,
 )
 from covey_papers.reproduce.theory import arithmetic, contraction, margin
+from covey_papers.reproduce.violation_bound import violations
 
 SAMPLES = 8
 NO_ROW = Row(name="")
@@ -116,6 +117,8 @@ def _findings(chosen: Experiment, shelf: Shelf) -> Findings:
     match chosen.kind:
         case "federations":
             return federations(chosen, shelf)
+        case "violations":
+            return violations(chosen, shelf)
         case "leaving":
             return leaving(chosen, shelf)
         case "arithmetic":

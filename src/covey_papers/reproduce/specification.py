@@ -106,7 +106,9 @@ class Experiment(Section):
     """
 
     title: str
-    kind: Literal["federations", "leaving", "contraction", "margin", "samples", "arithmetic"]
+    kind: Literal[
+        "federations", "violations", "leaving", "contraction", "margin", "samples", "arithmetic"
+    ]
     paper: str
     shows: str
     minutes: tuple[float, float]
