@@ -81,6 +81,7 @@ DRAWS = 200_000
     [
         ("uniform", SECRET.at("u").draws().random((DRAWS,))),
         ("norm", SECRET.at("n").draws().normal(0.0, 3.0, (DRAWS,)) / 3),
+        ("laplace", SECRET.at("l").draws().laplace(0.0, 3.0, (DRAWS,)) / 3),
         ("gumbel_r", SECRET.at("g").draws().gumbel(size=(DRAWS,))),
     ],
 )

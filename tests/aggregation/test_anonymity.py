@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kstest
 from torch import Tensor
 
 from aggregation.hiding import hiding, sound
 from covey import AggregationResult, ClientUpdate, Params, Streams
-from covey.aggregation.anonymity import anonymity_aggregator, noise_scale
+from covey.aggregation.anonymity import AnonymitySets, anonymity_aggregator, noise_scale
 from covey.aggregation.base import Aggregator
 from covey.base.events import AnonymitySetsFormed, ClusterWaited, RepresentativesPerturbed
 
@@ -157,6 +158,26 @@ def test_the_papers_noise_has_the_deviation_sigma_times_radius():
     assert float(noise.std()) == pytest.approx(0.6, rel=0.01)
     assert float(noise.mean()) == pytest.approx(0.0, abs=0.01)
     assert_independent(noise, deviation(merge, 2, secret=1))
+
+
+@pytest.mark.parametrize("secret", [None, 1])
+def test_laplace_noise_has_the_deviation_of_gaussian_noise_and_its_own_law(secret):
+    merge = anonymity_aggregator(hiding(2, noise_scale("paper", "l2", 0.6), noise_shape="laplace"))
+    noise = deviation(merge, 2, secret=secret)
+    # of a Laplace variable the fourth moment is 6 std^4: the variance is known to 0.71%
+    assert float(noise.std()) == pytest.approx(0.6, rel=0.02)
+    rounded = 0.0 if secret is None else 1 / 32  # to the grid, of 16 steps or more per std
+    found = kstest(noise.numpy() / (0.6 / 2**0.5), "laplace").statistic
+    assert found < 2 / 100_000**0.5 + rounded
+    gaussian = anonymity_aggregator(hiding(2, noise_scale("paper", "l2", 0.6)))
+    normal = deviation(gaussian, 2, secret=secret).numpy()
+    assert kstest(normal / (0.6 / 2**0.5), "laplace").statistic > 0.05
+
+
+def test_how_well_laplace_noise_hides_a_representative_is_unknown():
+    settings = {"noise": "paper", "radius": 0.3}
+    assert AnonymitySets(**settings).anonymity().noise == 0.3
+    assert AnonymitySets(**settings, noise_shape="laplace").anonymity().noise is None
 
 
 def test_the_released_noise_is_the_largest_mean_distance_of_rows():

@@ -75,6 +75,7 @@ sound & aggregation.distance = "cosine"
 sound & aggregation.weights = "examples"
 sound & aggregation.max_distance = 2.0
 sound & aggregation.epsilon = 0.0
+sound & aggregation.noise_shape = "laplace"
 sound & aggregation.noise = "paper"
 client noise & aggregation.name = "anonymity-sets"
 client noise & aggregation.name = "plugins.aggregation_trimmed:TrimmedByNumber"

@@ -28,7 +28,7 @@ from covey.aggregation.base import (
     Updates,
     mean_per_cluster,
 )
-from covey.aggregation.mean import noisy, projected
+from covey.aggregation.mean import NoiseShape, noisy, projected
 from covey.aggregation.partition import (
     Sets,
     balanced_kmeans,
@@ -128,6 +128,8 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
 
     theta_j <- theta_j + sum_c p_c (u_{r_c} + N(0, s_c^2 I)) / sum_c p_c
 
+    or Laplace noise of the same standard deviation (`noise_shape`).
+
     The sets C_c partition the clients of cluster j, p_c is the sum of its members'
     weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
     than k clients waits.
@@ -206,7 +208,8 @@ def _hidden(
             std = hiding.noise(locals_, each)
             weight = sum(of_cluster[i].weight for i in each)
             speaker = of_cluster[_speaker(each, at)]
-            representatives.append(_perturbed(speaker, weight, std, at))
+            shape = hiding.sets.noise_shape
+            representatives.append(_perturbed(speaker, weight, std, at, shape))
     merged = mean_per_cluster(clusters, representatives, streams)
     return AggregationResult(merged.clusters, tuple(facts))
 
@@ -216,7 +219,7 @@ def _hidden_by_sketches(
 ) -> AggregationResult:
     """Hide updates that pass by one by one: who speaks for a set trains again."""
     speakers: list[Handle] = []
-    how: list[tuple[float, float, Streams]] = []
+    how: list[tuple[float, float, Streams, NoiseShape]] = []
     facts: list[Event] = []
     for j, own in sorted(sketched_clusters(clusters, updates, streams).items()):
         if len(own.handles) < hiding.sets.min_anonymity:
@@ -239,7 +242,7 @@ def _hidden_by_sketches(
             at = streams.at("anonymity set", j, c)
             weight = sum(own.weights[i] for i in each)
             speakers.append(own.handles[_speaker(each, at)])
-            how.append((weight, hiding.noise((), each), at))
+            how.append((weight, hiding.noise((), each), at, hiding.sets.noise_shape))
     repeated = zip(updates.again(speakers), how, strict=True)
     representatives = (_perturbed(update, *each) for update, each in repeated)
     merged = mean_per_cluster(clusters, representatives, streams)
@@ -315,12 +318,14 @@ def _speaker(members: Sequence[int], streams: Streams) -> int:
     return members[int(draws.integers(len(members)))]
 
 
-def _perturbed(speaker: ClientUpdate, weight: float, std: float, streams: Streams) -> ClientUpdate:
+def _perturbed(
+    speaker: ClientUpdate, weight: float, std: float, streams: Streams, shape: NoiseShape
+) -> ClientUpdate:
     """Return one member's perturbed update, with the weight of the whole set."""
     if std == 0:
         return replace(speaker, weight=weight)
     noise = streams.at("noise").draws()
-    return replace(speaker, update=noisy(speaker.update, std, noise), weight=weight)
+    return replace(speaker, update=noisy(speaker.update, std, noise, shape), weight=weight)
 
 
 def _mean_row_distance(left: Params, right: Params) -> float:
@@ -360,6 +365,10 @@ class AnonymitySets(Aggregation):
             themselves; or `sound`: updates projected to norm `radius`, and as much noise as
             `epsilon` asks for. It needs `partition = "public-random"`, `distance = "l2"`,
             `weights = "equal"` and `max_distance = 0`.
+        noise_shape: `gaussian`, or `laplace` of the same standard deviation s, so of scale
+            s / sqrt(2): the paper has either (section 3.1). For `noise = "paper"` and
+            `noise = "released"`; `sound` is accounted for Gaussian noise alone, and how well
+            Laplace noise hides an update from a holder of two candidates' is unknown.
         radius: for `noise = "paper"` and `noise = "sound"`.
         epsilon: what `noise = "sound"` keeps to over all rounds, for one client replaced by
             another; above 0 there.
@@ -382,6 +391,7 @@ class AnonymitySets(Aggregation):
     distance: Literal["l2", "cosine"] = "l2"
     max_distance: NotNegative = 0.0
     noise: Literal["none", "released", "paper", "sound"] = "none"
+    noise_shape: NoiseShape = "gaussian"
     radius: AboveZero = 1.0
     epsilon: NotNegative = 0.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
@@ -409,6 +419,12 @@ class AnonymitySets(Aggregation):
                 f"'sound' does not account for, found {self.max_relative_norm:g}. Remove "
                 f"it: radius bounds every update already."
             )
+        if self.noise_shape != "gaussian":
+            raise ValueError(
+                f"noise = 'sound' is accounted for Gaussian noise alone, found noise_shape = "
+                f"{self.noise_shape!r}. Set noise_shape = 'gaussian', or noise = 'paper', which "
+                f"guarantees nothing."
+            )
         blind = self.partition == "public-random" and self.distance == "l2"
         if not blind or self.max_distance > 0 or self.epsilon == 0:
             raise ValueError(
@@ -421,13 +437,13 @@ class AnonymitySets(Aggregation):
 
     def anonymity(self) -> AnonymityTerms:
         """Return how clients are hidden among each other."""
-        known = {"none": 0.0, "paper": self.radius}
+        gaussian = {"paper": self.radius} if self.noise_shape == "gaussian" else {}
         sound = self.noise == "sound"
         return AnonymityTerms(
             min_anonymity=self.min_anonymity,
             deniability_threshold=self.deniability_threshold,
             max_distance=self.max_distance,
-            noise=known.get(self.noise),
+            noise=({"none": 0.0} | gaussian).get(self.noise),
             radius=self.radius if sound else 0.0,
             delta=self.delta if sound else 0.0,
         )

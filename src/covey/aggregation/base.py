@@ -168,7 +168,8 @@ class AnonymityTerms:
             so many members.
         max_distance: beyond which (L2) a member does not speak for another; 0: none is
             too far.
-        noise: the standard deviation of the noise on a representative; None: unknown.
+        noise: the standard deviation of the Gaussian noise on a representative; None: it is
+            unknown, or the noise is not Gaussian.
         radius: the largest norm of an update, where the noise is accounted for; else 0.
         delta: for which it is accounted; 0 where it is not.
     """

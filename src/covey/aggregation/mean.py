@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ from covey.base.params import add, norm, scale, trained
 from covey.base.rng import Draws, Streams, with_noise
 from covey.secure_sums.noise import NoiseShares
 from covey.secure_sums.server import secure_sum
+
+NoiseShape = Literal["gaussian", "laplace"]
 
 
 def clipped(most: float, weight: Callable[[ClientUpdate], float] = lambda _: 1.0) -> Transform:
@@ -148,10 +150,20 @@ def projected(update: Params, radius: float) -> Params:
     }
 
 
-def noisy(update: Params, std: float, draws: Draws) -> Params:
-    """Return the update with Gaussian noise on each coordinate."""
+def noisy(update: Params, std: float, draws: Draws, shape: NoiseShape = "gaussian") -> Params:
+    """Return the update with noise of this standard deviation on each coordinate.
+
+    gaussian: N(0, std^2). laplace: density exp(-|t| / b) / (2 b), b = std / sqrt(2), of
+    variance 2 b^2 = std^2.
+    """
+
+    def drawn(size: tuple[int, ...]) -> np.ndarray:
+        if shape == "laplace":
+            return draws.laplace(0.0, std / math.sqrt(2), size)
+        return draws.normal(0.0, std, size)
+
     noised = {
-        name: with_noise(value, draws.normal(0.0, std, tuple(value.shape)), std, draws)
+        name: with_noise(value, drawn(tuple(value.shape)), std, draws)
         for name, value in sorted(trained(update).items())
     }
     return {name: noised.get(name, value) for name, value in update.items()}

@@ -572,7 +572,11 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
         not method.trains,
         f"method.name = {method.name!r} solves its models from sums, and trains none",
     )
-    for key, noises in (("radius", ("paper", "sound")), ("delta", ("sound",))):
+    for key, noises in (
+        ("radius", ("paper", "sound")),
+        ("delta", ("sound",)),
+        ("noise_shape", ("paper", "released")),
+    ):
         names = " and ".join(map(repr, noises))
         yield (
             (f"aggregation.{key}",),

@@ -18,7 +18,7 @@ REASONS: Mapping[str, str] = {
     "no-distances": "the partition records no distances",
     "not-hidden": "updates were not hidden in anonymity sets: every one of them was used",
     "no-set": "no anonymity set held the requester",
-    "noise-unknown": "how far the noise reaches is not recorded",
+    "noise-unknown": "how far the noise reaches is not recorded, or it is not Gaussian",
     "none-stored": "this run stored no raw updates, so there were none to delete",
     "too-few": "the requester holds too few examples to attack",
     "not-at-hand": "the requester's data were not at hand",
