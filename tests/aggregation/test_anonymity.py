@@ -224,6 +224,22 @@ def test_the_statistics_of_batches_get_no_noise_and_are_no_coordinates():
     assert abs(float(moved["norm.weight"]) - 25) > 5
 
 
+@pytest.mark.parametrize("partition", ["mdav", "public-random"])
+def test_who_is_near_goes_by_the_distance_that_forms_the_sets(partition):
+    # models A (1, 0), B (10, 0), C (1, 1): the angle of A and B is 0, and C is 45 degrees off
+    updates = {"A": (0.0, 0.0), "B": (9.0, 0.0), "C": (0.0, 1.0)}
+    sent = [ClientUpdate(h, 0, of(*update), 1.0) for h, update in updates.items()]
+    for distance, most, near in (
+        ("l2", 1.0, (("C",), (), ("A",))),
+        ("cosine", 0.25, (("B",), ("A",), ())),
+        ("cosine", 0.3, (("B", "C"), ("A", "C"), ("A", "B"))),
+    ):
+        way = hiding(3, partition=partition, distance=distance, max_distance=most)
+        event = formed(anonymity_aggregator(way)((of(1.0, 0.0),), sent, PUBLIC))
+        assert (event.near, event.distance) == ((near,), distance)
+        assert event.diameters == pytest.approx((82**0.5,))  # L2, between updates
+
+
 @given(sizes(), seeds, seeds, st.one_of(st.none(), seeds))
 def test_sound_sets_cover_the_cohort_and_look_at_no_data(size, one, other, secret):
     n, k = size

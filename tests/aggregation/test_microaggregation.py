@@ -102,6 +102,15 @@ def test_diameters_and_neighbours_by_hand():
     assert neighbours(points, sets, 0.5) == (((), (), ()), ((),))
 
 
+def test_cosine_diameters_and_neighbours_by_hand():
+    points = torch.tensor([[1.0, 0.0], [5.0, 5.0], [0.0, 2.0], [-3.0, 0.0], [0.0, 0.0]])
+    # 1 - cos: of 45 degrees .2929, of 90 degrees 1, of 135 degrees 1.7071
+    sets = ((0, 1, 2), (1, 3))
+    assert diameters(points, sets, "cosine") == pytest.approx((1.0, 1 + 0.5**0.5))
+    assert neighbours(points, sets, 0.293, "cosine") == (((1,), (0, 2), (1,)), ((), ()))
+    assert neighbours(points, ((0, 3, 4),), 2.0, "cosine") == (((3,), (0,), ()),)  # 0: no angle
+
+
 @EVERY
 @pytest.mark.parametrize(("n", "k"), [(3, 4), (3, 0)])
 def test_too_few_points_are_refused(divide, n, k):

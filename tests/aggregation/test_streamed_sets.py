@@ -89,6 +89,15 @@ def test_a_stream_gives_the_same_models_and_sets_to_the_bit(name, n, seed):
     assert len(stream.recalled) == sum(len(e.sets) for e in formed(found))
 
 
+@given(st.integers(3, 30), seeds)
+def test_angles_that_are_limited_are_never_estimated(n, seed):
+    limited = hiding(3, QUARTER, distance="cosine", max_distance=0.5)
+    held, found, stream = merged(limited, updates_of(n, seed % 10**6))
+    assert model_hash(held.clusters) == model_hash(found.clusters)
+    assert held.events == found.events
+    assert stream.recalled == []
+
+
 def passing(config: Hiding, *updates: Tensor, secret: int | None = None) -> AggregationResult:
     sent = [ClientUpdate(f"h-{i}", 0, {"w": each}, 1.0) for i, each in enumerate(updates)]
     merge = anonymity_aggregator(replace(config, window=0.0))

@@ -84,6 +84,11 @@ FACTS: Lies = {
         "set sizes of 100": (sized(100), "rounds: the ledger gives"),
         "set sizes below x": (sized(1), "facts: others contradict what is said of rounds"),
         "another x": (put(deniability_threshold=2), "deniability_threshold: the ledger"),
+        "another distance": (
+            put(max_distance=0.5, distance="cosine"),
+            "max_distance: the ledger gives None",
+        ),
+        "a distance of nothing": (put(distance="cosine"), "said of distance"),
         "asked in 1999": (put(asked=LONG_AGO), "asked: the ledger"),
         "answered in 2099": (put(answered=LATER), "answered: after"),
         "answered some day": (put(answered="lately"), "format: not a covey proof: 'answered'"),
@@ -106,7 +111,7 @@ FACTS: Lies = {
         "an earlier head": (put(ledger_events=1), "is not the one"),
         "a head of size 0": (put(ledger_events=0), "'ledger_events'"),
         "an invented path to the head": (put(inclusion=[NO_HASH]), "head: the tree"),
-        "an older format": (put(version=7), "must be of format 8, found 7"),
+        "an older format": (put(version=8), "must be of format 9, found 8"),
         "a denial as a stop": (put(answer="stop"), "answer: the ledger gives 'deny'"),
         "a denial as a replay": (
             put(**AS_RETRAINING, first_affected_round=0, first_replayed_round=0, rounds_replayed=3),

@@ -272,6 +272,17 @@ def test_isolated_clusters_are_trained_alone_and_to_the_same_story(apart, tmp_pa
     assert rounds_of(folder) == rounds_of(never.folder)
 
 
+def test_a_denial_names_the_distance_by_which_members_count(small, tmp_path):
+    folder = tmp_path / "run"
+    cosine = {**HIDDEN, "distance": "cosine", "max_distance": 0.5}
+    run(config=small(rounds=2, aggregation=cosine, method={"name": "fedavg"}), out=folder)
+    (denied,) = left(folder, LEAVER)
+    assert denied.answered.option.answer == "deny"
+    proof = json.loads(denied.answered.proof.read_text())
+    assert (proof["max_distance"], proof["distance"]) == (0.5, "cosine")
+    assert [c.name for c in verify(denied.answered.proof, folder).checks if not c.ok] == ["trust"]
+
+
 @pytest.mark.slow
 def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     folder = tmp_path / "run"

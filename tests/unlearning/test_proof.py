@@ -73,6 +73,7 @@ DENIED = Facts(
     deniability_threshold=2,
     min_anonymity=3,
     max_distance=None,
+    distance=None,
     first_round=0,
     first_affected_round=None,
     first_replayed_round=None,
@@ -173,6 +174,7 @@ any_facts = st.fixed_dictionaries(
         "deniability_threshold": st.none() | counts,
         "min_anonymity": st.none() | counts,
         "max_distance": st.none() | figures,
+        "distance": st.sampled_from([None, "l2", "cosine"]),
         "first_round": st.none() | counts,
         "first_affected_round": st.none() | counts,
         "first_replayed_round": st.none() | counts,
@@ -260,7 +262,7 @@ def test_a_field_of_any_other_kind_or_none_fails_and_does_not_raise():
 def test_an_unknown_field_or_format_is_refused_and_nothing_that_a_terminal_obeys_is_said(more):
     _, (check,) = check_proof(file_of(sign(KEY, {**signed(DENIED), **more})))
     assert (check.name, check.ok) == ("format", False)
-    assert ("must be of format 8, found " in check.detail) == ("version" in more)
+    assert ("must be of format 9, found " in check.detail) == ("version" in more)
     assert "\x1b" not in check.detail
 
 
@@ -317,6 +319,12 @@ NOTHING = replace(RETRAINED, first_replayed_round=None, rounds_replayed=0)
     [
         (DENIED, (*WEAKER, "not changed", "recomputable from the seed"), "first replayed round"),
         (DENIED, ("right one with probability 100%", "62.5%"), "sealed record"),
+        (replace(DENIED, max_distance=0.5, distance="l2"), ("at least 2 remaining",), "cosine"),
+        (
+            replace(DENIED, max_distance=0.5, distance="cosine"),
+            ("within a cosine distance of 0.5 of the", "bounds no L2 distance"),
+            "within the diameter",
+        ),
         (replace(DENIED, sealed_record_kept=True), ("name and salt together open",), "retrained"),
         (ROLLED_BACK, (*WEAKER, "from just before round 5.", "from 1 to 4, before"), "bit for bit"),
         (replace(ROLLED_BACK, replayed="anew"), WEAKER, "kept the clusters that they chose"),

@@ -52,7 +52,7 @@ from covey.base.events import (
     Event,
     RepresentativesPerturbed,
 )
-from covey.base.names import Handle, Params
+from covey.base.names import Distance, Handle, Params
 from covey.base.params import add, flatten, trained
 from covey.base.rng import Streams
 
@@ -63,6 +63,7 @@ def sets_event(
     sets: Sets,
     widths: Sequence[float | None],
     close: tuple[Sets, ...],
+    distance: Distance,
 ) -> AnonymitySetsFormed:
     """Return which sets were formed, each in the order of its handles.
 
@@ -72,6 +73,7 @@ def sets_event(
         sets: as indices of them.
         widths: the sets' diameters.
         close: per set and member, who is near; empty where none is needed.
+        distance: by which they are.
     """
     rows: list[tuple[tuple[Handle, ...], float | None, tuple[tuple[Handle, ...], ...]]] = []
     for c, members in enumerate(sets):
@@ -79,7 +81,7 @@ def sets_event(
         near = [tuple(sorted(handles[n] for n in close[c][i])) for i in order] if close else []
         rows.append((tuple(handles[members[i]] for i in order), widths[c], tuple(near)))
     names, diameters_, near_ = zip(*sorted(rows), strict=True)
-    return AnonymitySetsFormed(cluster, names, diameters_, near_ if close else ())
+    return AnonymitySetsFormed(cluster, names, diameters_, near_ if close else (), distance)
 
 
 Points = Float[Tensor, "clients coordinates"]
@@ -144,7 +146,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
 
     def aggregate(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
         arriving = (_bounded(hiding, each) for each in updates)
-        if not isinstance(updates, RepeatableUpdates):
+        if not isinstance(updates, RepeatableUpdates) or _needs_models(hiding.sets):
             return _hidden(hiding, clusters, arriving, streams)
         held, passing = _window(arriving, hiding.window)
         if passing is None:
@@ -200,8 +202,10 @@ def _hidden(
         models = _points(locals_) if hiding.sets.partition != "public-random" else None
         sets = _partition(hiding, models, handles, streams.at("partition", j))
         points = _points([each.update for each in of_cluster])
-        near = _near(hiding, points, sets, hiding.sets.max_distance)
-        formed = sets_event(j, handles, sets, _diameters_to_record(hiding, points, sets), near)
+        compared = _points(locals_) if _needs_models(hiding.sets) else points
+        near = _near(hiding, compared, sets, hiding.sets.max_distance)
+        widths = _diameters_to_record(hiding, points, sets)
+        formed = sets_event(j, handles, sets, widths, near, hiding.sets.distance)
         facts += (formed, *_events_beside(hiding, formed))
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
@@ -231,7 +235,8 @@ def _hidden_by_sketches(
         sets = _partition(hiding, models, own.handles, partition)
         most = own.sketch.surely_within(hiding.sets.max_distance)
         near = _near(hiding, points, sets, most)
-        formed = sets_event(j, own.handles, sets, _diameters_to_record(hiding, points, sets), near)
+        widths = _diameters_to_record(hiding, points, sets)
+        formed = sets_event(j, own.handles, sets, widths, near, hiding.sets.distance)
         numbers, estimates = own.sketch.numbers, tuple(formed.diameters)
         facts += (  # the diameters were not measured
             replace(formed, diameters=(None,) * len(sets)),
@@ -250,7 +255,7 @@ def _hidden_by_sketches(
 
 
 def noise_scale(
-    noise: Literal["none", "released", "paper"], distance: Literal["l2", "cosine"], std: float
+    noise: Literal["none", "released", "paper"], distance: Distance, std: float
 ) -> NoiseScale:
     """Return the noise of this name.
 
@@ -294,7 +299,14 @@ def _points(models: Sequence[Params]) -> Points:
 
 def _near(hiding: Hiding, points: Points, sets: Sets, most: float) -> Near:
     """Return who is near whom in each set, where that is needed."""
-    return neighbours(points, sets, most) if hiding.sets.max_distance else ()
+    if not hiding.sets.max_distance:
+        return ()
+    return neighbours(points, sets, most, hiding.sets.distance)
+
+
+def _needs_models(sets: "AnonymitySets") -> bool:
+    """Say whether all models have to be here: a sketch bounds no angle from above."""
+    return sets.distance == "cosine" and sets.max_distance > 0
 
 
 def _diameters_to_record(hiding: Hiding, points: Points, sets: Sets) -> Sequence[float | None]:
@@ -355,10 +367,10 @@ class AnonymitySets(Aggregation):
             that held it keeps so many members.
         partition: of a cluster's clients into sets: `mdav`, or balanced `kmeans`, both of
             the clients' models; `public-random` looks at no data.
-        distance: `l2`, or `cosine`: the angle between models, as in the paper's experiments;
-            it bounds no L2 distance.
-        max_distance: the paper's Delta: a member farther away (L2) does not count towards
-            x; 0: all count.
+        distance: `l2`, or `cosine`: 1 - cos of the angle between models, as in the paper's
+            experiments; it bounds no L2 distance.
+        max_distance: the paper's Delta, by `distance`: a member farther away does not count
+            towards x; 0: all count. With `cosine` a round's models are all held in memory.
         noise: what is added to a representative: `released` (as the paper's published code,
             the set's largest mean row distance) or `paper` (standard deviation `radius`, the
             paper's sigma times Delta), which make no model differentially private by
@@ -388,7 +400,7 @@ class AnonymitySets(Aggregation):
     min_anonymity: Positive = 6
     deniability_threshold: Positive = 3
     partition: Literal["mdav", "kmeans", "public-random"] = "mdav"
-    distance: Literal["l2", "cosine"] = "l2"
+    distance: Distance = "l2"
     max_distance: NotNegative = 0.0
     noise: Literal["none", "released", "paper", "sound"] = "none"
     noise_shape: NoiseShape = "gaussian"
@@ -443,6 +455,7 @@ class AnonymitySets(Aggregation):
             min_anonymity=self.min_anonymity,
             deniability_threshold=self.deniability_threshold,
             max_distance=self.max_distance,
+            distance=self.distance,
             noise=({"none": 0.0} | gaussian).get(self.noise),
             radius=self.radius if sound else 0.0,
             delta=self.delta if sound else 0.0,

@@ -19,7 +19,7 @@ from covey.aggregation.server import Models, NoServerOptimizer, ServerOptimizer
 from covey.base.components import Component, OwnFunction, Part
 from covey.base.errors import ConfigError
 from covey.base.events import AnswerRefused, ClusterWaited, Event
-from covey.base.names import Handle, Params
+from covey.base.names import Distance, Handle, Params
 from covey.base.params import add, misfit, not_finite, scale
 from covey.base.rng import Streams
 
@@ -166,8 +166,8 @@ class AnonymityTerms:
         min_anonymity: the least members of an anonymity set; fewer clients wait.
         deniability_threshold: a client can be denied while every set that held it keeps
             so many members.
-        max_distance: beyond which (L2) a member does not speak for another; 0: none is
-            too far.
+        max_distance: beyond which a member does not speak for another; 0: none is too far.
+        distance: by which: L2 between updates, or cosine between models.
         noise: the standard deviation of the Gaussian noise on a representative; None: it is
             unknown, or the noise is not Gaussian.
         radius: the largest norm of an update, where the noise is accounted for; else 0.
@@ -177,6 +177,7 @@ class AnonymityTerms:
     min_anonymity: int
     deniability_threshold: int = 1
     max_distance: float = 0.0
+    distance: Distance = "l2"
     noise: float | None = 0.0
     radius: float = 0.0
     delta: float = 0.0

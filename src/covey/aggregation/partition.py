@@ -17,7 +17,7 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate, Updates
 from covey.aggregation.server import Models
-from covey.base.names import Handle, Params
+from covey.base.names import Distance, Handle, Params
 from covey.base.params import flatten, trained
 from covey.base.rng import Streams
 
@@ -181,19 +181,21 @@ def unit_rows(points: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return torch.nn.functional.normalize(points, dim=1)
 
 
-def diameters(points: Float[Tensor, "n d"], sets: Sets) -> tuple[float, ...]:
-    """Return the largest L2 distance inside each set: the paper's Delta.
+def diameters(points: Float[Tensor, "n d"], sets: Sets, by: Distance = "l2") -> tuple[float, ...]:
+    """Return the largest distance inside each set: the paper's Delta.
 
     A set of one has 0; a point that is not finite makes its set's diameter NaN.
     """
-    return tuple(float(_distances(points, members).max()) for members in sets)
+    return tuple(float(_distances(points, members, by).max()) for members in sets)
 
 
-def neighbours(points: Float[Tensor, "n d"], sets: Sets, max_distance: float) -> tuple[Sets, ...]:
+def neighbours(
+    points: Float[Tensor, "n d"], sets: Sets, max_distance: float, by: Distance = "l2"
+) -> tuple[Sets, ...]:
     """Return for each set, for each of its members, who else is near it.
 
-    Near is an L2 distance of at most `max_distance`. The lists follow the order of
-    `sets`; a point that is not finite is near no other.
+    Near is a distance of at most `max_distance`. The lists follow the order of `sets`; a
+    point that is not finite is near no other.
     """
     return tuple(
         tuple(
@@ -202,7 +204,7 @@ def neighbours(points: Float[Tensor, "n d"], sets: Sets, max_distance: float) ->
                 for other, distance in zip(members, row, strict=True)
                 if other != member and distance <= max_distance
             )
-            for member, row in zip(members, _distances(points, members).tolist(), strict=True)
+            for member, row in zip(members, _distances(points, members, by).tolist(), strict=True)
         )
         for members in sets
     )
@@ -297,10 +299,18 @@ def _squared_distances(gram: Float[ndarray, "n n"]) -> Float[ndarray, "n n"]:
     return np.maximum(lengths[:, None] + lengths - 2 * gram, 0)
 
 
-def _distances(points: Float[Tensor, "n d"], members: tuple[int, ...]) -> Float[Tensor, "m m"]:
-    """Return L2 distances, without the cancellation that inner products bring."""
+def _distances(
+    points: Float[Tensor, "n d"], members: Sequence[int], by: Distance
+) -> Float[Tensor, "m m"]:
+    """Return L2 or cosine distances, without the cancellation that inner products bring.
+
+    1 - cos(u, v) = |u / |u| - v / |v||^2 / 2; a zero has no angle, and NaN to all others.
+    """
     rows = points[list(members)].double()
-    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+    if by == "cosine":
+        rows = rows / rows.norm(dim=1, keepdim=True)
+    apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+    return apart.square() / 2 if by == "cosine" else apart
 
 
 def _spread_seeds(

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.names import Handle, SummedUp
+from covey.base.names import Distance, Handle, SummedUp
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
@@ -156,12 +156,14 @@ class AnonymitySetsFormed(Event):
             where nothing that depends on the updates may be recorded.
         near: per set and member, the members within `aggregation.max_distance` of it; empty
             where there is no such limit.
+        distance: by which they are near: L2 between updates, or cosine between models.
     """
 
     cluster: Count
     sets: tuple[tuple[Handle, ...], ...]
     diameters: tuple[Amount | None, ...]
     near: tuple[tuple[tuple[Handle, ...], ...], ...] = ()
+    distance: Distance = "l2"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ Handle = str
 """A client's random pseudonym: the only identity that events and reports show."""
 
 
+Distance = Literal["l2", "cosine"]
+"""How far apart two models are: |u - v|, or 1 - cos(u, v)."""
+
 NoiseModel = Literal["central", "distributed", "local"]
 """Who adds the noise that hides clients: the server, all of them a share, or each its own."""
 

@@ -160,7 +160,7 @@ def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
     follows from them is not known.
     """
     kinds = (
-        (config.aggregation, ("min_anonymity", "max_distance", "refutation")),
+        (config.aggregation, ("min_anonymity", "max_distance", "distance", "refutation")),
         (config.risk, ("first_affected_round",)),
     )
     unsealed = answer.began is None
@@ -213,6 +213,7 @@ def facts(
         "deniability_threshold": x,
         "min_anonymity": terms and terms.min_anonymity,
         "max_distance": (terms and terms.max_distance) or None,
+        "distance": terms.distance if terms and terms.max_distance else None,
         "first_round": participation.first_round(handle),
         "first_replayed_round": rewind.round_index if rewind else None,
         "rounds_replayed": rewind.until - rewind.round_index if rewind else 0,

@@ -11,7 +11,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import ConfigDict, Field
 
 from covey.base.events import Share
-from covey.base.names import Basis
+from covey.base.names import Basis, Distance
 from covey.unlearning.guarantee import Guaranteed, NoGuaranteeCode
 from covey.unlearning.plan import AnswerKind, Influence, ReplayKind
 from covey.unlearning.signature import instant
@@ -226,7 +226,8 @@ class Facts(Word):
         rounds: those in which a set held the requester.
         deniability_threshold: x, members that must remain; None where no sets are used.
         min_anonymity: k, the smallest set; None where no sets are used.
-        max_distance: L2, beyond which a member does not count towards x; None if all do.
+        max_distance: beyond which a member does not count towards x; None if all do.
+        distance: by which: L2 between updates, or cosine between models; None if all count.
         first_round: in which the requester's data were used; None if in none.
         first_affected_round: the first that the answer takes back; None if none is.
         first_replayed_round: None if nothing was replayed.
@@ -261,6 +262,7 @@ class Facts(Word):
     deniability_threshold: Number | None
     min_anonymity: Number | None
     max_distance: float | None
+    distance: Distance | None
     first_round: Number | None
     first_affected_round: Number | None
     first_replayed_round: Number | None
@@ -321,6 +323,7 @@ def contradictions(facts: Facts) -> list[str]:
         or len(places) < len(rounds)
         or (answer == "deny" and any(each.size_left < (x or 0) for each in held)),
         "deniability_threshold": answer == "deny" and x is None,
+        "distance": (facts.distance is None) != (facts.max_distance is None),
         "model_after": stays and facts.model_changed,
         # sums change where somebody left, and of no client more than before
         "subtracted": bool(gone) != (subtracts and start is not None)

@@ -36,11 +36,11 @@ class Proof(Facts):
     __pydantic_config__ = STRICT
 
     format: Literal["covey-proof"]
-    version: Literal[8]
+    version: Literal[9]
     signature: Mapping[str, str]
 
 
-VERSION = 8
+VERSION = 9
 
 
 def signed_proof(key: SigningKey, facts: Facts) -> dict[str, Any]:
