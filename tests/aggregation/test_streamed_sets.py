@@ -89,9 +89,13 @@ def test_a_stream_gives_the_same_models_and_sets_to_the_bit(name, n, seed):
     assert len(stream.recalled) == sum(len(e.sets) for e in formed(found))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"distance": "cosine", "max_distance": 0.5}, {"max_distance": 7.0, "limit_sets": True}],
+)
 @given(st.integers(3, 30), seeds)
-def test_angles_that_are_limited_are_never_estimated(n, seed):
-    limited = hiding(3, QUARTER, distance="cosine", max_distance=0.5)
+def test_angles_and_diameters_that_are_limited_are_never_estimated(settings, n, seed):
+    limited = hiding(3, QUARTER, **settings)
     held, found, stream = merged(limited, updates_of(n, seed % 10**6))
     assert model_hash(held.clusters) == model_hash(found.clusters)
     assert held.events == found.events

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from covey import History
-from covey.base.events import Event
+from covey.base.events import ClusterWaited, Event
 from covey.base.history import NOTABLE
 from covey.report.page import templates
 from covey.report.summary import happenings
@@ -16,7 +16,12 @@ def sentences(history: History) -> list[str]:
     return [f"{each.when}: {said.sentence(each)}".strip() for each in happenings(history)]
 
 
-ANY: dict[str, Any] = {"clients": ("h0", "h1"), "clusters": (0,), "gaps": {"inputs": 0.1}}
+ANY: dict[str, Any] = {
+    "clients": ("h0", "h1"),
+    "handles": ("h0", "h1"),
+    "clusters": (0,),
+    "gaps": {"inputs": 0.1},
+}
 
 
 @pytest.mark.parametrize("kind", NOTABLE)
@@ -28,3 +33,13 @@ def test_every_kind_of_event_that_a_reader_is_shown_has_a_sentence(kind: type[Ev
     assert sentence.startswith("Round 1: ")
     assert sentence.endswith(".")
     assert len(sentence) > 20
+
+
+def test_why_a_cluster_waited():
+    few, far = (sentences(History(notable=((0, ClusterWaited(1, n, 4)),))) for n in (3, 6))
+    assert few == [
+        "Round 1: cluster 1 waited. Its 3 clients are fewer than the 4 that its aggregation needs."
+    ]
+    assert far == [
+        "Round 1: cluster 1 waited. No 4 of its 6 clients were near enough to each other."
+    ]

@@ -33,6 +33,8 @@ engine.name = "vmap" & privacy.record_clip = 1.0
 engine.precision = "bfloat16" & privacy.record_clip = 1.0
 aggregation.epsilon = 4
 aggregation.min_anonymity = 2
+aggregation.name = "anonymity-sets" & aggregation.limit_sets = true
+sets within a distance & aggregation.partition = "public-random"
 aggregation.name = "anonymity-sets" & method.name = "local"
 aggregation.noise = "sound"
 aggregation.name = "anonymity-sets" & train.cohort_size = 5
@@ -101,6 +103,11 @@ SHORT: dict[str, dict[str, Any]] = {
     "numbers": {"model.task": "regression"},
     "no risk": {"risk.name": "none"},
     "one step": {"train.local_steps": 1},
+    "sets within a distance": {
+        "aggregation.name": "anonymity-sets",
+        "aggregation.max_distance": 2.0,
+        "aggregation.limit_sets": True,
+    },
     "sound": {
         "aggregation.name": "anonymity-sets",
         "aggregation.noise": "sound",

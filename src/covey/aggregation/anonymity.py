@@ -28,6 +28,7 @@ from covey.aggregation.base import (
     Updates,
     mean_per_cluster,
 )
+from covey.aggregation.limited_sets import sets_within
 from covey.aggregation.mean import NoiseShape, noisy, projected
 from covey.aggregation.partition import (
     Sets,
@@ -47,6 +48,7 @@ from covey.aggregation.server import Models
 from covey.base.components import AboveZero, NotNegative, Positive
 from covey.base.events import (
     AnonymitySetsFormed,
+    ClientsOutsideSets,
     ClusterWaited,
     DistancesSketched,
     Event,
@@ -134,7 +136,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
 
     The sets C_c partition the clients of cluster j, p_c is the sum of its members'
     weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
-    than k clients waits.
+    than k clients waits; so do, with `limit_sets`, clients that are in no set.
 
     `RepeatableUpdates` that take more than `hiding.window` bytes are not held: the sets
     compare their sketches, and the update of each r_c is had again. The same sets then
@@ -146,7 +148,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
 
     def aggregate(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
         arriving = (_bounded(hiding, each) for each in updates)
-        if not isinstance(updates, RepeatableUpdates) or _needs_models(hiding.sets):
+        if not isinstance(updates, RepeatableUpdates) or _compares_all(hiding.sets):
             return _hidden(hiding, clusters, arriving, streams)
         held, passing = _window(arriving, hiding.window)
         if passing is None:
@@ -202,7 +204,16 @@ def _hidden(
         models = _points(locals_) if hiding.sets.partition != "public-random" else None
         sets = _partition(hiding, models, handles, streams.at("partition", j))
         points = _points([each.update for each in of_cluster])
-        compared = _points(locals_) if _needs_models(hiding.sets) else points
+        compared = _points(locals_) if hiding.sets.distance == "cosine" else points
+        if hiding.sets.limit_sets:
+            k, most, by = hiding.sets.min_anonymity, hiding.sets.max_distance, hiding.sets.distance
+            sets = sets_within(compared, sets, k, most, by)
+            inside = set(chain.from_iterable(sets))
+            if waiting := tuple(sorted(h for i, h in enumerate(handles) if i not in inside)):
+                facts.append(ClientsOutsideSets(j, waiting))
+            if not sets:
+                facts.append(ClusterWaited(j, len(of_cluster), hiding.sets.min_anonymity))
+                continue
         near = _near(hiding, compared, sets, hiding.sets.max_distance)
         widths = _diameters_to_record(hiding, points, sets)
         formed = sets_event(j, handles, sets, widths, near, hiding.sets.distance)
@@ -304,9 +315,9 @@ def _near(hiding: Hiding, points: Points, sets: Sets, most: float) -> Near:
     return neighbours(points, sets, most, hiding.sets.distance)
 
 
-def _needs_models(sets: "AnonymitySets") -> bool:
-    """Say whether all models have to be here: a sketch bounds no angle from above."""
-    return sets.distance == "cosine" and sets.max_distance > 0
+def _compares_all(sets: "AnonymitySets") -> bool:
+    """Say whether all models have to be here: sketches bound no angle, and no diameter."""
+    return sets.limit_sets or (sets.distance == "cosine" and sets.max_distance > 0)
 
 
 def _diameters_to_record(hiding: Hiding, points: Points, sets: Sets) -> Sequence[float | None]:
@@ -371,6 +382,9 @@ class AnonymitySets(Aggregation):
             experiments; it bounds no L2 distance.
         max_distance: the paper's Delta, by `distance`: a member farther away does not count
             towards x; 0: all count. With `cosine` a round's models are all held in memory.
+        limit_sets: whether every two members of a set are within `max_distance`: clients for
+            whom no such set is found take no part in the round. Its models are all held in
+            memory. Not for `public-random`.
         noise: what is added to a representative: `released` (as the paper's published code,
             the set's largest mean row distance) or `paper` (standard deviation `radius`, the
             paper's sigma times Delta), which make no model differentially private by
@@ -402,6 +416,7 @@ class AnonymitySets(Aggregation):
     partition: Literal["mdav", "kmeans", "public-random"] = "mdav"
     distance: Distance = "l2"
     max_distance: NotNegative = 0.0
+    limit_sets: bool = False
     noise: Literal["none", "released", "paper", "sound"] = "none"
     noise_shape: NoiseShape = "gaussian"
     radius: AboveZero = 1.0
@@ -417,6 +432,12 @@ class AnonymitySets(Aggregation):
                 f"deniability_threshold (x) is how many of an anonymity set's at least "
                 f"min_anonymity (k) members must stay, so at most k = {k}, found x = {x}. "
                 f"Lower x or raise k."
+            )
+        if self.limit_sets and (self.max_distance == 0 or self.partition == "public-random"):
+            raise ValueError(
+                f"limit_sets needs a max_distance above 0 and a partition that looks at models, "
+                f"found {self.max_distance:g} and {self.partition!r}. Set both, or "
+                f"limit_sets = false."
             )
         if self.noise != "sound":
             if self.epsilon > 0:

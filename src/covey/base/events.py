@@ -167,6 +167,17 @@ class AnonymitySetsFormed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ClientsOutsideSets(Event):
+    """No anonymity set within `aggregation.max_distance` was found for these clients.
+
+    Their updates were thrown away: they took no part in the round's models.
+    """
+
+    cluster: Count
+    handles: tuple[Handle, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DistancesSketched(Event):
     """The sets that were just formed compare sketches of updates, not the updates.
 
@@ -188,7 +199,7 @@ class DistancesSketched(Event):
 
 @dataclass(frozen=True, slots=True)
 class ClusterWaited(Event):
-    """Too few clients for the aggregation: their updates were thrown away.
+    """Too few clients for the aggregation, or too few that are near: it used no update.
 
     Attributes:
         clients: how many came.

@@ -25,6 +25,7 @@ NOTABLE = (
     events.AnswerRefused,
     events.ClusterAbandoned,
     events.ClustersCollapsed,
+    events.ClientsOutsideSets,
     events.ClusterWaited,
     events.GroupsSought,
     events.ModelDiverged,

@@ -102,6 +102,7 @@ KNOWN = (
     *NOISE,
     events.ChoicesPerturbed,
     events.AnonymitySetsFormed,
+    events.ClientsOutsideSets,
     events.DistancesSketched,
     events.ClientsAssigned,
     events.ModelsMerged,
