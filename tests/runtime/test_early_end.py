@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 import covey
 from cli.conftest import command
-from covey import Config, ConfigError, EarlyStopping, History, RunError
+from covey import Config, ConfigError, EarlyStopping, History, PlayedRound, RunError
 from covey.base.figure import Figure
 from covey.base.history import RoundRow
 from covey.ledger.store import Ledger
@@ -59,6 +60,39 @@ def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(values, pa
     assert (found is not None) == (waited >= patience)
     if found:
         assert (found.rounds, found.best) == (len(values), best)
+
+
+@given(values=accuracies, target=st.sampled_from([0.1, 0.25, 0.4, 0.5]))
+def test_a_target_is_reached_by_the_latest_round_alone(values, target):
+    config = Config.of({"rounds": 20, "stopping": {"target": target}})
+    rows = tuple(row(t, value) for t, value in enumerate(values))
+    found = early_end(History(rounds=rows), config)
+    reached = bool(values) and values[-1] is not None and values[-1] >= target
+    assert (found is not None) == reached
+    if found:
+        assert (found.rounds, found.best, found.target) == (len(values), values[-1], target)
+
+
+def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tmp_path):
+    learning: dict[str, Any] = {"method": {"name": "fedavg"}, "risk": {"name": "none"}}
+    learning["train"] = {"learning_rate": 0.05, "batch_size": 5}
+    every = played(tmp_path / "whole", stop=None, **learning).history.rounds
+    target = max(each.accuracy or 0.0 for each in every[1:-1])
+    first = next(t for t, each in enumerate(every) if (each.accuracy or 0.0) >= target)
+    learning["stopping"] = {"target": target}
+    ended = played(tmp_path / "ended", stop=None, **learning)
+    assert 1 < len(ended.history.rounds) == first + 1 < len(every)
+    reason = ended.summary.ended_early
+    assert reason.endswith(f"an accuracy of {target:.3f} reaches stopping.target = {target:g}")
+
+    def stopped(each: PlayedRound) -> None:
+        if each.round_index == first - 1:
+            raise InterruptedError
+
+    config = Config.of({**STILL, **learning})
+    with pytest.raises(InterruptedError):
+        covey.run(lambda: model(), clients(), config, tmp_path / "resumed", on_round=stopped)
+    assert again(tmp_path / "resumed").ledger_head == ended.ledger_head
 
 
 def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):

@@ -40,6 +40,7 @@ aggregation.noise = "sound"
 aggregation.name = "anonymity-sets" & train.cohort_size = 5
 method.name = "solved" & train.cohort_size = 5
 model.task = "regression" & metrics = ["top-k"]
+numbers & stopping.target = 0.9
 engine.name = "flower" & metrics = ["top-k"]
 metrics = ["top-k", "top-k"]
 metrics = ["mean-squared-error"]
@@ -176,3 +177,5 @@ def test_no_run_under_noise_ends_where_its_models_say(whose: str):
     Config.of(settings_of(noise))
     with pytest.raises(ConfigError, match=r"^stopping\.figure = 'accuracy' lets the models decide"):
         Config.of(settings_of(f'{noise} & stopping.figure = "accuracy"'))
+    with pytest.raises(ConfigError, match=r"^stopping\.target = 0\.9 lets the models decide"):
+        Config.of(settings_of(f"{noise} & stopping.target = 0.9"))

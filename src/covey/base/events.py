@@ -675,6 +675,7 @@ class RunEndedEarly(Event):
         min_change: by how much more than this it would have had to be better.
         clients: how many have any budget left, where the run ends for that; None: it ends by
             its figure.
+        target: the accuracy that its last round reached, where it ends for that.
     """
 
     rounds: Annotated[int, Field(ge=1)]
@@ -685,6 +686,7 @@ class RunEndedEarly(Event):
     patience: Count
     min_change: float
     clients: Count | None = None
+    target: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -517,6 +517,8 @@ def describe_early_end(ended: events.RunEndedEarly | None) -> str:
     why = f"no improvement of {figure} for {ended.patience} rounds"
     if ended.clients is not None:
         why = f"budgets are spent, and {ended.clients} clients are left"
+    if ended.target is not None:
+        why = f"an accuracy of {ended.best:.3f} reaches stopping.target = {ended.target:g}"
     return f"ended early after round {ended.rounds} of {ended.planned}: {why}"
 
 

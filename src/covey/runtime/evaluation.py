@@ -338,8 +338,16 @@ def best_round(rows: Iterable[RoundRow], figure: str, min_change: float = 0.0) -
 def early_end(history: History, config: Config) -> RunEndedEarly | None:
     """Return that a run ends with its latest round, if the settings want it to."""
     wanted, rows = config.stopping, history.rounds
+    if not rows or len(rows) >= config.rounds:
+        return None
+    reached = rows[-1].accuracy
+    if wanted.target and reached is not None and reached >= wanted.target:
+        played, last = len(rows), rows[-1].round_index
+        return RunEndedEarly(
+            played, config.rounds, "accuracy", reached, last, 0, 0.0, target=wanted.target
+        )
     best = best_round(rows, wanted.figure, wanted.min_change)
-    if best is None or len(rows) >= config.rounds:
+    if best is None:
         return None
     value_of, _ = FIGURES[wanted.figure]
     known_since = sum(row.round_index > best.round and value_of(row) is not None for row in rows)

@@ -176,6 +176,8 @@ def _tasks(config: Sections) -> Conflicts:
     yield Clash(task != "multiclass" and is_solved(config), "method.name", ONE_CLASS, other)
     remote = task != "multiclass" and config.engine.is_remote
     yield Clash(remote, "engine.name", ONE_CLASS, other)
+    reached = task == "regression" and config.stopping.target > 0
+    yield Clash(reached, "stopping.target", CLASSES, other)
     classes = task == "tokens" and isinstance(config.population.partition, Dirichlet)
     yield Clash(classes, "population.partition", "classes of examples", other)
 
@@ -338,15 +340,19 @@ def _noisy_choices(config: Sections) -> Conflicts:
 
 def _stopping_under_noise(config: Sections) -> Conflicts:
     """A run may not end where its models say, as its noise is accounted for beforehand."""
-    privacy, figure = config.privacy, config.stopping.figure
+    privacy, stopping = config.privacy, config.stopping
     noise = privacy.client_noise or privacy.record_noise or privacy.selection_noise
-    if figure != "none" and (noise or _is_sound(config)):
-        yield Refusal(
-            ("stopping.figure",),
-            f"stopping.figure = {figure!r} lets the models decide how many rounds are "
-            f"played, and a guarantee counts the rounds that were fixed beforehand. Remove "
-            f"it, or the noise.",
-        )
+    for key, value, ends in (
+        ("stopping.figure", stopping.figure, stopping.figure != "none"),
+        ("stopping.target", stopping.target, stopping.target > 0),
+    ):
+        if ends and (noise or _is_sound(config)):
+            yield Refusal(
+                (key,),
+                f"{key} = {value!r} lets the models decide how many rounds are played, and a "
+                f"guarantee counts the rounds that were fixed beforehand. Remove it, or the "
+                f"noise.",
+            )
 
 
 def _masked_sums(config: Sections) -> Conflicts:
@@ -595,14 +601,18 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     )
     yield ("stopping",), config.rounds == 1, "rounds = 1 leaves nothing to end early"
     never = config.stopping.figure == "none"
-    yield ("stopping",), never, "stopping.figure = 'none' ends no run early"
+    yield (
+        ("stopping.patience", "stopping.min_change"),
+        never,
+        "stopping.figure = 'none' waits for no better figure",
+    )
     yield (
         ("privacy.noise_model", "privacy.colluders"),
         privacy.client_noise == 0,
         "privacy.client_noise = 0 leaves no noise for anybody to add",
     )
     yield (
-        ("privacy.weigh_by_budget",),
+        ("privacy.weigh_by_budget", "stopping.min_clients"),
         not (population.epsilon_limits or config.engine.is_remote),
         "population.epsilon_limits = [] leaves nobody with a budget",
     )

@@ -300,6 +300,8 @@ class StoppingConfig(SettingsSection):
         patience: rounds in a row without a better figure; those in which it is unknown do
             not count.
         min_change: by how much more than this a better figure is better.
+        target: ends the run after the first round of at least this recorded accuracy, whatever
+            `figure` says; 0: none is aimed at.
         min_clients: ends the run once fewer clients have any budget left
             (`population.epsilon_limits`, or `epsilon_limit` in a node.toml); under masks
             `privacy.min_cohort` does too.
@@ -308,6 +310,7 @@ class StoppingConfig(SettingsSection):
     figure: Figure = "none"
     patience: Positive = 5
     min_change: NotNegative = 0.0
+    target: Share = 0.0
     min_clients: Positive = 1
 
 
