@@ -173,6 +173,17 @@ def test_the_papers_noise_delivers_less_than_it_claims(answer):
     assert told["epsilon"] == pytest.approx(27.64, abs=0.01)
 
 
+def test_the_theorem_claims_nothing_outside_its_range(answer, covey):
+    # sqrt(50 (1 + 8 ln(10^5)) / 7) = 25.79: over .15 it is 171.9, and 8 ln(10^5) is 92.1
+    words = ("guarantee", "--noise", "paper", "--rounds", "50", "--delta", "1e-5", "--sigma")
+    assert answer(*words, "0.15")["epsilon_claimed"] is None
+    said = " ".join(covey(*words, "0.15")[1].split())
+    assert "Theorem 1 claims nothing for sigma 0.150: its formula gives epsilon 171.9" in said
+    assert "8 log(1/delta) = 92.1" in said
+    inside = " ".join(covey(*words, "0.3")[1].split())
+    assert "Theorem 1 claims epsilon 85.960 for sigma 0.300." in inside
+
+
 def test_sound_noise_tells_the_epsilon_of_every_view(answer, covey):
     words = ("guarantee", "--noise", "sound", "--sigma", "2", "--sets", "4", "--rounds", "5")
     told = answer(*words)

@@ -9,6 +9,7 @@ from covey.dp.accountant import (
     epsilon_bound,
     gaussian,
     multiplier_for,
+    theorem_range,
 )
 from covey.dp.run_guarantees import NoisePlan, adversary_views, forecast, multiplier
 
@@ -39,6 +40,14 @@ def test_what_the_theorem_claims_is_not_what_is_delivered(claimed, sigma, one, t
     assert found.epsilon == pytest.approx(one, rel=1e-3)
     assert cost(sigma) == pytest.approx(two, rel=1e-3)
     assert cost(2 * sigma) == pytest.approx(diameter, rel=1e-3)
+
+
+def test_the_theorem_is_about_epsilon_below_8_log_1_over_delta():
+    most = theorem_range(DELTA)
+    assert most == pytest.approx(92.103, abs=1e-3)
+    edge = claimed_sigma(most, DELTA, ROUNDS)
+    assert claimed_epsilon(edge * 1.001, DELTA, ROUNDS) == pytest.approx(most / 1.001)
+    assert claimed_epsilon(edge * 0.999, DELTA, ROUNDS) is None
 
 
 @pytest.mark.parametrize(("claimed", "expected"), [(1.0, 52.759), (8.0, 8.489)])

@@ -251,7 +251,8 @@ class NoiseGuarantee(Answer):
 
     Attributes:
         noise: `paper`, or as in `covey.dp.run_guarantees.NoisePlan`.
-        epsilon_claimed: by the paper's Theorem 1, or to be reached; None: the noise was named.
+        epsilon_claimed: by the paper's Theorem 1, or to be reached; None: the noise was named,
+            or the theorem claims nothing for it.
         noise_multiplier: z of every release.
         sigma: of the paper.
         views: epsilon by what an adversary sees, of anonymity sets.
@@ -281,11 +282,8 @@ class NoiseGuarantee(Answer):
                 f"epsilon {held.epsilon:.3f} at delta {held.delta:g} over {self.rounds} rounds, "
                 f"with noise multiplier {self.noise_multiplier:.3f}."
             )
-        if self.sigma is not None and self.epsilon_claimed is not None:
-            yield (
-                f"\nTheorem 1 claims epsilon {self.epsilon_claimed:.3f} for sigma "
-                f"{self.sigma:.3f}. A run with aggregation.noise = 'paper' reports none."
-            )
+        if self.sigma is not None:
+            yield f"\n{_claim(self.sigma, held.delta, self.rounds)}"
         if self.noise_norm is not None and self.update_norm is not None:
             ratio = self.noise_norm / self.update_norm
             much = ": mostly noise. Take more clients or fewer parameters."
@@ -304,6 +302,20 @@ class NoiseGuarantee(Answer):
         for head in ("covers", "does_not_cover", "holds_if"):
             yield f"\n{head.replace('_', ' ')}"
             yield from (f"- {each}" for each in getattr(held, head))
+
+
+def _claim(sigma: float, delta: float, rounds: int) -> str:
+    """Say what Theorem 1 claims for a sigma."""
+    from covey.dp.accountant import claimed_epsilon, formula_epsilon, theorem_range
+
+    reports = "A run with aggregation.noise = 'paper' reports none."
+    if (claimed := claimed_epsilon(sigma, delta, rounds)) is not None:
+        return f"Theorem 1 claims epsilon {claimed:.3f} for sigma {sigma:.3f}. {reports}"
+    return (
+        f"Theorem 1 claims nothing for sigma {sigma:.3f}: its formula gives epsilon "
+        f"{formula_epsilon(sigma, delta, rounds):.1f}, outside its range, 0 < epsilon < "
+        f"8 log(1/delta) = {theorem_range(delta):.1f}. {reports}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

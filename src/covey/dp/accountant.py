@@ -215,9 +215,20 @@ def claimed_sigma(epsilon: float, delta: float, rounds: int) -> float:
     return math.sqrt(rounds * (1 + 8 * math.log(1 / delta)) / 7) / epsilon
 
 
-def claimed_epsilon(sigma: float, delta: float, rounds: int) -> float:
-    """Return the epsilon for which Theorem 1 prints this sigma."""
+def formula_epsilon(sigma: float, delta: float, rounds: int) -> float:
+    """Return the epsilon for which the formula of Theorem 1 gives this sigma, in range or not."""
     return claimed_sigma(sigma, delta, rounds)  # sigma * epsilon is the same for all
+
+
+def theorem_range(delta: float) -> float:
+    """Return 8 log(1/delta): Theorem 1 is about epsilons below it."""
+    return 8 * math.log(1 / delta)
+
+
+def claimed_epsilon(sigma: float, delta: float, rounds: int) -> float | None:
+    """Return the epsilon that Theorem 1 claims for this sigma; None: it claims none."""
+    epsilon = formula_epsilon(sigma, delta, rounds)
+    return epsilon if epsilon < theorem_range(delta) else None
 
 
 def delivered_epsilon(sigma: float, delta: float, rounds: int) -> EpsilonBound | None:
