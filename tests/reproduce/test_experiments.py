@@ -1,8 +1,10 @@
 """The experiments as data: every cell can be played, and names what there is."""
 
 import pytest
+import torch
 
-from covey import Config
+from covey import Config, Examples
+from covey.data.population import reserve
 from covey_papers.reproduce.federations import EVERY_ANSWER, MEASURES, NAMES
 from covey_papers.reproduce.federations import LEAVING_MEASURES as OF_LEAVING
 from covey_papers.reproduce.specification import Experiment, experiments, paper_title, printed_table
@@ -27,6 +29,30 @@ def test_every_cell_can_be_played(name, quick):
     for column in asked.columns:
         for row in asked.rows or (EVERY_ANSWER,):
             Config.of({**asked.settings_of(column, row), "seed": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "clients", "members"),
+    [
+        ("ifca-mir-table-1", "MNIST, 10%", 200, 250),
+        ("ifca-mir-table-1", "FEMNIST", 200, 3000),
+        ("deniable-table-2", "MNIST-iid", 50, 1200),
+        ("deniable-table-5", "FMNIST-noniid", 50, 1200),
+        ("deniable-figure-5", "MNIST-noniid", 50, 1200),
+        ("deniable-figure-3", "CelebA-iid", 50, 1000),
+        ("deniable-table-3", "CelebA-noniid", 50, 1000),
+        ("deniable-table-4", "CIFAR10-iid", 50, 600),
+        ("deniable-table-4", "CIFAR10-noniid", 50, 500),
+    ],
+)
+def test_clients_train_on_as_many_images_as_the_paper_says(name, column, clients, members):
+    asked = EVERY[name]
+    (of_name,) = (each for each in asked.columns if each.name == column)
+    population = Config.of(asked.settings_of(of_name, (*asked.rows, EVERY_ANSWER)[0])).population
+    labels = torch.zeros(population.examples_per_client, dtype=torch.int64)
+    dealt = Examples(torch.zeros(len(labels), 1), labels)
+    train, _ = reserve("client", dealt, population.holdout)
+    assert (population.clients, len(train)) == (clients, members)
 
 
 @pytest.mark.parametrize("name", EVERY)
