@@ -30,6 +30,7 @@ from numpy import ndarray
 
 from covey import ServerState
 from covey_papers.linear_mixture import LinearMixture
+from covey_papers.reproduce.corollary import promise
 from covey_papers.reproduce.mixtures import FinishedRun, Method, Setting, Start, models_of, played
 from covey_papers.reproduce.record import (
     Cell,
@@ -308,14 +309,20 @@ def contraction(experiment: Experiment, shelf: Shelf) -> Findings:
     """Show by how much models near their optima, round by round, beside Theorem 4."""
     cells, lines, paths = list[Cell](), list[Line](), list[Path]()
     seeds = SEEDS[:1] if experiment.is_quick else SEEDS
-    for setting, method in product([Setting()] if experiment.is_quick else DESCENTS, METHODS):
-        shares = "/".join(f"{share:.0%}" for share in setting.shares)
-        name = f"groups {shares}, L / lambda = {setting.condition:g}, {method}"
+    settings = [Setting()] if experiment.is_quick else DESCENTS
+    for setting, method in product(settings, METHODS):
+        name = f"{_named(setting)}, {method}"
         same = [descent(setting, method, seed, shelf) for seed in seeds]
         cells += _bounded(name, same)
         lines += _ratios(name, same[0])
         paths += [shelf.folder / digest(setting.config(method, seed)) for seed in seeds]
-    return Findings(tuple(cells), tuple(lines), LIMITS, **sources(paths))
+    notes = (*LIMITS, *(promise(_named(setting), setting) for setting in settings))
+    return Findings(tuple(cells), tuple(lines), notes, **sources(paths))
+
+
+def _named(setting: Setting) -> str:
+    shares = "/".join(f"{share:.0%}" for share in setting.shares)
+    return f"groups {shares}, L / lambda = {setting.condition:g}"
 
 
 def margin(experiment: Experiment, shelf: Shelf) -> Findings:
