@@ -159,6 +159,25 @@ def test_what_does_not_go_together_is_said(words, change, sentence):
     refused(sentence, *change(words))
 
 
+# `covey audit RUN --plausible`: models that the last round's sets allow
+
+
+def test_plausible_models_are_counted_and_what_that_does_not_say_is_said(runs, answer, covey):
+    found = answer("audit", runs / "hidden", "--plausible")
+    assert (found["round_index"], found["sets"], found["alternatives"]) == (1, 2, 6)
+    assert 0 <= found["differing_nearest"]["median"] <= found["differing_any"]["largest"] <= 1
+    said = " ".join(covey("audit", runs / "hidden", "--plausible")[1].split())
+    assert said.startswith("round 2: 2 anonymity sets allow 6 other models")
+    assert "says nothing about whether a client took part" in said
+
+
+@pytest.mark.parametrize("more", [("--attack", "loss"), ("--references", "4")])
+def test_plausible_models_go_with_no_attack(runs, more):
+    refused(
+        "--plausible compares the models of a run", "audit", runs / "hidden", "--plausible", *more
+    )
+
+
 # `covey guarantee`: an epsilon before a run is played, and what it is about
 
 

@@ -186,14 +186,52 @@ def _released(held: deque[ClientUpdate]) -> Iterator[ClientUpdate]:
         yield held.popleft()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HiddenSet:
+    """One anonymity set of a round, with what it hides.
+
+    Attributes:
+        members: their updates, as the server uses them.
+        speaker: which of them speaks for all, by its place.
+        std: the standard deviation of the noise on its update.
+        shape: of that noise.
+        streams: of that noise.
+    """
+
+    members: Sequence[ClientUpdate]
+    speaker: int
+    std: float
+    shape: NoiseShape
+    streams: Streams
+
+    @property
+    def weight(self) -> float:
+        """p_c, before all are divided by their sum."""
+        return sum(each.weight for each in self.members)
+
+    def released(self) -> ClientUpdate:
+        """Return the one update that counts, perturbed, with the weight of the whole set."""
+        speaker = self.members[self.speaker]
+        return _perturbed(speaker, self.weight, self.std, self.streams, self.shape)
+
+
 def _hidden(
     hiding: Hiding, clusters: Models, updates: Updates, streams: Streams
 ) -> AggregationResult:
     """Hide updates that are all here."""
+    sets, facts = _formed(hiding, clusters, updates, streams)
+    merged = mean_per_cluster(clusters, [each.released() for each in sets], streams)
+    return AggregationResult(merged.clusters, facts)
+
+
+def _formed(
+    hiding: Hiding, clusters: Models, updates: Updates, streams: Streams
+) -> tuple[tuple[HiddenSet, ...], tuple[Event, ...]]:
+    """Divide updates that are all here into sets, and draw who speaks for each."""
     members: dict[int, list[ClientUpdate]] = {}
     for each in updates:
         members.setdefault(each.cluster, []).append(each)
-    representatives: list[ClientUpdate] = []
+    hidden: list[HiddenSet] = []
     facts: list[Event] = []
     for j, of_cluster in sorted(members.items()):
         handles = [each.handle for each in of_cluster]
@@ -220,13 +258,11 @@ def _hidden(
         facts += (formed, *_events_beside(hiding, formed))
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
-            std = hiding.noise(locals_, each)
-            weight = sum(of_cluster[i].weight for i in each)
-            speaker = of_cluster[_speaker(each, at)]
-            shape = hiding.sets.noise_shape
-            representatives.append(_perturbed(speaker, weight, std, at, shape))
-    merged = mean_per_cluster(clusters, representatives, streams)
-    return AggregationResult(merged.clusters, tuple(facts))
+            own = tuple(of_cluster[i] for i in each)
+            speaker = _speaker(range(len(own)), at)
+            std, shape = hiding.noise(locals_, each), hiding.sets.noise_shape
+            hidden.append(HiddenSet(own, speaker, std, shape, at))
+    return tuple(hidden), tuple(facts)
 
 
 def _hidden_by_sketches(
@@ -494,6 +530,15 @@ class AnonymitySets(Aggregation):
         return lambda models, updates, streams: hide(
             models, bounded_by_median(tuple(updates), most), streams
         )
+
+    def sets_of(
+        self, federation: FederationInfo, models: Models, updates: Updates, streams: Streams
+    ) -> tuple[HiddenSet, ...]:
+        """Return the sets of a round as its aggregation forms them, with who speaks for each."""
+        hiding = self._hiding(federation)
+        if self.max_relative_norm > 0:
+            updates = bounded_by_median(tuple(updates), self.max_relative_norm)
+        return _formed(hiding, models, (_bounded(hiding, each) for each in updates), streams)[0]
 
     def _hiding(self, federation: FederationInfo) -> Hiding:
         if self.noise == "sound":

@@ -12,7 +12,8 @@ import click
 import covey
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.errors import ConfigError
-from covey.cli.answer import Answer, Line, fail_if, short, tabled
+from covey.base.names import round_number
+from covey.cli.answer import Answer, Line, fail_if, short, tabled, text_of
 from covey.cli.commands import PATH, argument, command
 from covey.cli.console import console
 from covey.unlearning.participation import DeniabilityRow, settings_below
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from covey.dp.run_guarantees import Noise, NoisePlan
     from covey.runtime.auditing import Audit
     from covey.runtime.places import Explanation
+    from covey.runtime.plausible import PlausibleModels
 
 ATTACKED = ("AUC", "balanced accuracy", "advantage", "TPR at 1% FPR", "at 0.1%")
 REFERENCES = 4
@@ -70,6 +72,32 @@ class RunAudited(Answer):
                 f"cluster: {source.prior_accuracy:.3f})"
             )
         yield f"report: {self.report}"
+
+
+@text_of("covey.runtime.plausible.PlausibleModels")
+def _plausible_text(found: PlausibleModels) -> Iterator[Line]:
+    """Yield how many answers differ, how far models are apart, and what that does not say."""
+    yield (
+        f"round {round_number(found.round_index)}: {found.sets} anonymity sets allow "
+        f"{found.alternatives} other models, compared on {found.records:,} records"
+    )
+    yield tabled(
+        ("", "median", "largest"),
+        [
+            (name, short(spread.median), short(spread.largest))
+            for name, spread in (
+                (
+                    "share of a client's records with another answer, nearest model",
+                    found.differing_nearest,
+                ),
+                ("the same, of any model", found.differing_any),
+                ("distance of the nearest model, as a share of the round's step", found.distance),
+            )
+        ],
+    )
+    yield f"sets on which no answer differs of the nearest model: {found.equivalent_sets}"
+    yield found.view
+    yield found.not_said
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +182,12 @@ class ModelAudited(Answer):
     type=click.FloatRange(0, 1),
     help="With --model: exit code 1, too, where the strongest attack's AUC is above this.",
 )
+@click.option(
+    "--plausible",
+    is_flag=True,
+    help="In place of attacks: on how many records a loss threshold answers otherwise of a model "
+    "that the last round's anonymity sets allow instead, and how far that model is away.",
+)
 def audit(
     run: Path | None,
     *,
@@ -166,12 +200,18 @@ def audit(
     train: str | None,
     out: Path | None,
     limit: float | None,
-) -> Iterator[RunAudited | ModelAudited]:
+    plausible: bool,
+) -> Iterator[RunAudited | ModelAudited | PlausibleModels]:
     """Attack every final cluster model, with its members against matched non-members.
 
     With --model, any classifier of torch, without a run. A model that diverged has no
     figures: its reason says so, and the exit code is 1.
     """
+    if plausible and (attack or references is not None or model is not None):
+        raise ConfigError(
+            "--plausible compares the models of a run by a loss threshold, and is found beside "
+            "--attack, --references or --model. Give two commands."
+        )
     sides = {"--members": members, "--non-members": non_members}
     of_model = {**sides, "--weights": weights, "--train": train, "--out": out}
     of_model |= {"--limit": limit is not None}
@@ -220,6 +260,13 @@ def audit(
             f"audit --model package.module:factory --members A.npz --non-members B.npz."
         )
     held = covey.load(run)
+    if plausible:
+        from covey.runtime.plausible import plausible_models
+
+        purpose = "A comparison with plausible models"
+        with held.open_finished("open_finished(...)", purpose) as session:
+            yield plausible_models(session)
+        return
     from covey.runtime.auditing import DEFAULT_ATTACKS
 
     count = REFERENCES if references is None else references

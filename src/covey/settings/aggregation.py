@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from covey.aggregation.anonymity import AnonymitySets, HiddenSet
 from covey.aggregation.base import (
     AggregationResult,
     Aggregator,
@@ -28,6 +29,7 @@ from covey.aggregation.mean import (
     noised_mean,
     recording_own_noise,
 )
+from covey.aggregation.server import Models
 from covey.algorithms.own_steps import checked_aggregator
 from covey.base.components import Component, OwnFunction, components_in
 from covey.base.errors import ConfigError
@@ -164,6 +166,15 @@ def masked_aggregator_of(config: Config) -> Aggregator:
     if config.engine.is_remote:
         return arrived_mean(least, shares)
     return masked if shares is None else masked_mean(least, shares)
+
+
+def hidden_sets(
+    config: Config, clients: int, models: Models, updates: Sequence[ClientUpdate], streams: Streams
+) -> tuple[HiddenSet, ...]:
+    """Return the anonymity sets of a round of a federation of so many clients; () without any."""
+    if type(config.aggregation) is not AnonymitySets:
+        return ()
+    return config.aggregation.sets_of(_federation(config, clients), models, updates, streams)
 
 
 def anonymity_of(config: Config) -> AnonymityTerms | None:
