@@ -156,8 +156,8 @@ NO_CODE = {"covey.toml", "covey.commands", "covey.components"}
 """A federation's settings, and groups of entry points."""
 
 
-def test_every_function_in_paper_to_code_exists():
-    text = (ROOT / "docs" / "concepts" / "paper-to-code.md").read_text()
+def test_every_function_of_the_page_from_the_papers_exists():
+    text = (ROOT / "docs" / "concepts" / "from-the-papers.md").read_text()
     first_columns = [line.split("|")[2] for line in text.splitlines() if line.startswith("|")]
     dotted = set(re.findall(r"`((?:[a-z_]+\.)+[A-Za-z_]+)`", "".join(first_columns)))
     dotted -= {each.key for each in settings()}
