@@ -239,10 +239,11 @@ def _formed(
             facts.append(ClusterWaited(j, len(of_cluster), hiding.sets.min_anonymity))
             continue
         locals_ = [add(clusters[j], each.update) for each in of_cluster]
-        models = _points(locals_) if hiding.sets.partition != "public-random" else None
+        blind, angles = hiding.sets.partition == "public-random", hiding.sets.distance == "cosine"
+        models = _points(locals_) if angles or not blind else None
         sets = _partition(hiding, models, handles, streams.at("partition", j))
         points = _points([each.update for each in of_cluster])
-        compared = _points(locals_) if hiding.sets.distance == "cosine" else points
+        compared = models if models is not None and angles else points
         if hiding.sets.limit_sets:
             k, most, by = hiding.sets.min_anonymity, hiding.sets.max_distance, hiding.sets.distance
             sets = sets_within(compared, sets, k, most, by)
