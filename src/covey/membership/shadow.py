@@ -350,22 +350,31 @@ def gap_corrected(
     ]
 
 
-def _accuracy_mismatch(side: str, accuracies: Sequence[float], target: float, records: int) -> str:
+MOST_GAP = 0.03
+"""By how much the shadows' gap between train and test accuracy may differ from the cluster's."""
+
+MOST_LEVEL = 0.1
+"""The same of the train accuracy itself: while models learn fast, as after a warm start, equal
+recipes on other examples differ by several points. What they remember shows in the gap."""
+
+
+def _mismatch(
+    what: str, shadows: Sequence[float], target: float, sampling_error: float, most: float
+) -> str:
     """Say how the shadows fail to behave like a cluster's model; "" if they do.
 
-    |mean of the shadows - target| > max(0.03, 2 SE), for the train and the test accuracy
+    |mean of the shadows - target| > max(most, 2 SE)
 
     SE is that of one more draw: equal recipes on other examples do differ, and by how
     much, the shadows show.
     """
-    sampling = float(np.sqrt(target * (1 - target) / records))
-    error = moderated(accuracies, sampling) * np.sqrt(1 + 1 / len(accuracies))
-    allowed, mean = max(0.03, 2 * error), float(np.mean(accuracies))
+    error = moderated(shadows, sampling_error) * np.sqrt(1 + 1 / len(shadows))
+    allowed, mean = max(most, 2 * error), float(np.mean(shadows))
     if abs(mean - target) <= allowed:
         return ""
     return (
-        f"the shadows' {side} accuracy is {mean:.3f} and the cluster model's "
-        f"{target:.3f}, further apart than {allowed:.3f}"
+        f"the shadows' {what} is {mean:.3f} and the cluster model's {target:.3f}, further "
+        f"apart than {allowed:.3f}"
     )
 
 
@@ -457,9 +466,11 @@ def _matched_finding(
     train, test = _accuracy(scored), float(np.mean([each.target_test for each in results]))
     members = sum(len(client.train) for client in target.members)
     others = min(sum(map(len, each.outside.values())) for each in results)
-    wrong = _accuracy_mismatch("train", [each.train for each in results], train, members)
-    wrong = wrong or _accuracy_mismatch("test", [each.test for each in results], test, others)
-    if wrong:
+    own, unseen = train * (1 - train) / members, test * (1 - test) / others  # variances
+    levels, gaps = [e.train for e in results], [e.train - e.test for e in results]
+    if wrong := _mismatch("train accuracy", levels, train, own**0.5, MOST_LEVEL) or _mismatch(
+        "gap to the test accuracy", gaps, train - test, (own + unseen) ** 0.5, MOST_GAP
+    ):
         return RiskEstimate.unknown(wrong)
     figures = leave_one_out(results)
     if not figures:
