@@ -1,9 +1,9 @@
 """What does accuracy cost in risk, by the strongest attack that was run?
 
 Each method is played with every seed on 40 clients of CIFAR-10 (`examples/cifar-small.toml`,
-clusters from the groups, which a real federation does not know,
 ridge heads by `examples/solved.toml`), and its final models are attacked: networks by their
-loss, LiRA and RMIA with references, heads by their weights and by the likelihood ratio.
+loss, LiRA and RMIA with references, heads by their weights and by the likelihood ratio. IFCA,
+IFCA-MIR and the threshold begin from the groups, which no real federation knows.
 Runs that lie in `--out` are not played again. `--figure` draws docs/results/headline.svg.
 """
 
@@ -33,7 +33,7 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "FedAvg": (NETWORKS, ("method.name=fedavg",)),
     "IFCA": (NETWORKS, ("method.name=ifca",)),
     "IFCA-MIR": (NETWORKS, ("method.selection=weighted",)),
-    "threshold": (NETWORKS, ()),
+    "threshold, groups known": (NETWORKS, ()),
     "DP-FedAvg, epsilon 8": (
         NETWORKS,
         ("method.name=fedavg", "privacy.client_clip=0.5", "privacy.client_noise=2.685"),
@@ -142,9 +142,10 @@ def _drawn(means: dict[str, Row]) -> Figure:
             continue  # the table says so
         (risk, wide), (accuracy, high) = each["risk"], each["accuracy"]
         marker, colour = MARKERS[place % len(MARKERS)], CLUSTERS[place % len(CLUSTERS)]
+        face = colour if place < len(MARKERS) else "white"
         look: Any = {"marker": marker, "color": colour, "elinewidth": 0.8, "capsize": 2}
-        axes.errorbar(risk, accuracy, yerr=high, xerr=wide, **look)
-        keys.append(key(marker, name, colour))
+        axes.errorbar(risk, accuracy, yerr=high, xerr=wide, markerfacecolor=face, **look)
+        keys.append(key(marker, name, colour, face))
     axes.set(xlim=(0.45, 1.05), ylim=(0, None))
     legend(figure, keys, columns=2)
     axes.axvline(0.5, color=MISSING, linestyle=":")
