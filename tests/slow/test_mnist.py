@@ -9,7 +9,13 @@ import pytest
 from covey import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.results]
-EXAMPLE = Path(__file__).parents[2] / "examples" / "mnist.toml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ifca-mir.toml"
+WARM = (  # the same clients, from a warm start and by whole epochs: groups are found in minutes
+    *("seed=0", "rounds=20", "population.shift_per=image", "population.minority_share=0.15"),
+    *("train.local_steps=0", "train.batch_size=10", "train.learning_rate=0.05"),
+    *("method.initialisation=warm", "method.same_batch=false", "method.select_examples=25"),
+    *("risk.name=none", "population.pool=rest"),
+)
 
 # The peak of a child as the parent sees it (ru_maxrss) starts at the parent's own size,
 # so the child itself says what it needed.
@@ -25,7 +31,7 @@ finally:
 
 def test_mnist_learns_finds_the_groups_and_shows_no_signal(tmp_path, real_data):
     command = ["run", EXAMPLE, "--out", tmp_path / "run", "--json"]
-    settings = ["--set", f"data.dir={real_data}"]
+    settings = [word for each in (*WARM, f"data.dir={real_data}") for word in ("--set", each)]
     ran = subprocess.run(
         [sys.executable, "-c", COVEY_AND_ITS_PEAK, *command, *settings],
         check=True,
