@@ -151,7 +151,7 @@ def test_the_weighted_choice_is_line_12_on_2000_random_inputs():
 def test_the_weighted_choice_with_ties_takes_the_lowest_loss_of_equal_costs(inputs, ties):
     def cost(i: int, j: int, risks: list[float]) -> tuple[float, float]:
         beta, loss = float(inputs.risk_weights[i]), float(inputs.losses[i, j])
-        return (1 - beta) * loss + beta * risks[j], loss
+        return (1 - beta) * loss + beta * min(max(risks[j], 0.5), 1.0), loss
 
     assert select_weighted(inputs, ties).tolist() == brute_force(inputs, cost, ties)
 

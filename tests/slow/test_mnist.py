@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.results]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ifca-mir.toml"
 WARM = (  # the same clients, from a warm start and by whole epochs: groups are found in minutes
     *("seed=0", "rounds=20", "population.shift_per=image", "population.minority_share=0.15"),
-    *("train.local_steps=0", "train.batch_size=10", "train.learning_rate=0.05"),
+    *("train.local_steps=0", "train.batch_size=25", "train.learning_rate=0.05"),
     *("method.initialisation=warm", "method.same_batch=false", "method.select_examples=25"),
     *("risk.name=none", "population.pool=rest"),
 )

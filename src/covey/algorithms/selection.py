@@ -100,8 +100,8 @@ def select_weighted(inputs: SelectionInputs, ties: float = 0.0) -> Int[Tensor, "
     Args:
         inputs: what the clients know.
         ties: not the paper's, where it is not 0: risks that differ from the safest by less
-            than so many standard errors count as equal to it, and of equal costs the lowest
-            loss is taken.
+            than so many standard errors count as equal to it, all are clamped to [0.5, 1], and
+            of equal costs the lowest loss is taken.
 
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
@@ -117,9 +117,10 @@ def weighted_cost(inputs: SelectionInputs, ties: float = 0.0) -> Float[Tensor, "
     """Return what `select_weighted` compares."""
     unknown = (inputs.risks.isnan() & inputs.available).any(dim=1, keepdim=True)
     beta = inputs.risk_weights[:, None]
-    losses = finite(inputs.losses)
-    cost = (1 - beta) * losses + beta * _with_ties(inputs, ties)
-    return torch.where(unknown, losses, cost)
+    losses, risks = finite(inputs.losses), _with_ties(inputs, ties)
+    if ties > 0:
+        risks = risks.clamp(0.5, 1)  # a risk below a coin toss is there by chance
+    return torch.where(unknown, losses, (1 - beta) * losses + beta * risks)
 
 
 def select_by_threshold(inputs: SelectionInputs, ties: float = 0.0) -> Int[Tensor, " clients"]:
@@ -273,8 +274,9 @@ class Weighted(ClusterSelection):
     """The best alpha * loss + beta * risk (IFCA-MIR).
 
     Attributes:
-        ties: risks within so many standard errors of the safest count as equal to it, and
-            equal costs go by the loss; 0: as the paper has it, on the figures as they are.
+        ties: risks within so many standard errors of the safest count as equal to it, none
+            is below 0.5, and equal costs go by the loss; 0: as the paper has it, on the figures
+            as they are.
     """
 
     ties: NotNegative = 0.0
