@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 import covey
 from covey.base.events import ClientsAssigned
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerReader
 
+pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -37,7 +40,7 @@ def test_ifca_mir_measures_by_central_shadows_and_lets_clients_choose_by_that(tm
 
 def test_deniable_unlearning_answers_who_leaves_while_it_trains(tmp_path, real_data):
     smaller = ("rounds=8", "population.examples_per_client=60", "train.batch_size=20")
-    often = ("leaving.request_probability=0.9", "train.learning_rate=0.1")
+    often = ("leaving.request_probability=0.9", "aggregation.deniability_threshold=5")
     run = played("deniable.toml", tmp_path / "run", real_data, *smaller, *often)
     answers = run.summary.left
     assert answers["deny"] > 0
