@@ -22,7 +22,6 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from covey import (
-    Config,
     Examples,
     Objective,
     Params,
@@ -41,6 +40,7 @@ from covey.membership.attacks import auc
 from covey.membership.intervals import MIN_RECORDS
 from covey.membership.shadow import predicted
 from covey.settings.rules import ONE_CLASS, Clash, Refusal
+from covey.settings.schema import Sections
 
 LARGEST_SHARE = 0.9
 """Of D_shadow, so much trains a shadow at most: the rest are its non-members."""
@@ -97,7 +97,7 @@ class CentralShadows(RiskEstimator):
 
     shadows: Annotated[int, Field(ge=2)] = 3
 
-    def conflicts(self, settings: Config) -> Iterator[Refusal | Clash]:
+    def conflicts(self, settings: Sections) -> Iterator[Refusal | Clash]:
         """Refuse what has no confidences, and methods that train nothing to imitate."""
         key = "risk.name"
         yield Clash(settings.model.task != "multiclass", key, ONE_CLASS, "model.task")

@@ -129,8 +129,8 @@ def test_a_shadow_deals_all_of_the_pool_in_the_clusters_mix_of_groups(make_clien
 def test_a_shadow_makes_as_many_passes_as_a_client(make_client, cluster, context):
     # three steps of five examples are one pass over 15; over 90 it takes 18
     by_steps = replace(RECIPE, local_steps=3, objective=Proximal())
-    assert centrally(by_steps, 6) == replace(RECIPE, local_steps=18)
-    assert centrally(RECIPE, 6) == RECIPE  # passes are passes
+    assert centrally(by_steps, 6.0) == replace(RECIPE, local_steps=18)
+    assert centrally(RECIPE, 6.0) == RECIPE  # passes are passes
     assert centrally(replace(RECIPE, local_steps=3), 0.1).local_steps == 1  # 0 would be epochs
     noted: list[covey.TrainingJob] = []
 
