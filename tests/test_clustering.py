@@ -24,9 +24,9 @@ from selecting import choosing
 SELECTIONS: dict[str, Selection] = {
     "loss": select_by_loss,
     "weighted": select_weighted,
-    "weighted, ties": partial(select_weighted, ties=2),
+    "weighted, ties": partial(select_weighted, ties=2.0),
     "threshold": select_by_threshold,
-    "threshold, ties": partial(select_by_threshold, ties=2),
+    "threshold, ties": partial(select_by_threshold, ties=2.0),
 }
 UNKNOWN = math.nan
 
@@ -248,8 +248,8 @@ def test_with_ties_risks_closer_than_two_standard_errors_count_as_equal():
         )
         for error in (0.015, 0.014)
     )
-    assert select_weighted(equal, ties=2).tolist() == [0]  # by loss
-    assert select_weighted(apart, ties=2).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
-    assert select_by_threshold(equal, ties=2).tolist() == [0]
-    assert select_by_threshold(apart, ties=2).tolist() == [1]
+    assert select_weighted(equal, ties=2.0).tolist() == [0]  # by loss
+    assert select_weighted(apart, ties=2.0).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
+    assert select_by_threshold(equal, ties=2.0).tolist() == [0]
+    assert select_by_threshold(apart, ties=2.0).tolist() == [1]
     assert select_weighted(equal).tolist() == select_by_threshold(equal).tolist() == [1]
