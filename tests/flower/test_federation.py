@@ -30,6 +30,11 @@ ONE_BATCH = settings_with(
     method={"initialisation": "random", "same_batch": True},
     train={"local_steps": 1, "batch_size": 4},
 )
+WARM_BATCH = settings_with(  # where groups are sought, a client trains on all that it has
+    rounds=2,
+    method={"initialisation": "warm", "same_batch": True},
+    train={"local_steps": 1, "batch_size": 4},
+)
 OTHER_PARTS = settings_with(
     rounds=2,
     method={"name": "fedavg"},
@@ -48,8 +53,8 @@ OTHER_PARTS = settings_with(
 
 @pytest.mark.parametrize(
     "settings",
-    [HIDDEN, ONE_BATCH, pytest.param(OTHER_PARTS, marks=pytest.mark.slow)],
-    ids=["hidden", "one batch", "other parts"],
+    [HIDDEN, ONE_BATCH, WARM_BATCH, pytest.param(OTHER_PARTS, marks=pytest.mark.slow)],
+    ids=["hidden", "one batch", "warm batch", "other parts"],
 )
 def test_the_same_settings_end_in_the_same_models(build, settings):
     federation = build(settings)

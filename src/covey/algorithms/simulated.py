@@ -85,8 +85,8 @@ class Simulated(Federation):
     known: ClusterSums | None = None
 
     def training_longer(self) -> "Simulated":
-        """Return the same clients, who train until it shows how they differ, on all they have."""
-        return replace(self, recipe=longer(self.recipe), compares_on=("train", 0))
+        """Return the same clients, who train until it shows how they differ."""
+        return replace(self, recipe=longer(self.recipe))
 
     def calibrating(self, stored: Mapping[Handle, Params]) -> "Simulated":
         """Return the same clients, who calibrate these updates in a shorter training.
@@ -175,9 +175,9 @@ class Simulated(Federation):
         """Train each client from its cluster's model.
 
         theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i, or
-        for the one that the models were compared on
+        for the one that the models were compared on, where there is one step
         """
-        one_batch = self.compares_on[0] == "batch"
+        one_batch = self.compares_on[0] == "batch" and self.recipe.least_steps <= 1
         recipe, engine, losses = self.recipe, self.engine, dict[Handle, Sequence[Tensor]]()
 
         def job(client: Client) -> TrainingJob:
