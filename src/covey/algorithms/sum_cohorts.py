@@ -76,8 +76,8 @@ def uncounted(state: ServerState, present: Collection[Handle]) -> frozenset[Hand
     """
     known = state.kept(ClusterSums)
     if known.is_whole:
-        return frozenset(present) - known.counted.keys()
-    return frozenset(present) | known.counted.keys()
+        return frozenset(present).difference(known.counted)
+    return frozenset(present).union(known.counted)
 
 
 def counted_together(
