@@ -44,7 +44,7 @@ def test_risks_that_are_put_in_steer_clients_and_are_counted_apart(tmp_path):
     seen = Seen.of(played.folder)
     assert seen.summary.group_models["minority"].clients == 0  # nobody accepts .99
     assert seen.reported_risk(-1) == 0.5
-    assert seen.told_violations == 0
+    assert seen.measured_violations == 0
     assert not any(each.calibrated for each in seen.summary.clusters)
 
 

@@ -192,14 +192,14 @@ class HiddenSet:
 
     Attributes:
         members: their updates, as the server uses them.
-        speaker: which of them speaks for all, by its place.
+        representative: r_c, by its place among them.
         std: the standard deviation of the noise on its update.
         shape: of that noise.
         streams: of that noise.
     """
 
     members: Sequence[ClientUpdate]
-    speaker: int
+    representative: int
     std: float
     shape: NoiseShape
     streams: Streams
@@ -211,8 +211,8 @@ class HiddenSet:
 
     def released(self) -> ClientUpdate:
         """Return the one update that counts, perturbed, with the weight of the whole set."""
-        speaker = self.members[self.speaker]
-        return _perturbed(speaker, self.weight, self.std, self.streams, self.shape)
+        update = self.members[self.representative]
+        return _perturbed(update, self.weight, self.std, self.streams, self.shape)
 
 
 def _hidden(
@@ -227,7 +227,7 @@ def _hidden(
 def _formed(
     hiding: Hiding, clusters: Models, updates: Updates, streams: Streams
 ) -> tuple[tuple[HiddenSet, ...], tuple[Event, ...]]:
-    """Divide updates that are all here into sets, and draw who speaks for each."""
+    """Divide updates that are all here into sets, and draw a representative of each."""
     members: dict[int, list[ClientUpdate]] = {}
     for each in updates:
         members.setdefault(each.cluster, []).append(each)
@@ -260,18 +260,17 @@ def _formed(
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
             own = tuple(of_cluster[i] for i in each)
-            speaker = _speaker(range(len(own)), at)
             std, shape = hiding.noise(locals_, each), hiding.sets.noise_shape
-            hidden.append(HiddenSet(own, speaker, std, shape, at))
+            hidden.append(HiddenSet(own, _representative(len(own), at), std, shape, at))
     return tuple(hidden), tuple(facts)
 
 
 def _hidden_by_sketches(
     hiding: Hiding, clusters: Models, updates: RepeatableUpdates, streams: Streams
 ) -> AggregationResult:
-    """Hide updates that pass by one by one: who speaks for a set trains again."""
-    speakers: list[Handle] = []
-    how: list[tuple[float, float, Streams, NoiseShape]] = []
+    """Hide updates that pass by one by one: the representative of a set trains again."""
+    representatives: list[Handle] = []
+    how: list[tuple[float, float, Streams]] = []
     facts: list[Event] = []
     for j, own in sorted(sketched_clusters(clusters, updates, streams).items()):
         if len(own.handles) < hiding.sets.min_anonymity:
@@ -294,11 +293,11 @@ def _hidden_by_sketches(
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
             weight = sum(own.weights[i] for i in each)
-            speakers.append(own.handles[_speaker(each, at)])
-            how.append((weight, hiding.noise((), each), at, hiding.sets.noise_shape))
-    repeated = zip(updates.again(speakers), how, strict=True)
-    representatives = (_perturbed(update, *each) for update, each in repeated)
-    merged = mean_per_cluster(clusters, representatives, streams)
+            representatives.append(own.handles[each[_representative(len(each), at)]])
+            how.append((weight, hiding.noise((), each), at))
+    repeated, shape = zip(updates.again(representatives), how, strict=True), hiding.sets.noise_shape
+    perturbed = (_perturbed(update, *each, shape) for update, each in repeated)
+    merged = mean_per_cluster(clusters, perturbed, streams)
     return AggregationResult(merged.clusters, tuple(facts))
 
 
@@ -372,20 +371,19 @@ def _events_beside(hiding: Hiding, formed: AnonymitySetsFormed) -> list[Event]:
     return [RepresentativesPerturbed(formed.cluster, sizes, hiding.sets.radius, z)]
 
 
-def _speaker(members: Sequence[int], streams: Streams) -> int:
-    """Draw who speaks for a set."""
-    draws = streams.at("representative").draws()
-    return members[int(draws.integers(len(members)))]
+def _representative(members: int, streams: Streams) -> int:
+    """Draw r_c, by its place among so many members."""
+    return int(streams.at("representative").draws().integers(members))
 
 
 def _perturbed(
-    speaker: ClientUpdate, weight: float, std: float, streams: Streams, shape: NoiseShape
+    one: ClientUpdate, weight: float, std: float, streams: Streams, shape: NoiseShape
 ) -> ClientUpdate:
     """Return one member's perturbed update, with the weight of the whole set."""
     if std == 0:
-        return replace(speaker, weight=weight)
+        return replace(one, weight=weight)
     noise = streams.at("noise").draws()
-    return replace(speaker, update=noisy(speaker.update, std, noise, shape), weight=weight)
+    return replace(one, update=noisy(one.update, std, noise, shape), weight=weight)
 
 
 def _mean_row_distance(left: Params, right: Params) -> float:
@@ -404,7 +402,7 @@ def _angle(left: Params, right: Params) -> float:
 
 
 class AnonymitySets(Aggregation):
-    """Each update is hidden among at least k, and one speaks for them.
+    """Each update is hidden among at least k, of which one is released.
 
     Perturbed k-anonymous integrally private averaging: `anonymity_aggregator`.
 
@@ -525,21 +523,20 @@ class AnonymitySets(Aggregation):
 
     def prepared(self, federation: FederationInfo) -> Aggregator:
         """Return the aggregation with as much noise as all rounds together need."""
-        hide, most = anonymity_aggregator(self._hiding(federation)), self.max_relative_norm
-        if most == 0:
-            return hide
-        return lambda models, updates, streams: hide(
-            models, bounded_by_median(tuple(updates), most), streams
-        )
+        hide = anonymity_aggregator(self._hiding(federation))
+        return lambda models, updates, streams: hide(models, self._shortened(updates), streams)
 
     def sets_of(
         self, federation: FederationInfo, models: Models, updates: Updates, streams: Streams
     ) -> tuple[HiddenSet, ...]:
-        """Return the sets of a round as its aggregation forms them, with who speaks for each."""
-        hiding = self._hiding(federation)
-        if self.max_relative_norm > 0:
-            updates = bounded_by_median(tuple(updates), self.max_relative_norm)
+        """Return the sets of a round as its aggregation forms them, with their representatives."""
+        hiding, updates = self._hiding(federation), self._shortened(updates)
         return _formed(hiding, models, (_bounded(hiding, each) for each in updates), streams)[0]
+
+    def _shortened(self, updates: Updates) -> Updates:
+        """Return the updates, none longer than `max_relative_norm` allows."""
+        most = self.max_relative_norm
+        return bounded_by_median(tuple(updates), most) if most > 0 else updates
 
     def _hiding(self, federation: FederationInfo) -> Hiding:
         if self.noise == "sound":

@@ -47,13 +47,13 @@ def group_models(clients: Iterable[ClientSummary], num_clusters: int) -> Mapping
         clients: as they ended.
         num_clusters: how many models there are.
     """
-    from scipy.optimize import linear_sum_assignment
-
     ended = [(each.group, each.end) for each in clients if each.end is not None]
     counts = Counter((group, end.cluster) for group, end in ended if group is not None)
     groups = sorted({group for group, _ in counts})
     if not 0 < len(groups) <= num_clusters:
         return {}
+    from scipy.optimize import linear_sum_assignment
+
     table = np.array([[counts[group, j] for j in range(num_clusters)] for group in groups])
     own = linear_sum_assignment(table, maximize=True)[1].tolist()
     found: dict[str, GroupModel] = {}

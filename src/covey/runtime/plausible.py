@@ -1,7 +1,7 @@
 """Eq. 6 and Conjecture 1, measured: models that a round's anonymity sets allow instead.
 
-A released model M rests on one member r of each anonymity set. Had another member i spoken for
-the set, under the same noise, the round would have released
+A released model M rests on one member r of each anonymity set, its representative. Had another
+member i been drawn, under the same noise, the round would have released
 
     M' = M + p_c / (sum_c p_c) (u_i - u_r)
 
@@ -71,7 +71,7 @@ class PlausibleModels:
         view: who could find this, in words.
         round_index: of the round, the last one whose state before it is there.
         sets: of at least two members.
-        alternatives: models M', one for each member that did not speak for its set.
+        alternatives: models M', one for each member that was not the representative of its set.
         records: of all members of these sets.
         equivalent_sets: those on all of whose records no answer to the nearest M' differs.
         differing_nearest: over clients, the share of its records on which the answer to the
@@ -204,11 +204,11 @@ def _compared(
     inside = [clients[each.handle] for held in sets for each in held.members]
     threshold = _threshold(run, released, inside)
     for held in sets:
-        one = held.members[held.speaker].update
+        one = held.members[held.representative].update
         models = [
             add(released, scale(subtract(each.update, one), held.weight / total))
             for i, each in enumerate(held.members)
-            if i != held.speaker
+            if i != held.representative
         ]
         if not models:
             continue

@@ -107,7 +107,7 @@ class Seen:
         return None if count is None else float(count)
 
     @property
-    def told_violations(self) -> Value:
+    def measured_violations(self) -> Value:
         """Count the clients whose model's risk, as they received it, is above what they accept."""
         began, risks = self.history.started, self.history.in_force
         used = self.history.assignment
@@ -171,7 +171,7 @@ MEASURES: Mapping[str, Measure] = {
         for name, which in GROUPS.items()
     },
     **{
-        f"told_{name}": _measured(f"measured risk, {name}", Seen.reported_risk, which)
+        f"measured_{name}": _measured(f"measured risk, {name}", Seen.reported_risk, which)
         for name, which in GROUPS.items()
     },
     **{
@@ -187,7 +187,9 @@ MEASURES: Mapping[str, Measure] = {
     },
     "violations": _measured("violations", Seen.violations, "count"),
     "violations_lower": _measured("violations, 95% lower bound", Seen.violations, "count_lower"),
-    "violations_told": Measure("violations, by the measured risk", lambda s: s.told_violations),
+    "violations_measured": Measure(
+        "violations, by the measured risk", lambda s: s.measured_violations
+    ),
     "violations_exposed": _measured(
         "clients ever exposed above their threshold", Seen.violations, "count_exposed"
     ),
