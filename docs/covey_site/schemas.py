@@ -28,7 +28,7 @@ FOLDER = "reference/json/schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ERROR = "any command that could not answer"
 
-SOMETIMES = {"Proof": ("subtracted", "earlier_heads")}
+SOMETIMES = {"Proof": ("subtracted",)}
 """Of dataclasses: what a proof has only where sums were subtracted."""
 
 ATTRIBUTES = re.compile(r"^Attributes:\n((?:[ ]+.*\n|\n)+)", re.MULTILINE)

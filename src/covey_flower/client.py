@@ -226,7 +226,7 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
             folder.write(replace(memory, updates=memory.updates + 1))
             return trained(context.assigned or 0)
 
-        of, numbers = request.sums.of, request.sums.length - (request.sums.of != "sums")
+        of, numbers = request.sums.of, request.sums.length - 1
         if request.sums.step == "keys":
             node.release(of, numbers, now=False)
         made, letter = own_numbers(member, request, counted), request.letters[question.name]

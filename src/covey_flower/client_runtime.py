@@ -34,8 +34,8 @@ from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords
 from covey.membership.estimators import own_counts
 from covey.models.build import held_params
-from covey.models.ridge_sums import WEIGHT_STEPS, Sums
-from covey.settings.aggregation import sum_noise_of, summed_up, transforms_of
+from covey.models.ridge_sums import Sums
+from covey.settings.aggregation import summed_up, transforms_of
 from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes
 from covey.settings.model import engine_of, model_of
@@ -141,7 +141,7 @@ class ClientRuntime:
         return self.records
 
     def feature_sums(self, request: ClientRequest, context: ClientContext) -> Params:
-        """Return the mean of the client's features in steps, or sums of weight 1 over them.
+        """Return the mean of the client's features in steps, or the sums over them.
 
         Raises:
             DataError: the sums are others than the ones that are to be taken off again.
@@ -158,9 +158,8 @@ class ClientRuntime:
         return {"gram": sums.gram, "targets": sums.targets}
 
     def sums(self, request: ClientRequest) -> Sums:
-        """Return the sums over the client's records, each of weight 1; under noise, of all."""
-        weight = WEIGHT_STEPS if sum_noise_of(self.config) else 1
-        return self.features(request).sums([(self.client.train, weight)], request.width)
+        """Return the sums over the client's records."""
+        return self.features(request).sums([self.client.train], request.width)
 
     def own_noise(self, request: ClientRequest) -> Streams:
         """Return the streams of the noise that this client adds by itself."""
@@ -173,8 +172,7 @@ class ClientRuntime:
         if context.shares:
             records, train = self.features(request), self.client.train
             heads = heads_of(request.models, request.roots)
-            weighted = context.weight, context.shares
-            return losses_without_oneself(records, train, heads, weighted)[None]
+            return losses_without_oneself(records, train, heads, context.shares)[None]
         return self._alone(recipe_of(self.config)).evaluate(request.models, (self.client,), streams)
 
     def _alone(self, recipe: Recipe) -> Simulated:

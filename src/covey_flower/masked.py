@@ -26,7 +26,7 @@ from covey.models.ridge_sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
-from covey.settings.aggregation import shares_of, sum_noise_of, summed_up
+from covey.settings.aggregation import shares_of, summed_up
 from covey_flower.client_runtime import ClientRuntime
 from covey_flower.identity import identities_in
 from covey_flower.memory import EXACT, read_kept, write_kept
@@ -364,14 +364,13 @@ def own_numbers(
         return member().sums(request)
 
     def values() -> Numbers:
-        config, draws = member().config, member().own_noise(request).draws
+        config = member().config
         if of == "updates" and trained is not None:
             return numbers_of_update(trained(), 1, shares_of(config, config.privacy.client_clip))
         if of == "counts":
             counts, shares = member().count(request, 0), shares_of(config, COUNTS_NORM)
-            return numbers_of_counts(counts, shares, draws)
-        noise = sum_noise_of(config)
-        return numbers_of(sums()) if noise is None else noise.numbers(sums(), draws())
+            return numbers_of_counts(counts, shares, member().own_noise(request).draws)
+        return numbers_of(sums())
 
     if of != "sums":
         return OwnNumbers(what, values)

@@ -340,7 +340,7 @@ def letter_in(content: RecordDict, most: float) -> bytes:
 
 
 def _sums(content: RecordDict, pending: PendingQuestion) -> Sums:
-    """Return a client's sums over records of weight 1."""
+    """Return a client's sums over its records."""
     width, classes = pending.question.request.width, pending.question.classes
     expected = {
         "gram": _like((width * (width + 1) // 2,), torch.int64),

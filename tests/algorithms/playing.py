@@ -7,7 +7,6 @@ from typing import Any
 from covey import (
     Algorithm,
     Clients,
-    Config,
     Params,
     RoundResult,
     ServerState,
@@ -24,7 +23,7 @@ from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.selection import BY_LOSS, SelectionConfig
 from covey.algorithms.state import Cohort
 from covey.base.components import create
-from covey.settings.run import BuiltRun, build_run
+from covey.settings.run import BuiltRun
 from covey_papers.leaving import Isolated
 
 DrawModel = Callable[[Streams], Params]
@@ -136,12 +135,6 @@ def changed(settings: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
     found = {**settings, **sections}
     inside = [key for key in sections if isinstance(settings.get(key), dict)]
     return found | {key: {**settings[key], **sections[key]} for key in inside}
-
-
-def hidden_run(settings: Mapping[str, Any], secret: int = 7) -> BuiltRun:
-    """Build a run whose hidden draws are this secret's."""
-    run = build_run(Config.model_validate(settings))
-    return replace(run, streams=replace(run.streams, secret=secret))
 
 
 def rounds_of(run: BuiltRun, count: int) -> Iterator[RoundResult]:

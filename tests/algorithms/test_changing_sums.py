@@ -10,7 +10,6 @@ from covey import Config, Examples
 from covey.algorithms.sums import SumSource, counted_sums, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
-from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.fixed_features import params_of
 from covey.models.ridge_state import ClusterSums
@@ -32,7 +31,7 @@ class Present:
     def __init__(self, run: BuiltRun, drawn: np.random.Generator) -> None:
         self.run, self.drawn = run, drawn
         self.clients: dict[Handle, Client] = {}
-        self.choices: dict[Handle, tuple[int, int]] = {}
+        self.choices: dict[Handle, int] = {}
         self.state = run.algorithm.init(run.streams)
         for client in run.population.clients:
             self.come(client.handle, client.train)
@@ -41,13 +40,13 @@ class Present:
         """Count a client in a cluster, as a round with its choice does."""
         first = self.run.population.clients[0]
         self.clients[who] = replace(first, name=who, handle=who, train=new)
-        cluster, weight = int(self.drawn.integers(CLUSTERS)), int(self.drawn.integers(1, 257))
-        self.choices[who] = cluster, weight
-        sums = counted_sums(self.state, {who: cluster}, {who: weight}, self.asked())
-        self.state = self.state.with_choices({who: cluster}).keeping(sums)
+        chosen = {who: int(self.drawn.integers(CLUSTERS))}
+        self.choices |= chosen
+        sums = counted_sums(self.state, chosen, self.asked())
+        self.state = self.state.with_choices(chosen).keeping(sums)
 
     def asked(self) -> SumSource:
-        return SumSource(self.run.no_clients.federation, self.clients, Streams(0))
+        return SumSource(self.run.no_clients.federation, self.clients)
 
     def leave(self, who: Handle) -> None:
         leaver = self.clients.pop(who)
@@ -81,7 +80,7 @@ def test_forty_sequences_end_in_the_bits_of_the_direct_computation(digits):
         assert known.is_whole
         assert dict(known.counted) == choices
         inside = [
-            [(present.clients[h].train, w) for h, (c, w) in choices.items() if c == j]
+            [present.clients[h].train for h, own in choices.items() if own == j]
             for j in range(CLUSTERS)
         ]
         d = known.targets[0].shape[0]

@@ -53,11 +53,11 @@ def test_sums_are_those_of_whoever_is_in_each_cluster(initialisation):
     for played in rounds:
         state, known = played.state, played.state.kept(ClusterSums)
         for j, found in enumerate(known.sums):
-            inside = [(by_handle[h], w) for h, (c, w) in known.counted.items() if c == j]
+            inside = [by_handle[h] for h, own in known.counted.items() if own == j]
             assert found == run.records.sums(inside, known.targets[0].shape[0])
-        assert {h: j for h, (j, _) in known.counted.items()} == state.assignment
+        assert known.counted == state.assignment
         (solved,) = (fact for fact in played.events if isinstance(fact, HeadsSolved))
-        assert solved.sums == tuple(each.digest() for each in known.sums)
+        assert solved.sums == tuple(each.times(2**8).digest() for each in known.sums)
         assert sum(solved.clients) == 12
         assert played.events[-1].model_hash == model_hash(state.clusters)  # pyright: ignore
     moved = rounds[0].state.assignment != rounds[-1].state.assignment
@@ -79,11 +79,10 @@ def test_a_client_chooses_by_heads_that_never_met_it():
     assert records is not None
     agreed = 0
     for client in run.population.clients:
-        cluster, weight = known.counted[client.handle]
-        rows = records.rows(client.train, weight)
-        own = records.sums([(client.train, weight)], known.targets[0].shape[0])
+        rows = records.rows(client.train)
+        own = records.sums([client.train], known.targets[0].shape[0])
         sums = list(known.sums)
-        sums[cluster] -= own
+        sums[known.counted[client.handle]] -= own
         rest = known.of(tuple(sums), {})
         phi = rows.features.double() / FEATURE_STEPS
         answers = [(phi @ rest.head(j).theta).float() for j in range(2)]
@@ -97,8 +96,11 @@ def test_a_client_chooses_by_heads_that_never_met_it():
     [
         ({"aggregation": {"name": "anonymity-sets"}}, "single updates"),
         ({"method": {"regularisation": 0.0}}, "regularisation"),
-        ({"method": {"exposure": "risk"}}, "exposure"),
         ({"leaving": {"store_updates": 1}}, "updates"),
+        ({"privacy": {"client_clip": 1.0}}, "clients that train"),
+        ({"privacy": {"client_clip": 1.0, "client_noise": 1.0}}, r"client_noise = 1\.0 needs"),
+        ({"privacy": {"record_clip": 1.0}}, "such as method.name = 'fedavg'"),
+        ({"privacy": {"record_clip": 1.0, "record_noise": 1.0}}, r"record_noise = 1\.0 needs"),
     ],
 )
 def test_what_does_not_fit_is_refused(sections, told):

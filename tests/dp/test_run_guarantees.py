@@ -1,7 +1,6 @@
 """From facts to guarantees: what is paid for, what is open, and what ends them all."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -13,8 +12,6 @@ from covey.base.events import (
     ComponentsUsed,
     Event,
     GroupsSought,
-    HeadPerturbed,
-    HeadsSolved,
     ModelsMerged,
     RepresentativesPerturbed,
     RiskMeasured,
@@ -25,7 +22,7 @@ from covey.base.events import (
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
-from covey.dp.accountant import choice, epsilon_bound, gaussian, gaussian_epsilon, representative
+from covey.dp.accountant import choice, epsilon_bound, gaussian, representative
 from covey.dp.current_guarantee import Guarantee
 from covey.dp.run_guarantees import (
     NoisePlan,
@@ -35,7 +32,6 @@ from covey.dp.run_guarantees import (
     representative_noise,
 )
 from covey.dp.status import guarantee_status
-from covey.models.ridge_noise import HeadNoise
 
 DELTA = 1e-5
 CHOSEN = ClientsAssigned({"a": 0, "b": 1}, "clients")
@@ -197,87 +193,6 @@ def test_rounds_that_were_rolled_back_are_paid_as_those_that_count():
         found = guarantee_status(history).guarantee
         assert found is not None
         assert found.epsilon == epsilon_of(*[gaussian(2.0)] * (2 + superseded))
-
-
-def solved(*sums: str) -> HeadsSolved:
-    return HeadsSolved(sums, (1,) * len(sums), (0.0,) * len(sums), (1.0,) * len(sums))
-
-
-def test_one_release_of_sums_costs_what_the_analytic_gaussian_costs():
-    once = [SHARED, *noisy_sums(0.8, 0), solved("x"), TOGETHER]
-    again = [SHARED, solved("x"), TOGETHER]
-    found = the_one([*once, *again * 5])
-    assert found.epsilon == pytest.approx(gaussian_epsilon(1 / 0.8, DELTA), abs=2e-3)
-    assert (found.unit, found.reason) == ("client", "")
-
-
-def test_other_sums_without_new_noise_end_it():
-    once = [SHARED, *noisy_sums(2.0, 0), solved("x"), TOGETHER]
-    other = [SHARED, solved("y"), TOGETHER]
-    assert "bare" in the_one([*once, *other]).reason
-    bare = [SHARED, solved("x"), TOGETHER]  # what was never hidden is no release before
-    assert "bare" in the_one([*bare, *once]).reason
-
-
-def head(weight: float = 0.5, cluster: int = 0) -> HeadPerturbed:
-    weights = {"a": weight, "b": 0.1}
-    return HeadPerturbed(cluster, 1.1, 0.6, 12.0, 10, weights, 4 * weight)
-
-
-def test_a_hidden_head_has_four_guarantees_in_closed_form():
-    facts = [SHARED, head(), solved("x"), TOGETHER]
-    found = guarantees(facts, DELTA, secret=True)
-    noise = HeadNoise(1.1, 0.6, 12.0, 10)
-    assert [each.unit for each in found] == ["client", "client", "record", "record"]
-    assert [each.epsilon for each in found] == [
-        noise.epsilon(DELTA, 2.0),
-        noise.epsilon_replaced(DELTA, 2.0),
-        noise.epsilon(DELTA, 0.5),
-        noise.epsilon_replaced(DELTA, 0.5),
-    ]
-    record = found[2]
-    assert record.relation == "one example of one client is there or not"
-    assert any("the server itself" in each for each in record.does_not_cover)
-    assert any("not released" in each for each in record.does_not_cover)
-    assert any("residual" in each for each in record.holds_if)
-    steps = StepsPerturbed(1.5, {"a": 3, "b": 3}, {"a": 0.2, "b": 0.2})
-    both = guarantees([SHARED, head(), solved("x"), steps, TOGETHER], DELTA, secret=True)
-    assert all(each.epsilon is None for each in both if each.unit == "record")
-
-
-def test_every_release_of_a_head_is_paid_for_and_the_same_one_is_not():
-    noise = HeadNoise(1.1, 0.6, 12.0, 10)
-    once = [SHARED, head(), solved("x"), TOGETHER]
-    again = [SHARED, solved("x"), TOGETHER]
-    other = [SHARED, head(0.3), solved("y"), TOGETHER]
-    bare = [SHARED, solved("z"), TOGETHER]
-
-    def epsilon(facts):
-        return guarantees(facts, DELTA, secret=True)[2].epsilon
-
-    assert epsilon([*once, *again]) == noise.epsilon(DELTA, 0.5)
-    assert epsilon([*once, *other]) == noise.epsilon(DELTA, 0.5, 2)
-    assert epsilon([*once, *bare]) is None
-    assert epsilon([SHARED, head(40.0), solved("x"), TOGETHER]) is None
-
-
-@pytest.mark.parametrize(
-    ("weaker", "noise"),
-    [
-        ({"clip": 2.2}, HeadNoise(2.2, 0.6, 12.0, 10)),
-        ({"noise_multiplier": 0.3}, HeadNoise(1.1, 0.3, 12.0, 10)),
-        ({"regularisation": 6.0}, HeadNoise(1.1, 0.6, 6.0, 10)),
-        ({"classes": 20}, HeadNoise(1.1, 0.6, 12.0, 20)),
-        ({"weights": {"c": 0.9}}, HeadNoise(1.1, 0.6, 12.0, 10)),
-    ],
-)
-def test_heads_of_unlike_noise_are_paid_as_the_weakest(weaker, noise):
-    released = [head(), replace(head(), **weaker)]
-    weight = max(w for each in released for w in each.weights.values())
-    for order in (released, released[::-1]):
-        facts = [each for one in order for each in (SHARED, one, solved("x"), TOGETHER)]
-        record = guarantees(facts, DELTA, secret=True)[2]
-        assert record.epsilon == noise.epsilon(DELTA, weight, 2)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ class MaliciousServer:
         member = self.node(name).member(10)
         assert member.records is not None
         d = member.records.rows(member.client.train).features.shape[1]
-        return member.records.sums([(member.client.train, 1)], d)
+        return member.records.sums([member.client.train], d)
 
     def first_model(self) -> Params:
         """Return a model that clients may train."""

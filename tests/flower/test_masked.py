@@ -42,7 +42,7 @@ def own_sums(federation: Built, result: Run, names: list[str]) -> Sums:
     for name in names:
         member = Node(federation.path / name / "node.toml").member(10)
         assert member.records is not None
-        found += member.records.sums([(member.client.train, 256)], d)
+        found += member.records.sums([member.client.train], d)
     return found
 
 

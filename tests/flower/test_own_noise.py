@@ -14,29 +14,23 @@ from flower.conftest import all_of, settings_with
 from flower.test_masked import tasks_of
 
 
-def hidden(model: str, method: str = "fedavg", risk: str = "none", **privacy: Any):
+def hidden(model: str, risk: str = "none", **privacy: Any):
     """Settings under noise of the clients' own."""
     masks = {"secure_sums": True, "min_cohort": 6} if model == "distributed" else {}
     return settings_with(
         rounds=2,
-        model={"name": "linear-head"} if method == "solved" else {"name": "linear"},
-        method={"name": method, **({"num_clusters": 1} if method == "solved" else {})},
+        model={"name": "linear"},
+        method={"name": "fedavg"},
         aggregation={"name": "mean"},
         risk={"name": risk, "every": 1} if risk != "none" else {"name": risk},
         privacy={"client_clip": 0.5, "client_noise": 0.1, "noise_model": model, **masks, **privacy},
     )
 
 
-CASES = {
-    "shares of updates and counts": hidden("distributed", risk="federated", colluders=1),
-    "shares of sums": hidden("distributed", "solved"),
-    "local": hidden("local"),
-}
+CASES = {"shares": hidden("distributed", risk="federated", colluders=1), "local": hidden("local")}
 
 
-@pytest.mark.parametrize(
-    "case", ["local", *(pytest.param(each, marks=pytest.mark.slow) for each in list(CASES)[:2])]
-)
+@pytest.mark.parametrize("case", ["local", pytest.param("shares", marks=pytest.mark.slow)])
 def test_seeded_noise_of_nodes_is_that_of_the_simulation(build, case):
     federation = build(CASES[case], clients=range(6))
     tasks = tasks_of(federation)
@@ -68,7 +62,7 @@ def test_what_leaves_a_node_is_clipped_and_noisy_and_never_the_same_twice(build)
 
 
 def test_a_node_under_noise_gives_its_own_sums_to_nobody_even_where_it_leaves(build):
-    federation = build(CASES["shares of sums"], clients=[0])
+    federation = build(CASES["shares"], clients=[0])
     federation.node("client-00000", leave=True)
     node = Node(Path(federation.files[100]))
     with pytest.raises(ConfigError, match="own sums are sent only"):

@@ -19,7 +19,7 @@ def records(size: int, seed: int = 0) -> Rows:
     steps = draw.integers(-scale, scale, (size, D), endpoint=True)
     steps[:, -1] = FEATURE_STEPS
     labels = torch.from_numpy(draw.integers(0, CLASSES, size))
-    return Rows(torch.from_numpy(steps.astype(np.int16)), labels, weight=1)
+    return Rows(torch.from_numpy(steps.astype(np.int16)), labels)
 
 
 def sums(rows: Rows) -> Sums:
@@ -49,7 +49,7 @@ MOVED = {(-1, 0): FEATURE_STEPS, (-1, 1): -FEATURE_STEPS * (RECORDS + 1)}
 BEYOND = {(0, 0): 2**14 * RECORDS, (0, 1): -(2**14) * RECORDS}
 FAULTS: dict[str, tuple[Sums, str]] = {
     "of other records": (sums(records(RECORDS + 1)), "over the 7 examples"),
-    "of weight 2": (sums(records(RECORDS)).times(2), "over the 7 examples"),
+    "twice its records": (sums(records(RECORDS)).times(2), "over the 7 examples"),
     "nobody": (Sums.nothing(D, CLASSES), "over the 7 examples"),
     "a negative square": (changed({0: -1}), "sums of squares"),
     "no Cauchy-Schwarz": (changed({0: 1}), "sums of squares"),

@@ -11,16 +11,14 @@ from covey import ModelError
 from covey.models.ridge_sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
 
 D, CLASSES = 5, 3
-CLIENTS = st.lists(
-    st.tuples(st.integers(0, 6), st.integers(1, 256), st.integers(0, 2**31)), min_size=1
-)
+CLIENTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2**31)), min_size=1)
 
 
-def client(size: int, weight: int, seed: int) -> Rows:
+def client(size: int, seed: int) -> Rows:
     draw = np.random.default_rng(seed)
     features = torch.from_numpy(draw.normal(0, 5, (size, D - 1))).float()
     labels = torch.from_numpy(draw.integers(0, CLASSES, size))
-    return Rows(feature_grid(torch.cat([features, torch.ones(1, D - 1)]))[:-1], labels, weight)
+    return Rows(feature_grid(torch.cat([features, torch.ones(1, D - 1)]))[:-1], labels)
 
 
 def total(rows: list[Rows]) -> Sums:
@@ -52,15 +50,11 @@ def test_the_matrices_are_the_sums_of_products(drawn):
     gram, targets = total(rows).matrices()
     phis = [each.features.double() / FEATURE_STEPS for each in rows]
     expected: Tensor = sum(  # type: ignore[assignment]
-        (each.weight / 256 * phi.T @ phi for each, phi in zip(rows, phis, strict=True)),
-        torch.zeros(D, D, dtype=torch.float64),
+        (phi.T @ phi for phi in phis), torch.zeros(D, D, dtype=torch.float64)
     )
     onehot = [torch.nn.functional.one_hot(each.labels, CLASSES) for each in rows]
     wanted: Tensor = sum(  # type: ignore[assignment]
-        (
-            each.weight / 256 * phi.T @ (ones.double() - 1 / CLASSES)
-            for each, phi, ones in zip(rows, phis, onehot, strict=True)
-        ),
+        (phi.T @ (ones.double() - 1 / CLASSES) for phi, ones in zip(phis, onehot, strict=True)),
         torch.zeros(D, CLASSES, dtype=torch.float64),
     )
     torch.testing.assert_close(gram, expected, rtol=1e-12, atol=1e-12)
@@ -72,13 +66,13 @@ def test_blocks_leave_out_nothing_of_the_lower_half(d):
     draw = np.random.default_rng(d)
     features = torch.from_numpy(draw.integers(-(2**15) + 1, 2**15, (20, d)))
     labels = torch.from_numpy(draw.integers(0, CLASSES, 20))
-    found = sums_of([Rows(features.to(torch.int16), labels, 3)], d, CLASSES)
-    whole = 3 * features.T @ features
+    found = sums_of([Rows(features.to(torch.int16), labels)], d, CLASSES)
+    whole = features.T @ features
     assert found.gram.tolist() == whole[torch.ones(d, d).tril().bool()].tolist()
 
 
 def test_sums_that_float64_would_round_are_refused():
-    rows = Rows(torch.full((4_096, 2), 2**15 - 1, dtype=torch.int16), torch.zeros(4_096).long())
+    rows = Rows(torch.full((2**20, 2), 2**15 - 1, dtype=torch.int16), torch.zeros(2**20).long())
     with pytest.raises(ModelError, match="below 2\\^53 steps"):
         sums_of([rows] * 9, 2, CLASSES)
     most = sums_of([rows] * 4, 2, CLASSES)

@@ -124,7 +124,7 @@ def of_another_version(path: Path) -> None:
         (lambda _: None, "no such file"),
         (no_database, "file is not a database"),
         (Path.touch, "it holds no ledger"),
-        (of_another_version, r"of format 12, found 7: .* have to be played again"),
+        (of_another_version, r"of format 13, found 7: .* have to be played again"),
     ],
 )
 def test_what_is_no_ledger_is_named_and_made_by_no_reader(

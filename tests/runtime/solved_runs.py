@@ -9,7 +9,6 @@ from covey.base.events import ClientsAssigned
 from covey.base.params import model_hash
 from covey.engine.fixed_features import params_of
 from covey.models.ridge_state import ClusterSums
-from covey.models.ridge_sums import WEIGHT_STEPS
 from covey.runtime.folder import RunFolder
 from covey.settings.run import build_run
 from covey.unlearning.participation import latest_models
@@ -52,10 +51,9 @@ def computed(folder: Path, held: Mapping[str, Examples]) -> str:
     d, records = fresh[0]["head.weight"].shape[1] + 1, built.records
     assert records is not None
     by_handle = {names[name]: examples for name, examples in held.items()}
-    counted = {h: (chosen[h], WEIGHT_STEPS) for h in by_handle}
+    counted = {h: chosen[h] for h in by_handle}
     sums = tuple(
-        records.sums(((by_handle[h], w) for h, (c, w) in counted.items() if c == j), d)
-        for j in range(2)
+        records.sums((by_handle[h] for h, own in counted.items() if own == j), d) for j in range(2)
     )
     known = ClusterSums(pooling=(POOLING,) * 2, regularisation=(LAMBDA,) * 2)
     known = known.of(sums, counted)

@@ -111,7 +111,7 @@ FACTS: Lies = {
         "an earlier head": (put(ledger_events=1), "is not the one"),
         "a head of size 0": (put(ledger_events=0), "'ledger_events'"),
         "an invented path to the head": (put(inclusion=[NO_HASH]), "head: the tree"),
-        "an older format": (put(version=8), "must be of format 9, found 8"),
+        "an older format": (put(version=8), "must be of format 10, found 8"),
         "a denial as a stop": (put(answer="stop"), "answer: the ledger gives 'deny'"),
         "a denial as a replay": (
             put(**AS_RETRAINING, first_affected_round=0, first_replayed_round=0, rounds_replayed=3),

@@ -4,8 +4,6 @@ import pytest
 
 from covey.aggregation import mean as private
 from covey.base import rng
-from covey.models import ridge_state as noisy
-from covey.models.ridge_state import SumNoise
 from covey.settings.run import build_run
 from support.canaries import verdict_on
 
@@ -25,12 +23,6 @@ SOUND = {
 }
 
 
-SUMS = {
-    "model": {"name": "linear-head", "features": {"filters": 2, "size": 3, "pool": 2}},
-    "method": {"name": "solved", "num_clusters": 1},
-}
-
-
 @pytest.fixture
 def audited(settings):
     def played(draws: int, **sections):
@@ -42,11 +34,7 @@ def audited(settings):
 
 
 @pytest.mark.parametrize(
-    "sections",
-    [
-        CLIENT,
-        *(pytest.param(e, marks=pytest.mark.slow) for e in (RECORD, SOUND, {**SUMS, **RECORD})),
-    ],
+    "sections", [CLIENT, *(pytest.param(each, marks=pytest.mark.slow) for each in (RECORD, SOUND))]
 )
 def test_what_a_secret_draws_is_delivered(audited, monkeypatch, sections):
     asked: list[bytes] = []
@@ -79,17 +67,3 @@ def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(audite
     assert found.holds
     monkeypatch.setattr("covey.aggregation.anonymity.projected", lambda u, _: u)
     assert not audited(1_000, **SOUND).holds
-
-
-@pytest.mark.slow
-def test_halved_noise_on_sums_is_caught(audited, monkeypatch):
-    right = SumNoise._std
-    monkeypatch.setattr(SumNoise, "_std", lambda self: right(self) / 2)
-    found = audited(DRAWS, **SUMS, **CLIENT)
-    assert found.accounted < 2 < found.refuted
-    assert not found.holds
-
-
-def test_a_bound_on_sums_that_is_skipped_is_caught(audited, monkeypatch):
-    monkeypatch.setattr(noisy, "bounded_client", lambda rows, *_: rows)
-    assert not audited(500, **SUMS, **CLIENT).holds

@@ -91,7 +91,7 @@ def test_a_run_that_is_not_over_goes_on_without_the_client(config, cut, tmp_path
     by_handle = {c.handle: c for c in build_run(Config.of(told)).population.clients}
     assert known.is_whole
     for j, each in enumerate(known.sums):
-        members = [(by_handle[h].train, w) for h, (c, w) in known.counted.items() if c == j]
+        members = [by_handle[h].train for h, own in known.counted.items() if own == j]
         d = each.targets.shape[0]
         assert each == records.sums(members, d)
 
@@ -149,15 +149,13 @@ def test_in_whatever_order_clients_leave_sums_and_heads_are_those_of_who_stays(c
         assert known.is_whole
         members = list(known.counted.items())
         anew = tuple(
-            records.sums(((by_handle[h], w) for h, (c, w) in members if c == j), d)
-            for j in range(2)
+            records.sums((by_handle[h] for h, own in members if own == j), d) for j in range(2)
         )
         assert known.sums == anew
         chosen = ClientsAssigned(dict(now.assignment), "clients")
         there = tuple(c for c in clients if c.handle in now.assignment)
         unknown = now.keeping(known.model_copy(update={"clients": -1}))  # its sums are made anew
         solved, direct = (
-            subtraction.solve(each, chosen, built.clients(there), streams).state
-            for each in (now, unknown)
+            subtraction.solve(each, chosen, built.clients(there)).state for each in (now, unknown)
         )
         assert model_hash(solved.clusters) == model_hash(direct.clusters)

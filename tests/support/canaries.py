@@ -11,21 +11,18 @@ References:
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.optimize import root_scalar
 from scipy.special import ndtri
-from torch import Tensor, nn
+from torch import nn
 
 from covey.aggregation.base import Aggregator, ClientUpdate
-from covey.algorithms.releases import theta_alone
-from covey.base.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed, SumPerturbed
+from covey.base.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed
 from covey.base.rng import Streams
 from covey.data.examples import Examples
 from covey.dp.accountant import gaussian_epsilon
@@ -34,15 +31,7 @@ from covey.engine.descent import private_gradients
 from covey.engine.protocol import TrainingJob
 from covey.engine.recipe import Recipe
 from covey.membership.intervals import clopper_pearson
-from covey.models.ridge_noise import HeadNoise
-from covey.models.ridge_state import SumNoise
-from covey.models.ridge_sums import FEATURE_STEPS, MAX_NORM, Rows, Sums, sums_of, target_norm
-from covey.settings.aggregation import (
-    anonymity_of,
-    head_noise_of,
-    sum_noise_of,
-    transformed_aggregator_of,
-)
+from covey.settings.aggregation import anonymity_of, transformed_aggregator_of
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
 
@@ -98,11 +87,6 @@ def least_epsilon(with_canary: Draws, without: Draws, delta: float, *, is_gaussi
     return gaussian_epsilon(least, delta) if is_gaussian else least
 
 
-def least_success(with_canary: Draws, without: Draws) -> float:
-    """Return what balanced accuracy these draws show at least, with 99.9% confidence."""
-    return max(0.5, _least(with_canary, without, lambda tpr, fpr: (1 + tpr - fpr) / 2))
-
-
 def _least(with_canary: Draws, without: Draws, bound: Callable[[float, float], float]) -> float:
     """Return a bound on the second half of the draws, by the best rule of the first."""
     half = len(with_canary) // 2
@@ -133,12 +117,6 @@ def verdict_on(run: BuiltRun, draws: int) -> Verdict:
     if config.secrets.source == "os":  # any secret is drawn from as the run's own is
         streams = replace(streams, secret=0)
     privacy, terms = config.privacy, anonymity_of(config)
-    if (of_heads := head_noise_of(config, CLASSES)) is not None:
-        alone = replace(of_heads, clip=target_norm(CLASSES))
-        cases = head_draws(alone, partial(released_head, alone), draws, streams)
-        return verdict_on_head(alone, cases, privacy.delta)
-    if (noise := sum_noise_of(config)) is not None:
-        return _verdict(*_release_draws(noise, draws, streams), privacy.delta)
     if privacy.record_noise > 0:
         return _verdict(*_gradient_draws(config, draws, streams), privacy.delta)
     aggregate = transformed_aggregator_of(config, len(run.population.clients))
@@ -180,85 +158,6 @@ def _aggregation_draws(
         return float(merged.clusters[0]["weight"][0])
 
     return _cases(moved, canary, draws, streams), facts
-
-
-def _release_draws(
-    noise: SumNoise, draws: int, streams: Streams
-) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
-    """Return how much of a canary's own sums is in noisy ones, with it and without.
-
-    All its records are one, far outside every bound. A is symmetric, so the noise shows
-    least along the sums themselves, each counted in what is drawn for it.
-    """
-    rows = noise.bounded(_loud(RECORDS), CLASSES)
-    there = sums_of([rows], COORDINATES, CLASSES)
-    absent = Sums.nothing(COORDINATES, CLASSES)
-    gram, targets = there.matrices()
-    scale = MAX_NORM**2 / target_norm(CLASSES) ** 2
-
-    def found(present: float, draw_streams: Streams) -> float:
-        own = noise.released(there if present else absent, draw_streams.draws()).matrices()
-        return float((own[0] * gram).sum() + scale * (own[1] * targets).sum())
-
-    facts = (SumPerturbed(0, noise.clip, noise.multiplier, 1.0), ModelsMerged("", (1,)))
-    return _cases(found, (1.0, 0.0), draws, streams), facts
-
-
-def _loud(records: int) -> Rows:
-    """Return as many of one record, far outside every bound."""
-    loud = torch.zeros(records, COORDINATES, dtype=torch.int16)
-    loud[:, 0], loud[:, -1] = torch.iinfo(torch.int16).max, FEATURE_STEPS
-    return Rows(loud, torch.zeros(records, dtype=torch.int64))
-
-
-def released_head(noise: HeadNoise, rows: Sequence[Rows], streams: Streams) -> Tensor:
-    """Return a head over these records, as a run releases it."""
-    inside = [noise.bounded(each, CLASSES) for each in rows]
-    sums = sums_of(inside, COORDINATES, CLASSES)
-    return theta_alone(sums, noise, streams, sums.digest())
-
-
-def head_draws(
-    noise: HeadNoise,
-    release: Callable[[Sequence[Rows], Streams], Tensor],
-    draws: int,
-    streams: Streams,
-) -> tuple[Draws, Draws]:
-    """Return what the likelihood ratio says of heads with a canary alone, and without.
-
-        y = lambda theta,    log p/q = -|a^T y - c|^2 + ...
-
-    a is the direction of the canary's features, c as in `covey.models.ridge_noise`.
-    """
-    canary = _loud(1)
-    phi = noise.bounded(canary, CLASSES).features[0].double()
-    target = torch.tensor([0.5, -0.5], dtype=torch.float64)
-    sigma, scale = noise.clip * noise.multiplier, noise.regularisation
-    s = scale / (scale + 1)
-    centre = s * target / (1 - s**2)
-
-    def ratio(present: float, draw_streams: Streams) -> float:
-        theta = release([canary] if present else [], draw_streams)
-        along = scale * MAX_NORM * (phi / phi.norm()) @ theta
-        return -float((along - centre).square().sum()) / sigma**2
-
-    return _cases(ratio, (1.0, 0.0), draws, streams)
-
-
-def verdict_on_head(noise: HeadNoise, cases: tuple[Draws, Draws], delta: float) -> Verdict:
-    """Hold the draws to the bound on success, and to the epsilon of the same curve."""
-    refuted = noise.epsilon(delta, _least_weight(noise, least_success(*cases)))
-    return Verdict(noise.epsilon(delta, 1.0), refuted)
-
-
-def _least_weight(noise: HeadNoise, success: float) -> float:
-    """Return the weight at which somebody may be right so often, and no smaller."""
-    if success <= 0.5:
-        return 0.0
-    most = 1.0
-    while noise.success(most) < success:
-        most *= 2
-    return float(root_scalar(lambda w: noise.success(w) - success, bracket=(0.0, most)).root)
 
 
 def _gradient_draws(

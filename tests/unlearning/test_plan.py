@@ -60,7 +60,7 @@ settings = st.fixed_dictionaries(
         "restorable": st.sets(st.integers(1, 4)).map(lambda some: (0, *sorted(some))),
         "next_round": st.just(4),
         "prefix_independent": st.booleans(),
-        "sums": st.sampled_from(["none", "exact", "noisy"]),
+        "subtracts": st.booleans(),
     }
 )
 clients = st.sampled_from(CLIENTS)

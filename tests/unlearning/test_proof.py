@@ -100,7 +100,6 @@ DENIED = Facts(
     replayed=None,
     sealed_record_kept=False,
     subtracted=(),
-    earlier_heads=None,
 )
 FIGURE = AttackFigure(0, 0.7, 0.6, 0.8)
 MEASURED = ValueOrReason(Measurement(FIGURE, replace(FIGURE, mia_accuracy=0.65)), "")
@@ -262,7 +261,7 @@ def test_a_field_of_any_other_kind_or_none_fails_and_does_not_raise():
 def test_an_unknown_field_or_format_is_refused_and_nothing_that_a_terminal_obeys_is_said(more):
     _, (check,) = check_proof(file_of(sign(KEY, {**signed(DENIED), **more})))
     assert (check.name, check.ok) == ("format", False)
-    assert ("must be of format 9, found " in check.detail) == ("version" in more)
+    assert ("must be of format 10, found " in check.detail) == ("version" in more)
     assert "\x1b" not in check.detail
 
 

@@ -16,7 +16,6 @@ from covey.base.rng import Streams
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
 from covey.membership.references import PlayRound
-from covey.models.ridge_noise import HeadNoise
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +138,6 @@ class Algorithm(Component):
         del rounds
         return Opening("random", 0, 0)
 
-    def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
-        """Return what hides records in heads that are solved; None: nothing does."""
-        del clip, multiplier, classes
-
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Return the state before the first round: one model, drawn once."""
         model = setup.draw_model(streams.at("initial model", 0))
@@ -229,9 +224,7 @@ class Subtractable(Clustered):
         """
         raise NotImplementedError
 
-    def solve(
-        self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def solve(self, state: ServerState, chosen: ClientsAssigned, clients: Clients) -> RoundResult:
         """Return a round's models, from the sums and these choices, without a request.
 
         A model that no sums determine stays as it is. Clients that the choices have and the

@@ -38,8 +38,7 @@ class ClientContext:
         current: the cluster that it chose last, or `UNASSIGNED`.
         memory_round: the round after which it kept what its objective goes on from; None:
             it begins anew.
-        weight, shares: of its records in the heads that it compares
-            (`ClusterSums.weight_and_shares`).
+        shares: of its records in the heads that it compares (`ClusterSums.shares`).
         digest: of the sums that it sent before, which it is to send again; "": of none.
         session: of the round of secure sums that it is in, in hexadecimal digits.
     """
@@ -48,7 +47,6 @@ class ClientContext:
     risks: tuple[RiskEstimate | None, ...] = ()
     current: int = UNASSIGNED
     memory_round: int | None = None
-    weight: int = 0
     shares: tuple[float, ...] = ()
     digest: str = ""
     session: str = ""
@@ -121,7 +119,7 @@ class ClientRequest:
     def for_client(self, handle: Handle, name: ClientName) -> "ClientRequest":
         """Return what of it one client is sent, which it reads under its name."""
         context = self.contexts[handle]
-        assigned, shares = context.assigned, context.shares if context.weight else ()
+        assigned, shares = context.assigned, context.shares
         return replace(
             self,
             models=tuple(m if assigned in (None, j) else {} for j, m in enumerate(self.models)),

@@ -21,8 +21,7 @@ from covey.base.names import Handle
 from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.recipe import Recipe
-from covey.models.ridge_noise import HeadNoise
-from covey.models.ridge_state import ClusterSums, SumNoise
+from covey.models.ridge_state import ClusterSums
 from covey.models.ridge_sums import Sums
 
 SPLIT_STEPS = 25
@@ -100,16 +99,6 @@ class Federation(Protocol):
         ...
 
     @property
-    def noise(self) -> SumNoise | HeadNoise | None:
-        """What hides the sums, or the heads, that are released; None: nothing does."""
-        ...
-
-    @property
-    def shared_noise(self) -> SumNoise | None:
-        """The noise of which clients add a share to their own sums; None: they add none."""
-        return self.noise if isinstance(self.noise, SumNoise) and self.noise.honest else None
-
-    @property
     def lacking(self) -> frozenset[Handle]:
         """The clients whose answer to a request for sums is missing or refused."""
         return frozenset()
@@ -164,8 +153,8 @@ class Federation(Protocol):
         del known, cohort, may, minimum, d, round_index
         return self
 
-    def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
-        """Return the sums over these clients, each at its weight; all were made `ready`."""
+    def sums(self, clients: Iterable[Client], d: int) -> Sums:
+        """Return the sums over these clients; all were made `ready`."""
         ...
 
     def with_digests(self, sums: ClusterSums) -> ClusterSums:

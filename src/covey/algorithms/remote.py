@@ -39,8 +39,8 @@ from covey.membership.estimators import (
     counts_of_numbers,
 )
 from covey.membership.truth import Target, has_non_finite_values
-from covey.models.ridge_state import ClusterSums, SumNoise
-from covey.models.ridge_sums import EXACT, WEIGHT_STEPS, Sums, diagonal_of, fault_of_total
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import EXACT, Sums, diagonal_of, fault_of_total
 from covey.secure_sums.noise import NoiseShares
 
 TOO_LARGE = "its sums must leave those over all clients below 2^53 steps"
@@ -56,10 +56,9 @@ class Remote:
         min_cohort: the fewest clients that a mean of updates under masks is over; 0: every
             client sends its own update.
         shares: the noise that every client adds to its update under masks; None: none.
-        noise: the same of its sums. The server itself hides nothing of what they send.
         classes: how many outputs a head has.
         fingerprint: of the features, which clients compare with their own.
-        held: the sums that were sent for this round, of records of weight 1.
+        held: the sums that were sent for this round.
         lacking: whose answer to such a request is missing or refused.
         facts: what is to be recorded of it.
         groups: sums over several clients that came under masks.
@@ -74,7 +73,6 @@ class Remote:
     recipe: Recipe
     min_cohort: int = 0
     shares: NoiseShares | None = None
-    noise: SumNoise | None = None
     classes: int = 0
     fingerprint: str = ""
     held: Mapping[Handle, Sums] = field(default_factory=dict[Handle, Sums])
@@ -89,11 +87,6 @@ class Remote:
     def is_apart(self) -> bool:
         """They are on machines of their own, and may give no answer."""
         return True
-
-    @property
-    def shared_noise(self) -> SumNoise | None:
-        """The noise of which clients add a share to their own sums; None: they add none."""
-        return self.noise
 
     def training_longer(self) -> "Remote":
         """Return the same clients, who train until it shows how they differ."""
@@ -248,8 +241,7 @@ class Remote:
             if each.sums is None:
                 continue
             new = each.handle not in known.counted  # others are in the total already
-            own = _largest([each.sums]) * WEIGHT_STEPS
-            grown = largest + own * new
+            grown = largest + _largest([each.sums]) * new
             if grown >= EXACT:
                 facts.append(AnswerRefused(each.handle, TOO_LARGE))
             else:
@@ -280,13 +272,10 @@ class Remote:
             if each.values is None:
                 shown += [each.shown] if each.shown else []
                 continue
-            shape = d, self.classes
-            noise = self.noise
-            total = noise.sums(each.values, shape) if noise else sums_of_numbers(each.values, shape)
+            total = sums_of_numbers(each.values, (d, self.classes))
             new = not each.shown <= known.counted.keys()
-            grown = largest + _largest([total]) * WEIGHT_STEPS * new
-            wrong = "" if noise else fault_of_total(total)  # noise makes of them what no records do
-            if fault := wrong or TOO_LARGE * (grown >= EXACT):
+            grown = largest + _largest([total]) * new
+            if fault := fault_of_total(total) or TOO_LARGE * (grown >= EXACT):
                 facts.append(SumGivenUp(tuple(sorted(each.shown)), fault))
                 shown.append(each.shown)
             else:
@@ -295,16 +284,15 @@ class Remote:
         lacking = frozenset(c.handle for each in cohorts for c in each) - summed.clients
         return replace(self, groups=groups, summed=summed, lacking=lacking, facts=tuple(facts))
 
-    def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
-        """Return the sums over these clients, who sent theirs, each at its weight."""
-        weights = {client.handle: weight for client, weight in clients if weight}
-        result = Sums.nothing(d, self.classes)
+    def sums(self, clients: Iterable[Client], d: int) -> Sums:
+        """Return the sums over these clients, who sent theirs."""
+        alone, result = {client.handle for client in clients}, Sums.nothing(d, self.classes)
         for group, total in self.groups.items():
-            if group <= weights.keys():
-                (weight,) = {weights.pop(handle) for handle in group}
-                result += total if self.noise else total.times(weight)
-        for handle, weight in weights.items():
-            result += self.held[handle].times(weight)
+            if group <= alone:
+                alone -= group
+                result += total
+        for handle in alone:
+            result += self.held[handle]
         return result
 
     def with_digests(self, sums: ClusterSums) -> ClusterSums:
@@ -345,17 +333,11 @@ def _largest(sums: Iterable[Sums]) -> float:
 
 def _with_heads(request: ClientRequest, known: ClusterSums) -> ClientRequest:
     """Return a request with heads, and with what a client needs to compute them without itself."""
-    weighted = {handle: known.weight_and_shares(handle) for handle in request.contexts}
-    met = {
-        j
-        for weight, shares in weighted.values()
-        for j, share in enumerate(shares)
-        if weight * share
-    }
+    shares = {handle: known.shares(handle) for handle in request.contexts}
+    met = {j for own in shares.values() for j, share in enumerate(own) if share}
     heads = [known.head(j) for j in range(len(known.gram))]
     contexts = {
-        handle: replace(each, weight=weighted[handle][0], shares=weighted[handle][1])
-        for handle, each in request.contexts.items()
+        handle: replace(each, shares=shares[handle]) for handle, each in request.contexts.items()
     }
     return replace(
         request,

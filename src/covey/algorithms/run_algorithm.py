@@ -121,14 +121,10 @@ class RunAlgorithm:
         take_off = user_function(self._part, without) if self.is_checked else without
         return take_off(state, leavers)
 
-    def solve(
-        self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def solve(self, state: ServerState, chosen: ClientsAssigned, clients: Clients) -> RoundResult:
         """Return a round's models, from the sums and these choices: a round like any other."""
         solve = cast("Subtractable", self.algorithm).solve
-        return self._played(
-            "solve", state, clients, lambda there: solve(state, chosen, there, streams)
-        )
+        return self._played("solve", state, clients, lambda there: solve(state, chosen, there))
 
     def _measured(
         self, state: ServerState, clients: Clients, streams: Streams, *, last: bool

@@ -53,8 +53,7 @@ from covey.engine.descent import sampling_rate
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob, num_steps
 from covey.engine.recipe import Recipe
-from covey.models.ridge_noise import HeadNoise
-from covey.models.ridge_state import ClusterSums, SumNoise, scores_without_client
+from covey.models.ridge_state import ClusterSums, scores_without_client
 from covey.models.ridge_sums import Head, SentHead, Sums
 
 SHARE = 0.5
@@ -138,8 +137,8 @@ class Simulated(Federation):
         heads = [known.head(j) for j in range(len(known.gram))]
         losses = torch.empty(len(cohort), len(heads))
         for i, client in enumerate(cohort):
-            weighted = known.weight_and_shares(client.handle)
-            losses[i] = losses_without_oneself(self.features, client.train, heads, weighted)
+            shares = known.shares(client.handle)
+            losses[i] = losses_without_oneself(self.features, client.train, heads, shares)
         return losses
 
     def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
@@ -242,11 +241,6 @@ class Simulated(Federation):
         """How many outputs a head has; 0: there are no heads."""
         return self.records.classes if self.records else 0
 
-    @property
-    def noise(self) -> SumNoise | HeadNoise | None:
-        """What hides the sums, or the heads, that are released; None: nothing does."""
-        return self.records.noise if self.records else None
-
     def means(
         self, cohort: Cohort, d: int, round_index: int
     ) -> Mapping[Handle, Float64[Tensor, " d"]]:
@@ -254,9 +248,9 @@ class Simulated(Federation):
         del d, round_index
         return {each.handle: self.features.mean(each.train) for each in cohort}
 
-    def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
-        """Return the sums over these clients, each at its weight."""
-        return self.features.sums(((each.train, w) for each, w in clients), d)
+    def sums(self, clients: Iterable[Client], d: int) -> Sums:
+        """Return the sums over these clients."""
+        return self.features.sums((each.train for each in clients), d)
 
     def comparing(self, known: ClusterSums | None, *, last: bool) -> "Simulated":
         """Return the same clients, who compare heads that never met them, or models as they are."""
@@ -278,7 +272,7 @@ def losses_without_oneself(
     records: LocalRecords,
     examples: Examples,
     heads: Sequence[Head | SentHead],
-    weighted: tuple[int, Sequence[float]],
+    shares: Sequence[float],
 ) -> Float[Tensor, " heads"]:
     """Return a client's mean loss under every head, as it would be without the client.
 
@@ -286,10 +280,9 @@ def losses_without_oneself(
         records: turns its examples into features.
         examples: the client's.
         heads: solved from everybody's sums, the client's among them.
-        weighted: as `ClusterSums.weight_and_shares` returns it.
+        shares: as `ClusterSums.shares` returns them.
     """
-    weight, shares = weighted
-    rows = records.rows(examples, weight)
+    rows = records.rows(examples)
     scores = (
         scores_without_client(head, rows, share) for head, share in zip(heads, shares, strict=True)
     )

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from jaxtyping import Int64
+from numpy import ndarray
+
 from covey.algorithms.federation import Federation
 from covey.algorithms.state import Cohort, ServerState
 from covey.algorithms.sum_cohorts import (
@@ -16,12 +19,10 @@ from covey.algorithms.sum_cohorts import (
 from covey.base.errors import ModelError, RunError
 from covey.base.events import ClientsWaited
 from covey.base.names import Handle
-from covey.base.rng import Draws, Streams
 from covey.data.examples import Client
 from covey.engine.fixed_features import width_of
-from covey.models.ridge_state import ClusterSums, SumNoise
+from covey.models.ridge_state import ClusterSums
 from covey.models.ridge_sums import Sums
-from covey.secure_sums.noise import Numbers
 from covey.secure_sums.server import secure_sum
 
 RING = 2**63
@@ -29,11 +30,7 @@ RING = 2**63
 
 
 def masked_sums(
-    clients: Mapping[Handle, Callable[[], Sums]],
-    shape: tuple[int, int],
-    minimum: int,
-    noise: SumNoise | None = None,
-    draws: Callable[[Handle], Draws] | None = None,
+    clients: Mapping[Handle, Callable[[], Sums]], shape: tuple[int, int], minimum: int
 ) -> Sums:
     """Return the sums over these clients, each of which sends its own under masks.
 
@@ -41,8 +38,6 @@ def masked_sums(
         clients: what makes each one's sums.
         shape: d, and how many classes there are.
         minimum: the fewest clients that a sum may be over.
-        noise: of which every client adds a share; None: none does.
-        draws: each client's own, for its share.
 
     Raises:
         RoundGivenUpError: they are fewer.
@@ -51,10 +46,8 @@ def masked_sums(
     nothing = Sums.nothing(*shape)
     length = len(nothing.gram) + nothing.targets.numel()
 
-    def numbers(handle: Handle, own: Callable[[], Sums]) -> Numbers:
+    def numbers(own: Callable[[], Sums]) -> Int64[ndarray, " numbers"]:
         sums = own()
-        if noise is not None and draws is not None:
-            return noise.numbers(sums, draws(handle))
         if int(sums.gram.max()) * len(clients) >= RING:
             raise ModelError(
                 f"Under masks, a client's sums must stay below 2^63 divided by the number "
@@ -63,9 +56,8 @@ def masked_sums(
             )
         return numbers_of(sums)
 
-    sending = {handle: partial(numbers, handle, own) for handle, own in clients.items()}
-    added = secure_sum(sending, length, minimum).values
-    return nothing + (sums_of_numbers(added, shape) if noise is None else noise.sums(added, shape))
+    sending = {handle: partial(numbers, own) for handle, own in clients.items()}
+    return nothing + sums_of_numbers(secure_sum(sending, length, minimum).values, shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +67,24 @@ class SumSource:
     Attributes:
         federation: the way to them.
         everybody: by handle, whether it is in this round's cohort or not.
-        streams: of the round, from which clients draw noise of their own.
         min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
             they are.
     """
 
     federation: Federation
     everybody: Mapping[Handle, Client]
-    streams: Streams
     min_cohort: int = 0
 
-    def sums(self, clients: Sequence[tuple[Handle, int]], d: int) -> Sums:
-        """Return the sums over these clients at these weights."""
+    def sums(self, clients: Sequence[Handle], d: int) -> Sums:
+        """Return the sums over these clients."""
         if self.min_cohort and not self.federation.is_apart:
-            sending = {
-                h: partial(self.federation.sums, [(self.everybody[h], weight)], d)
-                for h, weight in clients
-            }
-            noise, shape = self.federation.shared_noise, (d, self.federation.classes)
-            return masked_sums(sending, shape, self.min_cohort, noise, self._draws)
-        each = ((self.everybody[h], weight) for h, weight in clients)
-        return self.federation.sums(each, d)
+            sending = {h: partial(self.federation.sums, [self.everybody[h]], d) for h in clients}
+            return masked_sums(sending, (d, self.federation.classes), self.min_cohort)
+        return self.federation.sums((self.everybody[h] for h in clients), d)
 
-    def _draws(self, handle: Handle) -> Draws:
-        return self.streams.at("own noise", self.everybody[handle].name).draws()
-
-    def ready(
-        self, state: ServerState, clusters: Mapping[Handle, int], weights: Mapping[Handle, int]
-    ) -> "SumSource":
+    def ready(self, state: ServerState, clusters: Mapping[Handle, int]) -> "SumSource":
         """Return the same, with the sums at hand of everybody who comes or moves."""
-        known, counted = _before_and_after(state, clusters, weights)
+        known, counted = _before_and_after(state, clusters)
         d = width_of(state.clusters[0])
         if self.min_cohort and self.federation.is_apart:
             cohort = tuple(self.everybody[h] for h in sorted(uncounted(state, clusters)))
@@ -113,13 +93,7 @@ class SumSource:
             federation = self.federation.under_masks(known, cohort, may, *where)
             return replace(self, federation=federation)
         changed = dict(known.counted.items() ^ counted.items())
-        weighs = {
-            h
-            for each in (known.counted, counted)
-            for h, (_, w) in each.items()
-            if w and h in changed
-        }
-        cohort = tuple(self.everybody[h] for h in sorted(weighs))
+        cohort = tuple(self.everybody[h] for h in sorted(changed))
         federation = self.federation.ready(known, cohort, d, state.round_index)
         return replace(self, federation=federation)
 
@@ -135,13 +109,10 @@ class SumSource:
 
 
 def counted_sums(
-    state: ServerState,
-    clusters: Mapping[Handle, int],
-    weights: Mapping[Handle, int],
-    source: SumSource,
+    state: ServerState, clusters: Mapping[Handle, int], source: SumSource
 ) -> ClusterSums:
     """Return the sums after these choices: who moved is taken off, and added anew."""
-    known, counted = _before_and_after(state, clusters, weights)
+    known, counted = _before_and_after(state, clusters)
     for handle in source.federation.lacking & counted.keys():
         if handle in known.counted:
             counted[handle] = known.counted[handle]
@@ -168,13 +139,13 @@ def without_leavers(state: ServerState, leavers: Cohort, source: SumSource) -> S
     if not known.sums:
         return stay
     d = width_of(state.clusters[0])
-    weighs = tuple(c for c in leavers if known.counted.get(c.handle, (0, 0))[1])
-    sending = weighs if known.is_whole else ()
+    inside = tuple(c for c in leavers if c.handle in known.counted)
+    sending = inside if known.is_whole else ()
     federation = source.federation.ready(known, sending, d, state.round_index)
     if not (known.is_whole or source.federation.is_apart):
         return stay
     if not known.is_whole or federation.lacking:
-        anew = source.ready(stay, {}, {})
+        anew = source.ready(stay, {})
         gone = anew.federation.lacking
         stay, clusters, _ = anew.counting(stay, {})
         if source.min_cohort:
@@ -186,17 +157,11 @@ def without_leavers(state: ServerState, leavers: Cohort, source: SumSource) -> S
                     "who stay."
                 )
             gone = stay.assignment.keys() - clusters.keys()
-        weights = {h: w for h, (_, w) in known.counted.items()}
-        counted = counted_sums(stay, clusters, weights, anew)
-        return stay.without(gone).keeping(counted)
+        return stay.without(gone).keeping(counted_sums(stay, clusters, anew))
     sums, them = list(known.sums), {client.handle: client for client in leavers}
     source = replace(source, federation=federation, everybody=them, min_cohort=0)
     for j, each in enumerate(sums):
-        gone = [
-            (client.handle, known.counted[client.handle][1])
-            for client in leavers
-            if known.counted.get(client.handle, (None, 0))[0] == j
-        ]
+        gone = [c.handle for c in leavers if known.counted.get(c.handle) == j]
         if gone:
             sums[j] = each - source.sums(gone, d)
     left = stay.kept(ClusterSums)
@@ -204,22 +169,15 @@ def without_leavers(state: ServerState, leavers: Cohort, source: SumSource) -> S
 
 
 def _before_and_after(
-    state: ServerState, clusters: Mapping[Handle, int], weights: Mapping[Handle, int]
-) -> tuple[ClusterSums, dict[Handle, tuple[int, int]]]:
+    state: ServerState, clusters: Mapping[Handle, int]
+) -> tuple[ClusterSums, dict[Handle, int]]:
     """Return the sums to begin with, and who is to be in them after these choices."""
     known = state.kept(ClusterSums)
-    chosen = {handle: (j, weights[handle]) for handle, j in clusters.items()}
-    counted = {**known.counted, **chosen}
+    counted = {**known.counted, **clusters}
     # where somebody left, its sums are in them still
     return (known if known.is_whole else known.of((), {})), counted
 
 
-def _differing(
-    these: Mapping[Handle, tuple[int, int]], those: Mapping[Handle, tuple[int, int]], j: int
-) -> list[tuple[Handle, int]]:
-    """Return who is in a cluster of these and not, or at another weight, of those."""
-    return [
-        (handle, weight)
-        for handle, (cluster, weight) in sorted(these.items())
-        if cluster == j and those.get(handle) != (cluster, weight)
-    ]
+def _differing(these: Mapping[Handle, int], those: Mapping[Handle, int], j: int) -> list[Handle]:
+    """Return who is in a cluster of these and not of those."""
+    return [h for h, own in sorted(these.items()) if own == j and those.get(h) != j]

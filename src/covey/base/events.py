@@ -7,12 +7,12 @@ never by name. Rounds count from 0; the last entry of a run has round index `rou
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.names import Distance, Handle, SummedUp
+from covey.base.names import Distance, Handle
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
@@ -257,7 +257,7 @@ class RepresentativesPerturbed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SumPerturbed(Event):
-    """Gaussian noise was added to a sum of one cluster: of clipped updates, or for a head.
+    """Gaussian noise was added to a sum of one cluster's clipped updates.
 
     Attributes:
         clip: C, the largest L2 norm of an update, and so of what a client adds to the sum.
@@ -277,14 +277,14 @@ class SharesPerturbed(Event):
     """Clients added noise to what was summed under masks (`secure_sums.noise`).
 
     Attributes:
-        of: what was added up: updates, sums over records, or counts of losses.
+        of: what was added up: updates, or counts of losses.
         clip: C, the largest L2 norm of what a client adds.
         noise_multiplier: z' of the noise that `honest` clients add together: what they
             round to the grid is taken off.
         honest: how many clients of the sum are counted on.
     """
 
-    of: SummedUp
+    of: Literal["updates", "counts"]
     cluster: Count
     clip: Amount
     noise_multiplier: Amount
@@ -304,26 +304,6 @@ class UpdatesPerturbed(Event):
     clip: Amount
     noise_multiplier: Amount
     clients: tuple[Handle, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HeadPerturbed(Event):
-    """A ridge head was released under objective perturbation (`models.ridge_noise.HeadNoise`).
-
-    Attributes:
-        clip, noise_multiplier, regularisation, classes: R, z, lambda and K.
-        weights: with which each client's records are in it; 0: they are not, though the
-            client uses it.
-        heaviest: the largest weight that the records of one client have together.
-    """
-
-    cluster: Count
-    clip: Amount
-    noise_multiplier: Amount
-    regularisation: Amount
-    classes: Count
-    weights: Mapping[Handle, float]
-    heaviest: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,12 +353,10 @@ class HeadsSolved(Event):
     """Every cluster's head was solved from the sums over its clients' records.
 
     Attributes:
-        sums: SHA-256 of each cluster's sums, which are whole numbers: where noise is added,
-            of the noisy ones, and the same hash is the same release.
+        sums: SHA-256 of each cluster's sums, which are whole numbers.
         clients: how many clients are in each cluster's.
         pooling: per cluster, how much of the other clusters' sums enters.
-        regularisation: per cluster, in units of the mean diagonal of everybody's sums or,
-            where noise is added, of the noise's largest eigenvalue.
+        regularisation: per cluster, in units of the mean diagonal of everybody's sums.
     """
 
     sums: tuple[str, ...]

@@ -53,7 +53,7 @@ from scipy.optimize import root_scalar
 from scipy.stats import norm
 
 Relation = Literal["contributes or not", "replaced by another"]
-Name = Literal["PLD", "RDP", "closed form"]
+Name = Literal["PLD", "RDP"]
 Mechanism = DpEvent
 """One release, as dp-accounting describes it."""
 
@@ -73,8 +73,7 @@ class EpsilonBound:
 
     Attributes:
         relation: between the neighbouring data for which this holds.
-        accountant: "PLD" (privacy loss distributions), "RDP" (Renyi divergence), or the
-            closed form of ridge heads (`covey.models.ridge_noise.HeadNoise`).
+        accountant: "PLD" (privacy loss distributions), or "RDP" (Renyi divergence).
     """
 
     epsilon: float

@@ -1,13 +1,12 @@
 """What a run guarantees so far, what it is about, and which facts it can speak of."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from covey.base.as_json import HIDDEN
 from covey.base.events import (
     Event,
-    HeadPerturbed,
     ModelsMerged,
     RepresentativesPerturbed,
     RunFinished,
@@ -16,12 +15,7 @@ from covey.base.events import (
     SumPerturbed,
     UpdatesPerturbed,
 )
-from covey.base.names import Handle
-from covey.unlearning.facts import HeadsHeld
 from covey.unlearning.guarantee import NoGuarantee
-
-if TYPE_CHECKING:
-    from covey.models.ridge_noise import HeadNoise
 
 Unit = Literal["client", "record"]
 """Whose presence is hidden: all of a client's examples, or one of them."""
@@ -74,45 +68,15 @@ class Guarantee:
         )
 
 
-def head_bounds(facts: Iterable[Event]) -> Mapping[Handle, HeadsHeld]:
-    """Return the bounds of all who use a head under noise, or did."""
-    releases: dict[Handle, list[HeadPerturbed]] = {}
-    for fact in facts:
-        if isinstance(fact, HeadPerturbed):
-            for handle in fact.weights:
-                releases.setdefault(handle, []).append(fact)
-    bounds: dict[Handle, HeadsHeld] = {}
-    for handle, own in sorted(releases.items()):
-        inside = [each for each in own if each.weights[handle] > 0]
-        weight = max((each.weights[handle] for each in inside), default=0.0)
-        bound = weakest_noise(inside).success(weight, len(inside)) if inside else 0.5
-        bounds[handle] = HeadsHeld(len(inside), weight, bound)
-    return bounds
-
-
-def weakest_noise(heads: Sequence[HeadPerturbed]) -> "HeadNoise":
-    """Return noise that hides no more than that of any of these heads."""
-    from covey.models.ridge_noise import HeadNoise
-
-    return HeadNoise(
-        clip=max(each.clip for each in heads),
-        multiplier=min(each.noise_multiplier for each in heads),
-        regularisation=min(each.regularisation for each in heads),
-        classes=max(each.classes for each in heads),
-    )
-
-
 OF_CLIENTS = SumPerturbed, SharesPerturbed, UpdatesPerturbed, RepresentativesPerturbed
 """Noise that hides all that a client has."""
 
-NOISE = (*OF_CLIENTS, HeadPerturbed, StepsPerturbed)
+NOISE = (*OF_CLIENTS, StepsPerturbed)
 """What `hides` may be true of."""
 
 
 def hides(fact: Event, unit: Unit) -> bool:
     """Say whether this fact records somebody's noise."""
-    if isinstance(fact, HeadPerturbed):
-        return True
     if unit == "record":
         return isinstance(fact, StepsPerturbed)
     return isinstance(fact, OF_CLIENTS)

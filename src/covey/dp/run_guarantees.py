@@ -29,24 +29,11 @@ from covey.dp.accountant import (
     shares,
 )
 from covey.dp.budget import RoundCost
-from covey.dp.current_guarantee import (
-    NOISE,
-    UNITS,
-    Guarantee,
-    Unit,
-    aggregations_of,
-    hides,
-    weakest_noise,
-)
+from covey.dp.current_guarantee import NOISE, UNITS, Guarantee, Unit, aggregations_of, hides
 from covey.secure_sums.noise import NoiseShares
 from covey.unlearning.guarantee import NoGuarantee, Term
 
-Noisy = (
-    events.SumPerturbed
-    | events.SharesPerturbed
-    | events.HeadPerturbed
-    | events.RepresentativesPerturbed
-)
+Noisy = events.SumPerturbed | events.SharesPerturbed | events.RepresentativesPerturbed
 Own = events.StepsPerturbed | events.UpdatesPerturbed
 """Noise that is in whatever a client sends."""
 
@@ -71,7 +58,6 @@ HOLDS_IF: Mapping[Adversary, tuple[Term, ...]] = {
     Term.SEES_UPDATES: (Term.GOOD_DRAWS, Term.DRAWS_APART, Term.RECIPE_KEPT),
 }
 ALONE = Term.ALL_RECORDED, Term.ONE_NAME
-HEADS_HOLD_IF = (Term.RESIDUALS_BOUNDED, Term.WORST_SEARCHED)
 OPEN: Mapping[type[events.Event], Term] = {
     events.RiskMeasured: Term.RISKS,
     events.GroupsSought: Term.GROUPS,
@@ -155,13 +141,12 @@ def guarantees(
         secret: whether no one can recompute what was drawn (secrets.source = "os").
 
     Returns:
-        None, one or two guarantees, that of the client first; of ridge heads, and of noise
-        that clients add by themselves, two of each, as somebody contributes or not, and is
-        replaced. One with `epsilon` None says in
-        its `reason` why nothing holds.
+        None, one or two guarantees, that of the client first; of noise that clients add by
+        themselves, two of each, as somebody contributes or not, and is replaced. One with
+        `epsilon` None says in its `reason` why nothing holds.
     """
     reason = None if secret else NoGuarantee.SEEDED
-    both = any(of_kinds(facts, events.HeadPerturbed, events.UpdatesPerturbed))
+    both = any(of_kinds(facts, events.UpdatesPerturbed))
     relations: tuple[Relation, ...] = ("contributes or not", "replaced by another")
     return tuple(
         _guarantee(unit, facts, delta, reason, relation)
@@ -200,7 +185,6 @@ def _guarantee(
     relation: Relation,
 ) -> Guarantee:
     merges = list(aggregations_of(facts))
-    heads = any(of_kinds(facts, events.HeadPerturbed))
     view = _adversary(unit, facts)
     unknown = {type(fact).__name__ for fact in facts if not is_known_fact(fact)}
     where = ""
@@ -209,15 +193,13 @@ def _guarantee(
     cost: EpsilonBound | None = None
     if not reason:
         alone = view == Term.SEES_UPDATES
-        charged = _own_cost(merges, unit, relation) if alone else _sums_cost(merges, unit)
+        charged = _own_cost(merges, unit, relation) if alone else _sums_cost(merges)
         choices = _choices(merges)
         costs = [epsilon_bound([*each, *choices], delta) for each in charged.mechanisms]
-        if charged.heads:
-            costs.append(_heads_bound(charged, choices, unit, delta, relation))
         reason, where = charged.unaccounted, charged.where
         known = [each for each in costs if each is not None]
         if not reason and len(known) < len(costs):
-            reason = NoGuarantee.HEAVY if charged.heads else NoGuarantee.NOT_ADDED_UP
+            reason = NoGuarantee.NOT_ADDED_UP
         if not reason:
             cost = max(known, key=lambda each: each.epsilon)
             if relation == "replaced by another":
@@ -240,7 +222,6 @@ def _guarantee(
             Term.DRAWS_HIDDEN,
             *HOLDS_IF[view],
             *(ALONE if unit == "client" and view == Term.SEES_UPDATES else ()),
-            *(HEADS_HOLD_IF if heads else ()),
         ),
         accountant=cost.accountant if cost else None,
         noise_multiplier=min(
@@ -260,44 +241,31 @@ class Cost:
         mechanisms: for everybody who may be worst off, the releases that concern it.
         unaccounted: why it cannot be; None: it can.
         where: the merge, and the cluster, of which that is so.
-        heads: of every round that released some; a client is in one of them.
     """
 
     mechanisms: tuple[tuple[Mechanism, ...], ...]
     unaccounted: NoGuarantee | None = None
     where: str = ""
-    heads: tuple[tuple[events.HeadPerturbed, ...], ...] = ()
 
 
-def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit) -> Cost:
+def _sums_cost(merges: Sequence[tuple[events.Event, ...]]) -> Cost:
     """Return the dearest release of every merge, as often as a client may be in one.
 
-    A client is in one cluster at a time. Heads that are solved from noisy sums that were
-    released before reveal nothing new.
+    A client is in one cluster at a time.
     """
-    if unit == "record" and any(of_kinds(chain.from_iterable(merges), events.StepsPerturbed)):
-        return Cost((), NoGuarantee.BOTH)
-    released: set[str] = set()
     paid: list[Mechanism] = []
-    heads: list[tuple[events.HeadPerturbed, ...]] = []
     for number, merge in enumerate(merges):
-        noisy = [f for f in merge if isinstance(f, Noisy) and hides(f, unit)]
+        noisy = [fact for fact in merge if isinstance(fact, Noisy)]
         waiting = {fact.cluster for fact in of_kinds(merge, events.ClusterWaited)}
-        solved = list(of_kinds(merge, events.HeadsSolved))
         shared = list(of_kinds(noisy, events.SharesPerturbed))
         counts = [fact for fact in shared if fact.of == "counts"]
         hidden = {fact.cluster for fact in noisy if fact not in counts}
-        # clusters whose noisy sums are those of an earlier release
-        hidden |= {j for f in solved for j, s in enumerate(f.sums) if s in released}
         took = (enumerate(fact.participants) for fact in of_kinds(merge, events.ModelsMerged))
         bare = {j for one in took for j, clients in one if clients} - waiting - hidden
         if bare:
             return Cost((), NoGuarantee.BARE, f"merge {number}, cluster {min(bare)}")
-        released |= {s for f in solved for j, s in enumerate(f.sums) if j in hidden}
         sums = list(of_kinds(noisy, events.SumPerturbed))
         sets = list(of_kinds(noisy, events.RepresentativesPerturbed))
-        if own := tuple(of_kinds(noisy, events.HeadPerturbed)):
-            heads.append(own)
         if sums:
             least = min(fact.noise_multiplier for fact in sums)
             paid.append(gaussian(least, max(fact.sampling for fact in sums)))
@@ -306,30 +274,7 @@ def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit) -> Cost:
         if sets:  # dearer than that of any: least noise in the model, fewest members
             least = min(aggregate_multiplier(f.noise_multiplier, f.sizes) for f in sets)
             paid.append(representative(least, min(min(fact.sizes) for fact in sets)))
-    if heads:
-        return Cost((), NoGuarantee.BOTH if paid else None, heads=tuple(heads))
     return Cost((tuple(paid),))
-
-
-def _heads_bound(
-    cost: Cost, choices: Sequence[Mechanism], unit: Unit, delta: float, relation: Relation
-) -> EpsilonBound | None:
-    """Return what ridge heads cost: as often as any were released, at the dearest's cost.
-
-    Who is replaced is taken off and another one added:
-
-        delta(epsilon) <= (1 + exp(epsilon / 2)) delta'(epsilon / 2)
-    """
-    if choices:
-        return None
-    facts = list(chain.from_iterable(cost.heads))
-    noise = weakest_noise(facts)
-    heaviest = max(fact.heaviest for fact in facts)
-    single = max((w for fact in facts for w in fact.weights.values()), default=0.0)
-    weight, releases = heaviest if unit == "client" else single, len(cost.heads)
-    there = relation == "contributes or not"
-    epsilon = (noise.epsilon if there else noise.epsilon_replaced)(delta, weight, releases)
-    return EpsilonBound(epsilon, relation, "closed form") if math.isfinite(epsilon) else None
 
 
 def _own_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit, relation: Relation) -> Cost:
@@ -403,12 +348,11 @@ def _uncovered(
         opened.pop(Term.RISKS, None)
     return (
         *([Term.SERVER] if view == Term.SEES_MODELS else []),
-        *([Term.COUNTS] if unit == "record" and view == Term.SEES_UPDATES else []),
+        *([Term.COUNTS] if unit == "record" else []),
         *([Term.CHOICES] if chosen and _choices_are_open(merges) else []),
         *([Term.DIAMETERS] if wide else []),
         *([Term.OWN_FEATURES] if own_features else []),
         *([Term.STORED] if stored and unit == "client" else []),
-        *([Term.REFUSALS] if any(of_kinds(facts, events.HeadPerturbed)) else []),
         *opened,
         *ALWAYS_OPEN,
     )

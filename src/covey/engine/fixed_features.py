@@ -12,9 +12,7 @@ from covey.base.names import Params
 from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Engine, EngineOver, Scored, ScoringJob, scored
 from covey.engine.recipe import Task
-from covey.models.ridge_noise import HeadNoise
-from covey.models.ridge_state import SumNoise
-from covey.models.ridge_sums import FEATURE_STEPS, WEIGHT_STEPS, Rows, Sums, feature_grid, sums_of
+from covey.models.ridge_sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
 
 CHUNK = 1_000
 """Examples whose features are computed at a time: bounds the memory, not the result."""
@@ -39,26 +37,21 @@ def is_head(params: Params) -> bool:
 class LocalRecords:
     """Clients' records, as a model's fixed features have them, each computed once.
 
-    Under noise none of them, and no client, adds much to a sum.
-
     Args:
         module: `has_fixed_features`.
         task: its losses are in nats.
         classes: how many outputs the head has.
-        noise: on sums over them, or on heads; None: there is none.
 
     Attributes:
         fingerprint: hash of the features' tensors and, of a user's own, of the source; ""
             where neither is known.
     """
 
-    def __init__(
-        self, module: nn.Module, task: Task, classes: int, noise: SumNoise | HeadNoise | None = None
-    ) -> None:
+    def __init__(self, module: nn.Module, task: Task, classes: int) -> None:
         self._features: nn.Module = module.features  # pyright: ignore[reportAttributeAccessIssue]
         self._scale, self._task = float(getattr(module, "scale", 1.0)), task
         self._kept: OrderedDict[int, tuple[Examples, Int16[Tensor, "n d"]]] = OrderedDict()
-        self.classes, self.noise = classes, noise
+        self.classes = classes
         known = [str(getattr(self._features, each, "")) for each in ("tensors", "source")]
         text = " ".join(known).encode()
         self.fingerprint = hashlib.sha256(text).hexdigest() if any(known) else ""
@@ -77,15 +70,13 @@ class LocalRecords:
             self._kept.popitem(last=False)
         return features
 
-    def rows(self, examples: Examples, weight: int = WEIGHT_STEPS) -> Rows:
+    def rows(self, examples: Examples) -> Rows:
         """Return a client's records, by which its sums are made."""
-        rows = Rows(self.features(examples), examples.labels, weight)
-        return self.noise.bounded(rows, self.classes) if self.noise else rows
+        return Rows(self.features(examples), examples.labels)
 
-    def sums(self, clients: Iterable[tuple[Examples, int]], d: int) -> Sums:
-        """Return the sums over these clients' examples, each at its weight."""
-        rows = (self.rows(*each) for each in clients)
-        return sums_of(rows, d, self.classes)
+    def sums(self, clients: Iterable[Examples], d: int) -> Sums:
+        """Return the sums over these clients' examples."""
+        return sums_of(map(self.rows, clients), d, self.classes)
 
     def mean(self, examples: Examples) -> Float64[Tensor, " d"]:
         """Return the mean of the features, in steps of the grid."""

@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Index, Integer, Table, Text, event
 from covey.base.errors import LedgerError
 from covey.base.names import another_format
 
-VERSION = 12
+VERSION = 13
 """The format of a ledger: of the layout below, and of what its events say."""
 
 metadata = sql.MetaData()

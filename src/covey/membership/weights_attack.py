@@ -6,10 +6,9 @@ r_i = t_i - theta^T phi_i and some regularisation mu > 0, satisfies
     sum_i z_i phi_i r_i^T = mu theta                            (d classes equations)
 
 Who has the head, the feature map and candidates among which the members are asks which z
-does. Nothing else needs to be known: neither mu, nor the weights of clients, nor how far
-the head leans on other clusters. Of the last layer of a network, whose r_i is onehot less
-the probabilities, it is true where training has ended in a minimum, and not far from true
-before that.
+does. Nothing else needs to be known: neither mu, nor how far the head leans on other
+clusters. Of the last layer of a network, whose r_i is onehot less the probabilities, it is
+true where training has ended in a minimum, and not far from true before that.
 
 References:
     Bertran et al., Reconstruction Attacks on Machine Unlearning: Simple Models are
@@ -98,44 +97,22 @@ class Equations:
         return (self.features @ others.features.T) * (self.residuals @ others.residuals.T)
 
 
-@dataclass(frozen=True, slots=True)
-class Hiding:
-    """The noise in the equations of a head under objective perturbation.
-
-    Attributes:
-        pull: mu.
-        variance: of the noise in each equation.
-        weight: w, with which members are in the head, on average.
-    """
-
-    pull: float
-    variance: float
-    weight: float
-
-
-def membership_weights(
-    candidates: Equations, prior: float = PRIOR, hidden: Hiding | None = None
-) -> Float64[Tensor, " records"]:
+def membership_weights(candidates: Equations, prior: float = PRIOR) -> Float64[Tensor, " records"]:
     """Return z, up to one factor: the larger, the more a record is in the head.
 
         argmin_{z, mu}  |sum_i z_i phi_i r_i^T - mu theta|^2 + rho |z - 1|^2
 
-    mu is what is best for each z. Where there is noise, mu and rho follow from it.
+    mu is what is best for each z.
 
     Args:
         candidates: all of them, among which the members are.
         prior: rho over the mean square of a record's equations.
-        hidden: what is known of the noise; None: there is none.
     """
     along, products = candidates.along, candidates.products(candidates)
-    if hidden is None:
-        products -= torch.outer(along, along) / max(candidates.length, 1e-300)
-        rho = prior * float(products.diagonal().mean().clamp(min=1e-300))
-        wanted = torch.full_like(along, rho)
-    else:
-        rho = 4 * hidden.variance / hidden.weight**2  # z is w / 2, give or take w / 2
-        wanted = hidden.pull * along + rho * hidden.weight / 2
+    products -= torch.outer(along, along) / max(candidates.length, 1e-300)
+    rho = prior * float(products.diagonal().mean().clamp(min=1e-300))
     products.diagonal().add_(rho)
+    wanted = torch.full_like(along, rho)
     return torch.cholesky_solve(wanted[:, None], _lower(products))[:, 0]
 
 

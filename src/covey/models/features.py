@@ -498,9 +498,9 @@ class LinearHead(ModelFactory):
         scale: times the head's scores are the logits; 0.3 suits gradient descent over
             features of images.
         whiten: p in [0, 1], how far the features of images are whitened, by images of
-            noise (`Whitened`); noise on heads (`privacy.record_noise`) wants .7.
+            noise (`Whitened`).
         norm: L2 norm to which each record's features are scaled, less their mean first; 0:
-            they stay as they are. Noise on sums and on heads wants 3.87.
+            they stay as they are.
     """
 
     features: Annotated[FeatureMap, Part("features")] = Gabor()

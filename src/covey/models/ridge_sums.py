@@ -1,26 +1,11 @@
 """The two sums through which clients' data reach a ridge head, and its closed form.
 
-The grid on which features and exposure weights lie, so that their sums are exact.
-
-A sum of whole numbers below 2^53 has no rounding in float64, whatever its order. So sums
-over clients are equal to the last bit in any order, and so are sums from which a client
-was taken off again.
-
-What one client, or one record, adds to the sums at most: whole numbers of bounded norm.
-
-Features of a record, the last one (the bias) included, have at most the norm R = 4. What n
-records add together is measured in one L2 norm, in which A and B have half a share each:
-
-    |(A, B)|^2 = |A|_F^2 / (2 R^4) + |B|_F^2 / (2 R^2 |t|^2),    |t|^2 = 1 - 1 / classes
-
-It is at most 1 for one record, and for the mean of many. |A|_F counts each entry off the
-diagonal twice, as it stands in A, so noise that is drawn for the lower half alone needs
-standard deviation s / sqrt(2) off the diagonal where it has s on it: (A_kl sqrt(2)) for
-l < k and A_kk are coordinates in which |.|_F is the plain norm.
+Features lie on a grid, so that the sums are of whole numbers: below 2^53 these have no
+rounding in float64, whatever their order. So sums over clients are equal to the last bit in
+any order, and so are sums from which a client was taken off again.
 """
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -34,9 +19,6 @@ from covey.base.errors import ModelError
 
 FEATURE_STEPS = 2**10
 """Steps of the grid in a feature's unit: a feature is a multiple of 2^-10, in +-32."""
-
-WEIGHT_STEPS = 2**8
-"""Steps in [0, 1] of how much a client's records enter."""
 
 EXACT = 2.0**53
 """Whole numbers below it are exact in float64, and so are their sums."""
@@ -87,12 +69,10 @@ class Rows:
     Attributes:
         features: in steps of the grid, the bias last (`feature_grid`).
         labels: the class of each record.
-        weight: how much they enter, in steps of its grid.
     """
 
     features: Int16[Tensor, "rows d"]
     labels: Int64[Tensor, " rows"]
-    weight: int = WEIGHT_STEPS
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -102,11 +82,11 @@ class Rows:
 class Sums:
     """Sums over records r of clients i, in whole steps of the grid, so without rounding.
 
-        A = sum_i w_i sum_r phi_r phi_r^T        B = sum_i w_i sum_r phi_r onehot(y_r)^T
+        A = sum_i sum_r phi_r phi_r^T        B = sum_i sum_r phi_r onehot(y_r)^T
 
     Attributes:
-        gram: the lower half of A, row by row: 2^-28 is 1.
-        targets: B: 2^-18 is 1.
+        gram: the lower half of A, row by row, in steps of 2^-20.
+        targets: B, in steps of 2^-10.
     """
 
     gram: Int64[Tensor, " half"]
@@ -167,11 +147,11 @@ class Sums:
             half = half + share * others.gram.double()
             targets = targets + share * others.targets.double()
         gram = torch.zeros(d, d, dtype=torch.float64)
-        lower = half / (FEATURE_STEPS**2 * WEIGHT_STEPS)
+        lower = half / FEATURE_STEPS**2
         for side in (gram, gram.T):
             side.masked_scatter_(_half(d), lower)
         mean = gram[:, -1:] / classes
-        return gram, targets / (FEATURE_STEPS * WEIGHT_STEPS) - mean
+        return gram, targets / FEATURE_STEPS - mean
 
 
 def sums_of(clients: Iterable[Rows], d: int, classes: int) -> Sums:
@@ -182,18 +162,17 @@ def sums_of(clients: Iterable[Rows], d: int, classes: int) -> Sums:
     """
     gram = torch.zeros(d, d, dtype=torch.float64)
     targets = torch.zeros(d, classes, dtype=torch.float64)
-    for features, labels, weights in _chunks(clients):
+    for features, labels in _chunks(clients):
         onehot = torch.nn.functional.one_hot(labels, classes).double()
-        weighted = features * weights[:, None]
         for top, bottom in blocks(d):  # nothing reads what is above the blocks of the diagonal
-            gram[top:bottom, :bottom].addmm_(weighted[:, top:bottom].T, features[:, :bottom])
-        targets.addmm_(weighted.T, onehot)
+            gram[top:bottom, :bottom].addmm_(features[:, top:bottom].T, features[:, :bottom])
+        targets.addmm_(features.T, onehot)
         _check_exact(float(gram.diagonal().max()))
     return Sums(gram[_half(d)].long(), targets.long())
 
 
-def _chunks(clients: Iterable[Rows]) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
-    """Yield features, labels and weights of so many rows at a time."""
+def _chunks(clients: Iterable[Rows]) -> Iterable[tuple[Tensor, Tensor]]:
+    """Yield features and labels of so many rows at a time."""
     waiting: list[Rows] = []
     for client in clients:
         waiting.append(client)
@@ -203,16 +182,14 @@ def _chunks(clients: Iterable[Rows]) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
     yield from _joined(waiting)
 
 
-def _joined(clients: list[Rows]) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
+def _joined(clients: list[Rows]) -> Iterable[tuple[Tensor, Tensor]]:
     if not clients:
         return
     features = torch.cat([c.features for c in clients])
     labels = torch.cat([c.labels for c in clients])
-    each = torch.tensor([c.weight for c in clients], dtype=torch.float64)
-    weights = each.repeat_interleave(torch.tensor([len(c) for c in clients]))
     for start in range(0, len(labels), CHUNK):
         part = slice(start, start + CHUNK)
-        yield features[part].double(), labels[part], weights[part]
+        yield features[part].double(), labels[part]
 
 
 def _check_exact(largest: float) -> None:
@@ -230,77 +207,6 @@ def _half(d: int) -> Bool[Tensor, "d d"]:
     return torch.ones(d, d, dtype=torch.bool).tril()
 
 
-MAX_NORM = 4
-"""R: the largest norm of a record's features, the bias included, which is 1."""
-
-CLIENT_STEPS = 2**12
-"""Steps of weight that a client's records have together at a norm of 1: what it adds is
-rounded down to them."""
-
-MAX_RECORDS = 256
-"""Of a client with more, as many as these enter: a step of weight is a part of each."""
-
-SLACK = 1e-9
-"""More than float64 rounds: what is bounded stays so."""
-
-
-def target_norm(classes: int) -> float:
-    """Return |t| of a target onehot(y) - 1 / classes."""
-    return math.sqrt(1 - 1 / classes)
-
-
-def bounded_records(rows: Rows) -> Rows:
-    """Return the records with features of norm R at most; longer ones are shortened.
-
-    The bias stays 1, as targets are centred by it. All numbers stay whole.
-    """
-    features = rows.features[:, :-1].double()
-    squares = features.square().sum(dim=1)  # whole numbers: exact
-    most = float((MAX_NORM**2 - 1) * FEATURE_STEPS**2)
-    if not bool((squares > most).any()):
-        return rows
-    factor = (most / squares.clamp(min=1)).sqrt() * (1 - SLACK)
-    shortened = torch.where(
-        (squares > most)[:, None], (features * factor[:, None]).trunc(), features
-    )
-    bias = rows.features[:, -1:]
-    return Rows(torch.cat([shortened.to(bias), bias], dim=1), rows.labels, rows.weight)
-
-
-def bounded_client(rows: Rows, clip: float, classes: int) -> Rows:
-    """Return a client's records at weights by which it adds at most `CLIENT_STEPS` R^2.
-
-    Its sums are divided by its number of records, and by max(C, |(A, B)|): a client whose
-    records are alike is shortened to C, and noise is counted in units of C.
-
-    Args:
-        rows: the client's, at a weight in steps of `WEIGHT_STEPS`.
-        clip: C, the largest norm of what a client adds.
-        classes: of the labels.
-    """
-    n = len(rows)
-    if not n:
-        return rows
-    step = -(-n // MAX_RECORDS)
-    some = bounded_records(Rows(rows.features[::step], rows.labels[::step], rows.weight))
-    norm = joint_norm(some, classes)
-    share = rows.weight / WEIGHT_STEPS / max(clip, norm)
-    weight = math.floor(CLIENT_STEPS * share / len(some) * (1 - SLACK))
-    return Rows(some.features, some.labels, weight)
-
-
-def joint_norm(rows: Rows, classes: int) -> float:
-    """Return |(A, B)| of the mean over these records, from their products alone.
-
-    |Phi^T Phi|_F = |Phi Phi^T|_F: no d x d matrix is made.
-    """
-    features = rows.features.double()
-    products = features @ features.T / (MAX_NORM * FEATURE_STEPS) ** 2
-    alike = (rows.labels[:, None] == rows.labels).double() - 1 / classes
-    squares = products.square() + products * alike / target_norm(classes) ** 2
-    return math.sqrt(max(0.0, float(squares.sum()) / 2)) / len(rows)
-
-
 @dataclass(frozen=True, eq=False)
 class Head:
     """theta = M^-1 B, with what shows how much each record contributes to it.
@@ -315,7 +221,7 @@ class Head:
 
     @cached_property
     def root(self) -> Float32[Tensor, "d d"]:
-        """R with R R^T = M^-1, upper triangular: a record's leverage is w |phi R|^2."""
+        """R with R R^T = M^-1, upper triangular: a record's leverage is |phi R|^2."""
         d = len(self.lower)
         root = torch.zeros(d, d)
         for start, end in blocks(d):  # the columns of L^-1 are 0 above the diagonal
@@ -376,7 +282,7 @@ def unit_of(own: Sums, others: Sums) -> float:
     """Return m, the mean diagonal of A_j + A_rest; 1 where there is no client."""
     diagonal = diagonal_of(len(own.targets))
     both = (own.gram[diagonal] + others.gram[diagonal]).double()
-    return float(both.mean()) / (FEATURE_STEPS**2 * WEIGHT_STEPS) or 1.0
+    return float(both.mean()) / FEATURE_STEPS**2 or 1.0
 
 
 def diagonal_of(d: int) -> Int64[Tensor, " d"]:
@@ -390,7 +296,7 @@ TOLERANCE = 1e-9
 
 
 def fault_of(sums: Sums, records: int) -> str:
-    """Return why these are no sums over so many records of weight 1; "" if they may be.
+    """Return why these are no sums over so many records; "" if they may be.
 
     With s = [phi; onehot], sum_r s s^T = [A, B; B^T, diag(n)]: no eigenvalue is below 0. So
     sums that pass are, up to the tolerance, those of some real features.
@@ -406,7 +312,7 @@ def fault_of(sums: Sums, records: int) -> str:
 
 
 def fault_of_total(sums: Sums) -> str:
-    """Return why these are no sums over any records of weight 1; "" if they may be."""
+    """Return why these are no sums over any records; "" if they may be."""
     records, rest = divmod(int(sums.gram[-1]), FEATURE_STEPS**2)
     if rest or records < 1:
         return "its sums must be over whole examples"

@@ -45,7 +45,7 @@ from covey.runtime.states import (
     state_problem,
     whole_models,
 )
-from covey.settings.aggregation import anonymity_of, sums_of
+from covey.settings.aggregation import anonymity_of
 from covey.settings.algorithm import has_independent_clusters
 from covey.settings.load import Config
 from covey.unlearning.plan import Option
@@ -169,7 +169,7 @@ def simulated_request(session: Session, t: int) -> Request | None:
 
 def default_answer(config: Config) -> str:
     """Return the answer for a client that only says that it leaves."""
-    if anonymity_of(config) or sums_of(config) == "exact":
+    if anonymity_of(config) or config.method.vouches_for("subtracts"):
         return "auto"
     return "calibrate" if config.leaving.store_updates else "retrain"
 

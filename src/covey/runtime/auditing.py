@@ -67,9 +67,6 @@ DEFAULT_ATTACKS = USUAL_ATTACKS
 SOURCE = "source"
 """Source inference: not who was trained on, but by which cluster."""
 
-MIDDLE = 0.5
-"""The weight of members that an audit under noise begins from."""
-
 NOT_BY_ANSWERS = (FEDMIA, SOURCE, WEIGHTS)
 """Attacks that look at more than what models say of a record."""
 
@@ -192,7 +189,7 @@ def _attack_weights(
             f"The attack weights solves for at most {MAX_POOL} records together, "
             f"found {size}. Audit a smaller federation with the same settings."
         )
-    attacks = weights_attacks(run, target.params, MIDDLE)
+    attacks = weights_attacks(run, target.params)
     scores = {
         name: attack(pool if name == WEIGHTS else [candidates.examples])
         for name, attack in attacks.items()

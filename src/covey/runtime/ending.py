@@ -159,7 +159,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     first = (*reports.events, *measured, *new)
     on_heads = (
         each
-        for each in head_attacks(run, final, history, streams.at("heads"))
+        for each in head_attacks(run, final, streams.at("heads"))
         if each.cluster not in diverged
     )
     return RoundResult(final, (*first, *audits, *on_heads, *gaps, *metrics, *exposed, finished))

@@ -14,7 +14,7 @@ from covey.base.errors import RunError
 from covey.base.events import ClientLeft, Event, LeaveRequested, RunRolledBack, RunStarted
 from covey.base.history import History, of_kinds
 from covey.base.names import Handle
-from covey.dp.current_guarantee import Guarantee, head_bounds
+from covey.dp.current_guarantee import Guarantee
 from covey.dp.status import guarantee_status
 from covey.ledger.tree import entries_of, inclusion_proof, root_of
 from covey.runtime.ledger_record import LedgerRecord
@@ -106,7 +106,7 @@ class Answer:
             restorable=tuple({0, start}),
             next_round=until,
             prefix_independent=prefix_independent,
-            sums="exact" if self.event.answer == "subtract" else "none",
+            subtracts=self.event.answer == "subtract",
         )
         possible = options(self.participation(until_own=True), self.event.handle, rules)
         return next(each for each in possible if each.answer == self.event.answer)
@@ -192,7 +192,6 @@ def facts(
     guarantee = guarantee_status(history)
     hashes = record.hashes[: answer.at]
     leaves = entries_of(hashes)
-    subtracts = kind == "subtract"
     derived: dict[str, Any] = {
         "subject": answer.event.subject or word.subject,
         "model_before": latest_models(answer.before) or word.model_before,
@@ -228,7 +227,6 @@ def facts(
         "guarantee": known(_guaranteed(guarantee.guarantee), _name(guarantee.reason_code)),
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
-        "earlier_heads": head_bounds(history.all_events).get(handle) if subtracts else None,
     }
     if "first_affected_round" not in unknown:
         option = answer.option(prefix_independent=not depends_on_population(config))

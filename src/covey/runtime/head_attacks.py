@@ -1,8 +1,6 @@
 """What linear layers reveal of who is in them, at the end of a run and in an audit.
 
-A holder of a head has its weights, so the attacks are on these. Under noise the success of
-the best attacker is computed for every record, and a bound on it from the weights of the
-releases alone: that one counts all heads that a client's records were ever in.
+A holder of a head has its weights, so the attacks are on these.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,15 +13,12 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.algorithms.state import ServerState
-from covey.base.events import HeadPerturbed, ModelAttacked
+from covey.base.events import ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.history import History, of_kinds
 from covey.base.names import Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.dp.current_guarantee import head_bounds
-from covey.engine.fixed_features import LocalRecords
 from covey.membership.attacks import cross_fitted
 from covey.membership.audit import WEIGHTS
 from covey.membership.intervals import MIN_RECORDS, with_extremes
@@ -31,20 +26,16 @@ from covey.membership.weights_attack import (
     LAST_LAYER_PRIOR,
     PRIOR,
     Equations,
-    Hiding,
     last_layer_of,
     membership_weights,
     population_scores,
 )
-from covey.models.ridge_noise import HeadNoise
 from covey.models.ridge_state import ClusterSums
-from covey.models.ridge_sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, SentHead
+from covey.models.ridge_sums import FEATURE_STEPS, SentHead
 from covey.settings.run import BuiltRun
 
 BOUND = "bound"
-"""What no attack at all does better than, by the weight of a client's records."""
-RATIO = "likelihood-ratio"
-"""The best attack there is on one record of a head under noise."""
+"""What no attack at all does better than."""
 
 POPULATION = "population"
 """The attack on weights by an attacker with no member but the one in question."""
@@ -56,45 +47,30 @@ MAX_JUDGED = 2_000
 """Of non-members so many are judged; of members where these are too many for a pool."""
 
 
-Members = Sequence[tuple[Client, int]]
-"""The clients whose records are in a head, each at its weight."""
-
-
-def head_attacks(
-    run: BuiltRun, final: ServerState, history: History, streams: Streams
-) -> Iterator[ModelAttacked]:
+def head_attacks(run: BuiltRun, final: ServerState, streams: Streams) -> Iterator[ModelAttacked]:
     """Yield what is achieved on every ridge head of simulated clients."""
-    records, known = run.records, final.kept(ClusterSums)
-    if records is None or run.client_backend is not None or not known.gram:
+    known = final.kept(ClusterSums)
+    if run.records is None or run.client_backend is not None or not known.gram:
         return
     now = model_hash(final.clusters)
     clients = {client.handle: client for client in run.population.clients}
     for j, params in enumerate(final.clusters):
         inside = [
-            (clients[handle], weight)
-            for handle, (own, weight) in sorted(known.counted.items())
-            if own == j and weight and handle in clients
+            clients[handle]
+            for handle, own in sorted(known.counted.items())
+            if own == j and handle in clients
         ]
-        if not inside:
-            continue
-        yield from _by_weights(run, j, params, inside, now, streams.at(j))
-        if isinstance(records.noise, HeadNoise):
-            yield from _by_ratio(records, records.noise, known, j, inside, now)
-    bounds = head_bounds(of_kinds(history.all_events, HeadPerturbed))
-    if isinstance(records.noise, HeadNoise):
-        for handle, (j, _) in sorted(known.counted.items()):
-            bound = bounds[handle].bound if handle in bounds else 0.5
-            yield ModelAttacked(j, _exact(BOUND, bound), now, handle)
+        if inside:
+            yield from _by_weights(run, j, params, inside, now, streams.at(j))
 
 
 def _by_weights(
-    run: BuiltRun, j: int, params: Params, weighted: Members, now: str, streams: Streams
+    run: BuiltRun, j: int, params: Params, members: Sequence[Client], now: str, streams: Streams
 ) -> Iterator[ModelAttacked]:
     """Ask the weights about members and matching non-members.
 
     All of them together, or where these are too many, some of them one by one.
     """
-    members = [client for client, _ in weighted]
     groups = sorted({client.group for client in members}, key=str)
     matching = [
         examples
@@ -104,7 +80,6 @@ def _by_weights(
         )
     ]
     inside, matching = ([client.train for client in members], _evenly(matching, MAX_JUDGED))
-    weight = float(np.mean([w for _, w in weighted])) / WEIGHT_STEPS
     name, size = WEIGHTS, sum(map(len, inside))
     others = sum(map(len, matching))
     if min(size, others) < MIN_RECORDS:
@@ -112,11 +87,11 @@ def _by_weights(
     if size + others > MAX_POOL:
         inside = _evenly(inside, MAX_JUDGED)
         name, size = POPULATION, sum(map(len, inside))
-        if run.records is not None and run.records.noise is None:
-            # The attack that finds everybody is not run, so no one is protected.
-            for client in members:
-                yield ModelAttacked(j, _exact(BOUND, 1.0), now, client.handle)
-    attack = weights_attacks(run, params, weight)[name]
+        # The attack that finds everybody is not run, so no one is protected.
+        nobody = RiskEstimate(Figure(1.0, 0.0), source=BOUND)
+        for client in members:
+            yield ModelAttacked(j, nobody, now, client.handle)
+    attack = weights_attacks(run, params)[name]
     success = attack([*inside, *matching])
     if success is None:
         return
@@ -135,7 +110,7 @@ Scores = Float64[ndarray, " records"] | None
 
 
 def weights_attacks(
-    run: BuiltRun, params: Params, weight: float
+    run: BuiltRun, params: Params
 ) -> Mapping[str, Callable[[Sequence[Examples]], Scores]]:
     """Return attacks by name: how much each candidate is in a linear layer.
 
@@ -144,21 +119,16 @@ def weights_attacks(
     Args:
         run: whose models these are.
         params: a model's.
-        weight: of members on average, which is of use where there is noise.
     """
 
     def by_pool(pool: Sequence[Examples]) -> Scores:
         """Solve for all candidates together."""
-        candidates, prior, hidden = (_equations(run, params, pool), LAST_LAYER_PRIOR, None)
+        candidates = _equations(run, params, pool)
         if candidates is None:
             return None
-        if run.records is not None and run.config.method.subtracts:
-            prior, noise = PRIOR, run.records.noise
-            if isinstance(noise, HeadNoise):
-                pull = noise.regularisation * MAX_NORM**2
-                variance = (noise.clip * noise.multiplier * MAX_NORM) ** 2
-                hidden = Hiding(pull, variance, weight)
-        return membership_weights(candidates, prior, hidden).numpy()
+        solved = run.records is not None and run.config.method.subtracts
+        prior = PRIOR if solved else LAST_LAYER_PRIOR
+        return membership_weights(candidates, prior).numpy()
 
     def one_by_one(judged: Sequence[Examples]) -> Scores:
         """Judge each by itself, beside test examples that are drawn alike."""
@@ -184,26 +154,3 @@ def _equations(run: BuiltRun, params: Params, pool: Sequence[Examples]) -> Equat
     features = torch.cat([each.features for each in rows]).double() / FEATURE_STEPS
     labels: Tensor = torch.cat([each.labels for each in rows])
     return Equations.of_ridge(theta.double(), features, labels)
-
-
-def _by_ratio(
-    records: LocalRecords, noise: HeadNoise, known: ClusterSums, j: int, members: Members, now: str
-) -> Iterator[ModelAttacked]:
-    """Compute the best attacker's success on each record; a client's is its worst."""
-    sums, every = known.sums[j], list[ndarray]()
-    rows = [records.rows(client.train, weight) for client, weight in members]
-    hidden = noise.hidden(sums, rows)
-    for (client, _), each in zip(members, hidden, strict=True):
-        chances = each.successes()
-        every.append(chances)
-        worst = float(chances.max(initial=0.5))
-        yield ModelAttacked(j, _exact(RATIO, worst), now, client.handle)
-    together = np.concatenate(every)
-    error = float(together.std() / np.sqrt(max(1, len(together))))
-    figure, worst = Figure(float(together.mean()), error), float(together.max())
-    yield ModelAttacked(j, RiskEstimate(figure, source=RATIO, worst_client=worst), now)
-
-
-def _exact(attack: str, risk: float) -> RiskEstimate:
-    """Return a risk that is computed, and not measured on a sample."""
-    return RiskEstimate(Figure(risk, 0.0), source=attack)

@@ -14,7 +14,7 @@ from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.reading import checked_ledger, unknown_client
 from covey.runtime.session import Session
 from covey.runtime.states import load_state, newest_whole_state
-from covey.settings.aggregation import anonymity_of, sums_of
+from covey.settings.aggregation import anonymity_of
 from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
 from covey.unlearning.plan import AnswerRules, Option
@@ -148,7 +148,7 @@ def current_rules(
         restorable=(0, *(t + 1 for t in rounds_in(folder.checkpoints))),
         next_round=next_round,
         prefix_independent=not depends_on_population(config),
-        sums=sums_of(config),
+        subtracts=config.method.vouches_for("subtracts"),
         own_models=alone,
     )
 

@@ -155,8 +155,7 @@ def solved_again(
     cohort = tuple(client for client in present if client.handle in counted)
     stay = {client.handle: chosen.clusters[client.handle] for client in cohort}
     there = run.clients(cohort, state.round_index)
-    streams = run.streams.at("round", state.round_index)
-    return run.algorithm.solve(state, replace(chosen, clusters=stay), there, streams)
+    return run.algorithm.solve(state, replace(chosen, clusters=stay), there)
 
 
 def _kept(session: Session, round_index: int) -> ServerState:

@@ -78,25 +78,18 @@ class NoiseShares:
         """Return z', which is z less what rounding so many coordinates adds to a client's norm."""
         return 1 / (1 / self.multiplier + self.rounding(coordinates))
 
-    def numbers(
-        self,
-        values: Float64[np.ndarray, " numbers"],
-        draws: Draws,
-        scale: Float64[np.ndarray, " numbers"] | float = 1.0,
-    ) -> Numbers:
+    def numbers(self, values: Float64[np.ndarray, " numbers"], draws: Draws) -> Numbers:
         """Return what a client sends: its values in steps, under its share of the noise.
 
         Args:
-            values: longer ones than C, once they are divided by `scale`, are shortened.
+            values: longer ones than C are shortened.
             draws: the client's own, used for nothing else.
-            scale: how much more noise an entry gets.
 
         Raises:
             ConfigError: there is so little noise that sums would wrap around.
         """
-        scaled = values / scale
-        length = float(np.linalg.norm(scaled))
-        steps = scaled * (min(1.0, self.bound / length) if length else 1.0) / self.step
+        length = float(np.linalg.norm(values))
+        steps = values * (min(1.0, self.bound / length) if length else 1.0) / self.step
         if self.bound / self.step > MOST:
             raise ConfigError(
                 f"Noise under masks needs a multiplier above 2^-32 or so, as sums are whole "
@@ -104,11 +97,9 @@ class NoiseShares:
             )
         return np.rint(steps).astype(np.int64) + discrete_gaussian(len(steps), draws)
 
-    def values(
-        self, numbers: Numbers, scale: Float64[np.ndarray, " numbers"] | float = 1.0
-    ) -> Float64[np.ndarray, " numbers"]:
+    def values(self, numbers: Numbers) -> Float64[np.ndarray, " numbers"]:
         """Return what a sum of such numbers stands for."""
-        return numbers * (self.step * scale)
+        return numbers * self.step
 
 
 def discrete_gaussian(count: int, draws: Draws) -> Numbers:

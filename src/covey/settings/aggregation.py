@@ -40,12 +40,9 @@ from covey.base.rng import Streams
 from covey.membership.estimators import count_of_counts
 from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
-from covey.models.ridge_noise import HeadNoise
-from covey.models.ridge_state import SumNoise
 from covey.secure_sums.noise import NoiseShares
 from covey.settings.load import CHANGES_NOTHING, Config
 from covey.settings.schema import Sections
-from covey.unlearning.plan import SumKind
 
 if TYPE_CHECKING:
     from covey.dp.budget import RoundCost
@@ -186,32 +183,6 @@ def noise_on_clients(config: Config) -> bool:
     """Say whether the aggregation adds noise whose guarantee counts on every client."""
     terms = anonymity_of(config)
     return config.privacy.client_noise > 0 or (terms is not None and terms.accounted)
-
-
-def sum_noise_of(config: Config) -> SumNoise | None:
-    """Return the noise on the sums that heads are solved from; None: there is none."""
-    privacy = config.privacy
-    if not config.method.subtracts or privacy.client_noise == 0:
-        return None
-    honest = privacy.min_cohort - privacy.colluders if privacy.clients_add_noise else 0
-    return SumNoise(privacy.client_clip, privacy.client_noise, honest)
-
-
-def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
-    """Return the noise on heads that are solved; None: there is none."""
-    return config.method.head_noise(
-        config.privacy.record_clip, config.privacy.record_noise, classes
-    )
-
-
-def sums_of(config: Config) -> SumKind:
-    """Return whether models depend on data through sums alone, and under what noise.
-
-    A user's own class must say so itself: what it inherits is not believed.
-    """
-    if not config.method.vouches_for("subtracts"):
-        return "none"
-    return "exact" if sum_noise_of(config) is None else "noisy"
 
 
 def _federation(config: Config, clients: int) -> FederationInfo:

@@ -32,7 +32,6 @@ from covey.settings.aggregation import (
     masked_aggregator_of,
     noise_on_clients,
     shares_of,
-    sum_noise_of,
     transforms_of,
 )
 from covey.settings.load import Config
@@ -40,9 +39,9 @@ from covey.settings.risk import Components, risk_measurement
 from covey.settings.schema import recipe_of
 from covey.settings.trust import trust
 
-HEADS_WITHOUT_NOISE = (
-    "An attacker with a ridge head without noise, and candidate records, finds who was in it: "
-    "covey audit RUN --attack weights shows it."
+OPEN_HEADS = (
+    "An attacker with a ridge head, and candidate records, finds who was in it: covey audit RUN "
+    "--attack weights shows it."
 )
 
 SUMS_ALONE = (
@@ -114,7 +113,6 @@ def federation_of(
             recipe,
             min_cohort=config.privacy.min_cohort if masked else 0,
             shares=shares_of(config, config.privacy.client_clip),
-            noise=sum_noise_of(config),
             classes=records.classes if records else 0,
             fingerprint=records.fingerprint if records else "",
         )
@@ -187,9 +185,8 @@ def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what stays unseen."""
     algorithm = config.method
     sentences = [algorithm.note, SUMS_ALONE if config.privacy.secure_sums else algorithm.seen]
-    hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
-    if algorithm.subtracts and not hidden:
-        sentences.append(HEADS_WITHOUT_NOISE)
+    if algorithm.subtracts:
+        sentences.append(OPEN_HEADS)
     if config.privacy.secure_sums:
         left = (f"{row.whom}: {row.for_what}" for row in islice(trust(config), 2))
         sentences.append(f"Under masks a client still has to trust {'; '.join(left)}.")

@@ -25,7 +25,7 @@ from covey.models.build import (
     personal_params,
     refuse_batch_norm,
 )
-from covey.settings.aggregation import head_noise_of, noise_on_clients, sum_noise_of
+from covey.settings.aggregation import noise_on_clients
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
 from covey.settings.schema import recipe_of
@@ -99,8 +99,7 @@ def engine_of(
     task, classes, records = TASKS[config.model.task], population.num_classes, None
     engine = config.engine.build(module, task, apart=bool(recipe_of(config).apart))
     if has_fixed_features(module):  # heads are scored and solved on what is computed once
-        noise = sum_noise_of(config) or head_noise_of(config, classes)
-        records = LocalRecords(module, task, classes, noise)
+        records = LocalRecords(module, task, classes)
         engine = FixedFeatureEngine(engine, records)
     drawn = personal_params(module, config.model.personal)
     return CompletingEngine(engine, drawn) if drawn else engine, records

@@ -16,7 +16,7 @@ from covey.base.components import components_in
 from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
 from covey.engine.recipe import Objective
-from covey.settings.schema import Sections, is_solved, recipe_of
+from covey.settings.schema import Sections, recipe_of
 
 CLASSES = "labels that are classes"
 ONE_CLASS = "one class per example"
@@ -173,7 +173,8 @@ def _tasks(config: Sections) -> Conflicts:
     task, tasks, other = config.model.task, config.train.loss.tasks, "model.task"
     needs = {"multiclass": ONE_CLASS, "regression": "labels that are numbers"}
     yield Clash(task not in tasks, "train.loss", needs.get(tasks[0], ""), other)
-    yield Clash(task != "multiclass" and is_solved(config), "method.name", ONE_CLASS, other)
+    solved = config.method.subtracts and not config.method.is_own
+    yield Clash(task != "multiclass" and solved, "method.name", ONE_CLASS, other)
     remote = task != "multiclass" and config.engine.is_remote
     yield Clash(remote, "engine.name", ONE_CLASS, other)
     reached = task == "regression" and config.stopping.target > 0
@@ -214,6 +215,18 @@ def _aggregations(config: Sections) -> Conflicts:
         yield Clash(alike, needy, needs, "aggregation.weights", remedy)
 
 
+def _noise_without_training(config: Sections) -> Conflicts:
+    """Noise hides clients, and records, in what clients train."""
+    solved = config.method.subtracts or not config.method.trains
+    remedy = (
+        "Choose a method that trains, such as method.name = 'fedavg' with model.name = "
+        "'linear-head'."
+    )
+    for name in ("client_clip", "client_noise", "record_clip", "record_noise"):
+        holds = solved and getattr(config.privacy, name) > 0
+        yield Clash(holds, f"privacy.{name}", "clients that train", "method.name", remedy)
+
+
 def _noise_on_clients(config: Sections) -> Conflicts:
     """A sum is hidden, and not what its terms are: noise on sums takes sums, and a clip."""
     privacy, method, key = config.privacy, config.method, "privacy.client_noise"
@@ -243,13 +256,10 @@ def _noise_on_clients(config: Sections) -> Conflicts:
     remedy = "Remove the noise, or use privacy.record_noise."
     sees = config.aggregation.sees_updates
     yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
-    apart = is_solved(config) and config.engine.is_remote
-    yield Clash(apart, key, SIMULATED_HERE, "engine.name", remedy)
-    one = method.num_models == 1 and method.trains
     yield Clash(
-        config.train.participation < 1 and not one,
+        config.train.participation < 1 and method.num_models != 1,
         "train.participation",
-        "one model for everybody, that clients train",
+        "one model for everybody",
         "method.name",
         "Set train.participation = 1: with privacy.client_noise it is secret who came, which "
         "the sizes of several clusters reveal.",
@@ -263,7 +273,6 @@ def _noise_of_clients(config: Sections) -> Conflicts:
     remedy = "Set privacy.noise_model = 'central', or change the other."
     masks = "sums under masks" if not local else "every client to send its own update"
     yield Clash(privacy.secure_sums == local, key, masks, "privacy.secure_sums", remedy)
-    yield Clash(local and not method.trains, key, "clients that train", "method.name", remedy)
     one = method.num_models == 1
     yield Clash(
         not (local or one), key, "one model for everybody, in whose sum all are", "method.name"
@@ -283,7 +292,7 @@ def _noise_of_clients(config: Sections) -> Conflicts:
 
 
 def _noise_on_records(config: Sections) -> Conflicts:
-    """DP-SGD clips every example's gradient by itself; heads hide records at the server."""
+    """DP-SGD clips every example's gradient by itself."""
     privacy, clip, noise = config.privacy, "privacy.record_clip", "privacy.record_noise"
     remote = config.engine.is_remote
     if privacy.record_noise > 0:
@@ -297,22 +306,6 @@ def _noise_on_records(config: Sections) -> Conflicts:
         yield Clash(remote, noise, EVERYBODYS_DATA, "engine.name", remedy)
     if privacy.record_clip == 0:
         return
-    if is_solved(config):  # noise is on sums, for clients, or on heads, for records
-        if privacy.client_noise > 0:
-            yield Refusal(
-                ("privacy.client_noise", clip),
-                f"Noise is on sums, for clients, or on heads, for records, found "
-                f"privacy.client_noise = {privacy.client_noise} and privacy.record_clip = "
-                f"{privacy.record_clip}. Noise that hides a client hides each of its records, "
-                f"too: remove privacy.record_clip and privacy.record_noise.",
-            )
-        elif privacy.record_noise == 0:
-            yield Refusal(
-                (clip, noise),
-                "privacy.record_clip bounds what noise on heads hides, found "
-                "privacy.record_noise = 0. Set the noise, or remove the clip.",
-            )
-        yield Clash(remote, clip, SIMULATED_HERE, "engine.name", "Remove it.")
     rounded = getattr(config.engine, "precision", "float32") != "float32"
     remedy = "Leave engine.precision at its default, and choose another engine."
     yield Clash(rounded, clip, "training in float32", "engine.precision", remedy)
@@ -478,6 +471,7 @@ RULES: Sequence[Callable[[Sections], Conflicts]] = (
     _tasks,
     _components,
     _aggregations,
+    _noise_without_training,
     _noise_on_clients,
     _noise_on_records,
     _noisy_choices,

@@ -179,12 +179,10 @@ class PrivacyConfig(SettingsSection):
 
     Attributes:
         client_clip: largest L2 norm of a client's update; longer ones are shortened. Needed,
-            and only allowed, with `client_noise`. Of a client's sums (`method.name =
-            "solved"`), which have 1 at most: .3 is good.
+            and only allowed, with `client_noise`.
         client_noise: z: Gaussian noise on each cluster's sum of updates, in units of the
             clip. For `aggregation.name = "mean"` with equal weights. With `train.participation`
-            below 1 it is secret who came, which takes a method with one cluster. With
-            `method.name = "solved"` on the sums of each cluster, once.
+            below 1 it is secret who came, which takes a method with one cluster.
         noise_model: who adds `client_noise`: the server (`central`); each client a share of it,
             under `secure_sums`, of which the server sees the sum (`distributed`); or each
             client all of it, before anything leaves it (`local`). `docs/guides/privacy.md`
@@ -194,11 +192,9 @@ class PrivacyConfig(SettingsSection):
         colluders: with `distributed`: how many clients of a sum may help the server, and
             still no other is less hidden.
         record_clip: C: largest L2 norm of one example's gradient; above 0, clients train by
-            DP-SGD (`docs/guides/privacy.md`). By itself no guarantee. With `method.name =
-            "solved"`: R, the largest residual of a record (`docs/concepts/ridge-heads.md`).
+            DP-SGD (`docs/guides/privacy.md`). By itself no guarantee.
         record_noise: z: noise on each step's sum of clipped gradients, in units of
-            `record_clip`, which it needs. With `method.name = "solved"` on every head that
-            is released, by the server (`docs/concepts/ridge-heads.md`).
+            `record_clip`, which it needs.
         selection_noise: b: clients choose by report-noisy-min, and one choice is 2 / b
             differentially private. For `ifca`, and `ifca-mir` by `loss` or `weighted`;
             without a warm start.
@@ -396,11 +392,6 @@ class Sections(SettingsSection):
     def is_unread(self) -> bool:
         """Whether a user's own code that it names was not imported, to be read alone."""
         return any(isinstance(each, Unread) for _, each in components_in(self))
-
-
-def is_solved(config: Sections) -> bool:
-    """Say whether the method's models depend on data through sums, which noise hides."""
-    return config.method.subtracts and not config.method.is_own
 
 
 def recipe_of(config: Sections) -> Recipe:

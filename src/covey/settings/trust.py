@@ -52,7 +52,7 @@ def trust(config: Config) -> Iterator[Trust]:
     elif privacy.record_noise > 0 and secret:
         held = "nothing about a single record, beyond the epsilon of the run"
     elif method.subtracts:
-        held = "not to attack them: a ridge head without noise gives its members away"
+        held = "not to attack them: a ridge head gives its members away"
     yield Trust("a client", "who has the models", held)
     lies = "that most of them do not lie: single updates that stand out move little"
     if privacy.secure_sums or not config.aggregation.sees_updates:

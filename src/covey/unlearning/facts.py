@@ -153,24 +153,6 @@ class SubtractedSums:
     clients_after: Number
 
 
-@dataclass(frozen=True, slots=True)
-class HeadsHeld:
-    """Ridge heads under noise that a client's records were in, and that are out there.
-
-    Attributes:
-        heads: how many.
-        weight: the largest with which they were in one.
-        bound: how often anybody who has all of them is right at most about whether one of
-            its records was there.
-    """
-
-    __pydantic_config__ = STRICT
-
-    heads: Number
-    weight: float
-    bound: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
     """What rests on the signer's word, where no event says it.
@@ -244,7 +226,6 @@ class Facts(Word):
         sealed_record_kept: whether the requester's name and salt together still find it,
             for a stronger answer.
         subtracted: every cluster's sums; only where some were subtracted.
-        earlier_heads: only of subtractions from heads under noise.
     """
 
     __pydantic_config__ = STRICT
@@ -275,7 +256,6 @@ class Facts(Word):
     guarantee: ValueOrReason[Guaranteed, NoGuaranteeCode]
     sealed_record_kept: bool
     subtracted: tuple[SubtractedSums, ...]
-    earlier_heads: HeadsHeld | None
 
     @property
     def model_changed(self) -> bool:
@@ -332,7 +312,6 @@ def contradictions(facts: Facts) -> list[str]:
             n < 0 or (not n and each.before != each.after)
             for n, each in zip(gone, facts.subtracted, strict=True)
         ),
-        "earlier_heads": facts.earlier_heads and not subtracts,
         "sealed_record_kept": facts.sealed_record_kept and answer == "retrain",
         "measured": any(each.low > each.high for each in attacks),
         "consistency": facts.consistency and facts.receipt is None,

@@ -27,7 +27,7 @@ class Term(StrEnum):
     RECORD_REPLACED = "one example of one client is another one"
     EVERY_MODEL = "every cluster model of every round"
     EVERY_UPDATE = "every update that a client sends"
-    EVERY_SUM = "every sum over clients' updates or records"
+    EVERY_SUM = "every sum over clients' updates"
     EVERY_COUNT = "every sum of counts of losses, and the risks that follow from them"
     NOISY_CHOICES = "every choice of a cluster, given what is not covered"
     DRAWS_HIDDEN = (
@@ -48,19 +48,10 @@ class Term(StrEnum):
     ONE_NAME = "a client takes part under one name only"
     DRAWS_APART = "the server learns no client's draws; in a simulation one process plays both"
     RECIPE_KEPT = "every client clips and adds noise as its recipe says"
-    RESIDUALS_BOUNDED = (
-        "no record's residual in a head without it is above privacy.record_clip: a release "
-        "where one is, is refused"
-    )
-    WORST_SEARCHED = (
-        "no data are distinguished better than a record whose direction nobody shares, or all "
-        "do: searched for, not proved"
-    )
     AS_PLANNED = (
         "the run is as planned: one model a round, sets of exactly this size, no round played "
         "again; choices of a cluster cost extra"
     )
-    REFUSALS = "that a head was not released, as a record's residual was above the bound"
     STORED = "raw updates that the server keeps (leaving.store_updates)"
     SERVER = (
         "the server itself: it sees each update before there is noise, and is trusted to add "
@@ -101,8 +92,6 @@ class NoGuarantee(StrEnum):
     )
     UNKNOWN_EVENT = "it is not known what one of its events reveals about clients"
     NOT_ADDED_UP = "no accountant adds up what this run released"
-    HEAVY = "all records of a client together outweigh the noise, or choices had their own"
-    BOTH = "records hide in gradients and in sums, and what both cost together is unknown"
     BARE = "a merge took a cluster's updates bare"
     BARE_STEPS = "a client trained without noise"
 
@@ -125,5 +114,5 @@ class Guaranteed:
     covers: tuple[TermCode, ...]
     does_not_cover: tuple[TermCode, ...]
     holds_if: tuple[TermCode, ...]
-    accountant: Literal["PLD", "RDP", "closed form"]
+    accountant: Literal["PLD", "RDP"]
     noise_multiplier: Annotated[float, Field(ge=0)]

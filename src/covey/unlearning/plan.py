@@ -85,9 +85,6 @@ def influences_on(
             yield Influence(t, "cluster size", state, event.clients[state])
 
 
-SumKind = Literal["none", "exact", "noisy"]
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerRules:
     """What a run allows.
@@ -99,8 +96,7 @@ class AnswerRules:
         next_round: the first round that has not been played.
         prefix_independent: whether rounds before a client's first one are what they
             would be without it; else it can only be removed from round 0 on.
-        sums: whether the models depend on clients' data through sums alone: not ("none"),
-            or through the "exact" ones, or through a "noisy" release of them.
+        subtracts: whether the models depend on clients' data through sums alone.
         own_models: whether each client has a model of its own, which no other one is in.
     """
 
@@ -109,7 +105,7 @@ class AnswerRules:
     restorable: tuple[int, ...]
     next_round: int
     prefix_independent: bool = True
-    sums: SumKind = "none"
+    subtracts: bool = False
     own_models: bool = False
 
 
@@ -272,18 +268,11 @@ def _deny(broken: int | None, rules: AnswerRules, in_the_open: int | None) -> Op
 
 
 def _subtract(first: int | None, rules: AnswerRules) -> Option:
-    if rules.sums == "none":
+    if not rules.subtracts:
         return Option(
             "subtract",
             "A client's data are subtracted where models depend on them through sums alone, and "
             "with this method (method.name) they do not. Ask with --answer retrain.",
-        )
-    if rules.sums == "noisy":
-        return Option(
-            "subtract",
-            "Sums without a client, under the noise that hid it, would reveal its own to anybody "
-            "who holds both releases, and under new noise they are a second release "
-            "(privacy.client_noise). Ask with --answer retrain, which the guarantee counts.",
         )
     if first is None or rules.next_round == 0:
         return Option("subtract")

@@ -36,11 +36,11 @@ class Proof(Facts):
     __pydantic_config__ = STRICT
 
     format: Literal["covey-proof"]
-    version: Literal[9]
+    version: Literal[10]
     signature: Mapping[str, str]
 
 
-VERSION = 9
+VERSION = 10
 
 
 def signed_proof(key: SigningKey, facts: Facts) -> dict[str, Any]:
