@@ -23,7 +23,6 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import finish_requests
 from covey.runtime.secrets import Handover
 from covey.runtime.session import Observer
-from covey.unlearning.plan import AFTERWARDS
 from covey.unlearning.requests import ClientPlan, subject_mark
 from covey_desk.register import Register, read_register, register_at
 from covey_desk.request import Ending, Request, RunOfRequest, proof_path
@@ -80,7 +79,7 @@ class NamePlan:
         if chosen is None:
             return cls(number, plan.client, "", plan.reason, "", 0, None)
         seconds = next(each.seconds for each in plan.options if each.answer == chosen.answer)
-        then, replayed = AFTERWARDS[chosen.answer], chosen.rounds_replayed
+        then, replayed = chosen.afterwards, chosen.rounds_replayed
         return cls(number, plan.client, chosen.answer, "", then, replayed, seconds)
 
 

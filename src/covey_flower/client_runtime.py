@@ -1,5 +1,6 @@
 """A client's own half of a round, where the clients are remote."""
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,24 +25,28 @@ from covey import (
     ServerState,
     Streams,
 )
+from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.algorithms.redteam import due_to_measure, with_own_estimates
 from covey.algorithms.selection import selection_inputs
 from covey.algorithms.simulated import Simulated, heads_of, losses_without_oneself
 from covey.algorithms.state import ClientMemory, ObjectiveInputs, OwnRisks, initial_state
+from covey.base.names import Handle
 from covey.base.params import model_hash, subtract
 from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords
 from covey.membership.estimators import own_counts
 from covey.models.build import held_params
 from covey.models.ridge_sums import Sums
-from covey.settings.aggregation import summed_up, transforms_of
+from covey.settings.aggregation import exposures_of, summed_up, transforms_of
 from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes
 from covey.settings.model import engine_of, model_of
 from covey.settings.risk import client_assessment_of
 from covey.settings.schema import recipe_of
 from covey_flower.node_file import NodeFile
+
+log = logging.getLogger("covey.flower")
 
 KnownRisks = tuple[RiskEstimate | None, ...]
 
@@ -175,10 +180,12 @@ class ClientRuntime:
             return losses_without_oneself(records, train, heads, context.shares)[None]
         return self._alone(recipe_of(self.config)).evaluate(request.models, (self.client,), streams)
 
-    def _alone(self, recipe: Recipe) -> Simulated:
+    def _alone(
+        self, recipe: Recipe, exposures: Mapping[Handle, float] = MappingProxyType({})
+    ) -> Simulated:
         """Return the federation of this client alone."""
         weights, compares_on = self.config.aggregation.weights, self.config.method.compares_on
-        return Simulated(self.engine, recipe, weights, compares_on)
+        return Simulated(self.engine, recipe, weights, compares_on, exposures)
 
     def train(
         self,
@@ -196,11 +203,22 @@ class ClientRuntime:
             memory: what the client kept for its objective.
 
         Raises:
-            ConfigError: the recipe keeps something that `train_model` does not return.
+            ConfigError: the recipe keeps something that `train_model` does not return, or sums
+                gradients.
         """
         weights, handle = self.config.aggregation.weights, self.client.handle
         recipe = recipe_of(self.config).with_numbers(request.recipe)
+        size = count_of_numbers(request.models[cluster]) - 1
+        exposures = exposures_of(self.config, (self.client,), size)
+        if exposures.get(handle) == 0:
+            log.warning("This client accepts no risk above 0.5: it adds nothing to the model.")
         if train_model is not None:
+            if recipe.sums_gradients:
+                raise ConfigError(
+                    "Clients send sums of gradients that are clipped one by one "
+                    "(privacy.record_clip), which a training function of your own does not "
+                    "return. Train as the settings say (covey_flower.client.client_app)."
+                )
             if recipe.keeps_memory:
                 raise ConfigError(
                     "The settings' algorithm or objective lets clients keep something from round "
@@ -213,18 +231,18 @@ class ClientRuntime:
             local = train_model(replace(request, models=tuple(models)), cluster)
             update = subtract({name: local[name] for name in start}, start)
             own = self.own_noise(request)
-            return self._hidden(ClientUpdate(handle, cluster, update, weight, streams=own))
+            made = ClientUpdate(handle, cluster, update, weight, streams=own)
+            return self._hidden(made, exposures)
         inputs = ObjectiveInputs(ClientMemory(kept={handle: memory}), request.broadcast)
-        (made,) = self._alone(recipe).train(
+        (made,) = self._alone(recipe, exposures).train(
             request.models, (self.client,), {handle: cluster}, self._streams(request), inputs
         )
-        return self._hidden(made)
+        return self._hidden(made, exposures)
 
-    def _hidden(self, made: ClientUpdate) -> ClientUpdate:
+    def _hidden(self, made: ClientUpdate, exposures: Mapping[Handle, float]) -> ClientUpdate:
         """Return the update as it leaves the client: clipped and noised, where that is its own."""
         if self.config.privacy.clients_add_noise:
-            limits = {made.handle: self.client.preference.epsilon_limit}
-            for transform in transforms_of(self.config, limits):
+            for transform in transforms_of(self.config, exposures):
                 (made,) = transform([made])
         return made
 

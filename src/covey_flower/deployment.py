@@ -209,7 +209,7 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     overrides = [f"engine.name={reference(FlowerNodes())}"]
     usual = load_config(config, overrides)
     file = tomllib.loads(read_text(config))
-    noisy = usual.privacy.client_noise > 0
+    noisy = usual.privacy.update_noise > 0 or usual.privacy.sums_gradients
     if "aggregation" not in file and not noisy and not usual.method.subtracts:
         overrides.append(f"aggregation.name={ROBUST}")
         usual = load_config(config, overrides)

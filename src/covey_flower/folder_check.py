@@ -174,7 +174,7 @@ def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
                 "method.initialisation = 'random' or one cluster, or trust the server.",
             )
     # noise on sums needs the mean
-    elif config.aggregation.name == DEFAULTS["aggregation"] and config.privacy.client_noise == 0:
+    elif config.aggregation.name == DEFAULTS["aggregation"] and config.privacy.update_noise == 0:
         yield (
             "aggregation",
             "expected a robust aggregation, found aggregation.name = 'mean': a few nodes that lie "

@@ -26,7 +26,7 @@ from covey.models.ridge_sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
-from covey.settings.aggregation import shares_of, summed_up
+from covey.settings.aggregation import shares_of, summed_up, update_shares_of
 from covey_flower.client_runtime import ClientRuntime
 from covey_flower.identity import identities_in
 from covey_flower.memory import EXACT, read_kept, write_kept
@@ -313,7 +313,7 @@ class SumRounds:
         """Refuse to reveal this client alone; its sums, where it leaves, are revealed once.
 
         Raises:
-            ConfigError: its owner does not want it to leave.
+            ConfigError: its owner does not want it to leave, or no sum over records is needed.
             DataError: its sums are others than it sent under masks.
         """
         if not self.config.privacy.secure_sums or request.task in CHOICES:
@@ -326,6 +326,7 @@ class SumRounds:
                 f"{request.task!r} and leave = {str(self.file.leave).lower()} in "
                 f"node.toml. Set it to true, if the client is to leave."
             )
+        self._check_needed("sums")
         self._check_same(
             read_kept(self.kept, _memory_of, _LOSS), own_numbers(lambda: member, request)
         )
@@ -366,7 +367,8 @@ def own_numbers(
     def values() -> Numbers:
         config = member().config
         if of == "updates" and trained is not None:
-            return numbers_of_update(trained(), 1, shares_of(config, config.privacy.client_clip))
+            shares = update_shares_of(config, request.recipe.learning_rate)
+            return numbers_of_update(trained(), 1, shares)
         if of == "counts":
             counts, shares = member().count(request, 0), shares_of(config, COUNTS_NORM)
             return numbers_of_counts(counts, shares, member().own_noise(request).draws)

@@ -99,7 +99,7 @@ def test_fedavg_and_its_red_team_are_those_in_the_open():
                 "privacy": {"secure_sums": True, "client_noise": 1.0, "client_clip": 1.0},
                 "aggregation": {"weights": "equal"},
             },
-            "no server clips them",
+            "needs clients to add the noise on what they send",
         ),
     ],
 )

@@ -173,8 +173,10 @@ def test_noise_for_unlike_sets_keeps_what_it_was_found_for():
 
 
 def test_a_forecast_is_the_account_of_what_will_be_recorded():
-    record = forecast(NoisePlan("record", 4, DELTA, sampling=0.1, steps=10), 1.5)
-    assert record.epsilon == epsilon_of(*[gaussian(1.5, 0.1)] * 40)
+    steps = forecast(NoisePlan("steps", 4, DELTA, sampling=0.1, steps=10), 1.5)
+    assert steps.epsilon == epsilon_of(*[gaussian(1.5, 0.1)] * 40)
+    record = forecast(NoisePlan("record", 4, DELTA), 1.5)
+    assert (record.unit, record.epsilon) == ("record", epsilon_of(*[gaussian(1.5)] * 4))
     client = forecast(NoisePlan("client", 4, DELTA, clients=100, sampling=0.5), 1.5)
     assert client.epsilon == epsilon_of(*[gaussian(1.5, 0.5)] * 4)
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from covey import Engine, Examples, ModelError, Recipe, ReferenceEngine, Streams, TrainingJob
 from covey.engine.cpu import ParallelEngine
-from covey.engine.descent import check_private
 from covey.engine.dropout import SeededDropout
+from covey.engine.example_gradients import check_private
 from covey.engine.vmap import VmapEngine
 from engine.jobs import make_jobs, make_module
 

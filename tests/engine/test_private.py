@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from covey import ConfigError, Engine, Examples, ModelError, Recipe, Streams, TrainingJob
 from covey.data.examples import to_floats
-from covey.engine.descent import clipped_sum, private_gradients, sampling_rate
+from covey.engine.example_gradients import clipped_sum, private_gradients, sampling_rate
 from covey.engine.optimizers import Sgd
 from covey.engine.protocol import num_steps
 from engine.jobs import build_module, make_jobs, make_module, point_job, some_images

@@ -57,12 +57,7 @@ slips = st.fixed_dictionaries(
     }
 )
 recipes = st.fixed_dictionaries(
-    {
-        "local_epochs": st.integers(),
-        "learning_rate": finite,
-        "record_clip": st.floats(0.1, 9),
-        "record_noise": shares,
-    }
+    {"local_epochs": st.integers(), "learning_rate": finite, "least_steps": st.integers(0, 9)}
 )
 requests = st.fixed_dictionaries(
     {

@@ -14,7 +14,7 @@ import torch
 
 import covey
 from covey import Run, load, load_config
-from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
+from covey.base.events import AnswersMissing, ClientLeft, CohortSampled, ExposuresLimited
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey_flower.deployment import node_key
@@ -164,6 +164,44 @@ def test_nodes_sign_and_send_sums_under_masks_that_are_those_of_the_simulation(t
     for name in names(4):
         (kept,) = (federation / "nodes" / name / "memory").glob("?*.sums.json")
         assert json.loads(kept.read_text())["opened"]
+
+
+BOUNDED = """
+rounds = 3
+[population]
+clients = 6
+examples_per_client = 60
+[model]
+name = "mlp"
+[method]
+name = "fedavg"
+[train]
+learning_rate = 0.5
+[aggregation]
+server_optimizer = "momentum"
+[risk]
+name = "none"
+[privacy]
+record_clip = 0.5
+record_noise = 2.0
+exposure = "accepted"
+expected_records = 280
+secure_sums = false
+[secrets]
+source = "seeded"
+"""
+
+
+def test_gradients_that_nodes_clip_as_they_accept_are_those_of_the_simulation(tmp_path: Path):
+    federation = as_simulated(tmp_path, 6, BOUNDED)
+    settings, run = federation / "covey.toml", federation / "runs" / "bounded"
+    with Deployment(federation) as deployment:
+        ended(deployment.covey("run", settings, "--out", run))
+    here = covey.run(config=load_config(settings, ["engine.name=parallel"]), out=tmp_path / "here")
+    assert load(run).summary.model_hash == here.summary.model_hash
+    limited = all_of(ExposuresLimited, here)
+    assert len(limited) == 3
+    assert not all_of(ExposuresLimited, load(run))  # what a node accepts is known to it alone
 
 
 def test_a_node_whose_key_is_not_registered_is_refused(tmp_path: Path):

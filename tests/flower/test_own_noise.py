@@ -8,7 +8,13 @@ import torch
 
 from covey import ConfigError
 from covey.algorithms.client_requests import ClientRequest
-from covey.base.events import AnswersMissing, BudgetSpent, SharesPerturbed, UpdatesPerturbed
+from covey.base.events import (
+    AnswersMissing,
+    BudgetSpent,
+    SharesPerturbed,
+    SumPerturbed,
+    UpdatesPerturbed,
+)
 from covey_flower.client import Node
 from flower.conftest import all_of, settings_with
 from flower.test_masked import tasks_of
@@ -27,21 +33,35 @@ def hidden(model: str, risk: str = "none", **privacy: Any):
     )
 
 
-CASES = {"shares": hidden("distributed", risk="federated", colluders=1), "local": hidden("local")}
+RECORDS = {
+    "client_clip": 0.0,
+    "client_noise": 0.0,
+    "record_clip": 0.5,
+    "record_noise": 2.0,
+    "exposure": "accepted",
+    "expected_records": 150,
+}
+CASES = {
+    "shares": hidden("distributed", risk="federated", colluders=1),
+    "local": hidden("local"),
+    "records": {**hidden("central", **RECORDS), "train": {"learning_rate": 0.5}},
+    "shares for records": {**hidden("distributed", **RECORDS), "train": {"learning_rate": 0.5}},
+}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("shares", "shares for records")]
 
 
-@pytest.mark.parametrize("case", ["local", pytest.param("shares", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["local", "records", *SLOW])
 def test_seeded_noise_of_nodes_is_that_of_the_simulation(build, case):
     federation = build(CASES[case], clients=range(6))
     tasks = tasks_of(federation)
     there, here = federation.play(nodes=6), federation.simulated()
     assert there.summary.model_hash == here.summary.model_hash
-    for kind in (SharesPerturbed, UpdatesPerturbed):
+    for kind in (SharesPerturbed, SumPerturbed, UpdatesPerturbed):
         assert all_of(kind, there) == all_of(kind, here)
     assert [f.estimate for f in there.history.measured] == [
         f.estimate for f in here.history.measured
     ]
-    if case != "local":
+    if "shares" in case:
         assert not tasks & {"sum", "mean", "count", "train", "choose"}
 
 

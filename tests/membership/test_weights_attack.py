@@ -50,7 +50,7 @@ def test_weights_come_back_whatever_the_regularisation(seed, regularisation, hal
 
 
 @pytest.mark.slow
-def test_everybody_is_found_in_a_head_without_noise(tmp_path):
+def test_everybody_is_found_in_a_head(tmp_path):
     solved = covey.run(config=SOLVED, out=tmp_path / "run")
     ended = solved.summary.violations.count
     clusters = json_of(solved.audit(attacks=["weights"]))["clusters"]

@@ -17,7 +17,7 @@ NONE = Figure.unknown("not attacked")
 
 def ended(handle: str, group: str | None, cluster: int, accuracy: float | None) -> ClientSummary:
     end = ClientExposed(handle, cluster, accuracy, NONE)
-    return ClientSummary(handle, group, cluster, None, None, end, None, NONE, frozenset())
+    return ClientSummary(handle, group, cluster, None, None, end, None, None, NONE, frozenset())
 
 
 def test_who_moves_away_is_not_in_the_minoritys_model_by_hand():

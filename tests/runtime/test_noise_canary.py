@@ -9,7 +9,7 @@ from support.canaries import verdict_on
 
 DRAWS = 2_000
 CLIENT = {"privacy": {"client_clip": 1.0, "client_noise": 2.0}}
-RECORD = {"privacy": {"record_clip": 1.0, "record_noise": 2.0}}
+RECORD = {"privacy": {"record_clip": 1.0, "record_noise": 2.0, "noise_model": "local"}}
 SOUND = {
     "aggregation": {
         "name": "anonymity-sets",

@@ -104,7 +104,7 @@ def test_a_training_loss_is_what_a_look_at_each_batch_says(engine):
 
 def test_nobody_is_told_a_loss_that_noise_hides(tmp_path):
     told: list[PlayedRound] = []
-    private = {"record_clip": 1.0, "record_noise": 1.0}
+    private = {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}
     played(
         tmp_path / "run",
         told.append,

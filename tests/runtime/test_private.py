@@ -94,6 +94,9 @@ def test_who_came_is_hidden_where_privacy_rests_on_it(quick):
     assert cohorts(secret) != cohorts(private)
 
 
+DP_SGD = {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}
+
+
 @pytest.mark.parametrize(
     "sections",
     [
@@ -101,7 +104,7 @@ def test_who_came_is_hidden_where_privacy_rests_on_it(quick):
         {"method": FEDAVG, "aggregation": SOUND},
         {
             "method": {"name": "ifca", "initialisation": "random"},
-            "privacy": {"record_clip": 1.0, "record_noise": 1.0, "selection_noise": 4.0},
+            "privacy": {**DP_SGD, "selection_noise": 4.0},
         },
     ],
     ids=["coins-sums", "speakers-representatives", "batches-gradients-choices"],

@@ -13,7 +13,7 @@ from covey.base.params import model_hash
 from covey.engine.protocol import num_steps
 from covey.settings.run import build_run
 
-PRIVATE = {"record_clip": 1.0, "record_noise": 0.5}
+PRIVATE = {"record_clip": 1.0, "record_noise": 0.5, "noise_model": "local"}
 
 
 class Witness:

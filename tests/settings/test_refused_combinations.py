@@ -67,7 +67,24 @@ privacy.client_noise = 1.0
 privacy.record_noise = 1.0
 privacy.selection_noise = 1.0
 leaving.store_updates = 2
-engine.name = "flower" & privacy.record_clip = 1.0 & privacy.record_noise = 1.0
+engine.name = "flower" & record noise & privacy.noise_model = "local"
+record noise & client noise
+record noise & aggregation.name = "median"
+record noise & aggregation.weights = "examples"
+record noise & train.optimizer = "adam"
+record noise & train.max_gradient_norm = 1.0
+record noise & train.objective = "proximal"
+record noise & method.name = "fedprox"
+record noise & method.name = "ditto"
+record noise & method.name = "local"
+record noise & method.name = "ifca" & method.initialisation = "random"
+record noise & choices under noise & method.name = "ifca" & train.participation = 0.5
+record noise & model.personal = ["*.bias"]
+record noise & leaving.store_updates = 1
+record noise & privacy.noise_model = "distributed"
+fedavg & privacy.exposure = 0.6
+own noise & privacy.exposure = 0.6
+shares & privacy.exposure = 0.6
 engine.name = "flower" & fedavg & leaving.store_updates = 1
 data.name = "linear-mixture" & numbers
 population.holdout = 0 & risk.name = "client"
@@ -114,6 +131,11 @@ SHORT: dict[str, dict[str, Any]] = {
         "aggregation.noise": "sound",
         "aggregation.partition": "public-random",
         "aggregation.epsilon": 4.0,
+    },
+    "record noise": {
+        "method.name": "fedavg",
+        "privacy.record_clip": 1.0,
+        "privacy.record_noise": 1.0,
     },
     "client noise": {"privacy.client_clip": 1.0, "privacy.client_noise": 1.0},
     "own noise": {
@@ -163,6 +185,11 @@ client noise & method.num_clusters = 1 & train.participation = 0.5
 choices under noise & method.name = "ifca"
 shares
 own noise & aggregation.name = "geometric-median" & population.epsilon_limits = [1.0]
+record noise & privacy.exposure = "accepted" & privacy.releases = 3
+client noise & fedavg & privacy.exposure = 0.6
+record noise & privacy.noise_model = "local" & train.optimizer = "adam"
+record noise & choices under noise & method.name = "ifca"
+engine.name = "flower" & record noise & privacy.expected_records = 100
 """
 
 
@@ -173,7 +200,7 @@ def test_what_is_nearly_refused_can_be_played(line: str):
 
 @pytest.mark.parametrize("whose", ["client", "record"])
 def test_no_run_under_noise_ends_where_its_models_say(whose: str):
-    noise = f"privacy.{whose}_clip = 1.0 & privacy.{whose}_noise = 1.0"
+    noise = f"fedavg & {whose} noise"
     Config.of(settings_of(noise))
     with pytest.raises(ConfigError, match=r"^stopping\.figure = 'accuracy' lets the models decide"):
         Config.of(settings_of(f'{noise} & stopping.figure = "accuracy"'))

@@ -27,7 +27,7 @@ from covey.base.rng import Streams
 from covey.data.examples import Examples
 from covey.dp.accountant import gaussian_epsilon
 from covey.dp.run_guarantees import guarantees
-from covey.engine.descent import private_gradients
+from covey.engine.example_gradients import private_gradients
 from covey.engine.protocol import TrainingJob
 from covey.engine.recipe import Recipe
 from covey.membership.intervals import clopper_pearson
@@ -87,6 +87,11 @@ def least_epsilon(with_canary: Draws, without: Draws, delta: float, *, is_gaussi
     return gaussian_epsilon(least, delta) if is_gaussian else least
 
 
+def least_success(with_canary: Draws, without: Draws) -> float:
+    """Return what balanced accuracy these draws show at least, with 99.9% confidence."""
+    return max(0.5, _least(with_canary, without, lambda tpr, fpr: (1 + tpr - fpr) / 2))
+
+
 def _least(with_canary: Draws, without: Draws, bound: Callable[[float, float], float]) -> float:
     """Return a bound on the second half of the draws, by the best rule of the first."""
     half = len(with_canary) // 2
@@ -119,7 +124,7 @@ def verdict_on(run: BuiltRun, draws: int) -> Verdict:
     privacy, terms = config.privacy, anonymity_of(config)
     if privacy.record_noise > 0:
         return _verdict(*_gradient_draws(config, draws, streams), privacy.delta)
-    aggregate = transformed_aggregator_of(config, len(run.population.clients))
+    aggregate = transformed_aggregator_of(config, len(run.population.clients), 1.0)
     if terms is None:  # who hides alone is seen alone
         loud = CANARY_SCALE * privacy.client_clip
         played = _aggregation_draws(aggregate, (loud, 0.0), 2, draws, streams)

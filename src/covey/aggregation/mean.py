@@ -34,7 +34,7 @@ from covey.aggregation.base import (
 from covey.aggregation.server import Models
 from covey.base.errors import ModelError
 from covey.base.events import ClusterWaited, Event, SharesPerturbed, SumPerturbed, UpdatesPerturbed
-from covey.base.names import Handle, Params
+from covey.base.names import Handle, Params, Unit
 from covey.base.params import add, norm, scale, trained
 from covey.base.rng import Draws, Streams, with_noise
 from covey.secure_sums.noise import NoiseShares
@@ -102,22 +102,28 @@ def recording_own_noise(aggregate: Aggregator, clip: float, noise_multiplier: fl
 
 
 def noised_mean(
-    clip: float, noise_multiplier: float, sampling: float = 1.0, clients: int = 0
+    clip: float,
+    noise_multiplier: float,
+    sampling: float = 1.0,
+    clients: int = 0,
+    unit: Unit = "client",
 ) -> Aggregator:
     """Return the aggregation that moves every cluster model by a noisy mean of its updates.
 
     theta_j <- theta_j + (sum_{i in S_j} u_i + N(0, (z C)^2 I)) / n_j
 
-    Each u_i has passed `clipped`, by the same C.
+    Each u_i has passed `clipped`, by the same C; or it is a sum over records, of which each
+    adds C at most (`covey.engine.example_gradients`).
 
     n_j = |S_j|, and a cluster without clients does not move. A secret cohort's size would
     show who was in it: then n_j = q N, and there is noise even where no client came.
 
     Args:
-        clip: C, the largest L2 norm of an update.
-        noise_multiplier: z, of all that a round releases of the updates together; above 0.
+        clip: C, the largest L2 norm of what a client, or a record, adds.
+        noise_multiplier: z, above 0.
         sampling: q, the chance of each client to take part, by a secret coin of its own.
         clients: N, with which a secret cohort has q N clients on average.
+        unit: what hides.
     """
 
     def aggregate(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
@@ -130,7 +136,7 @@ def noised_mean(
             total = sums.get(j) or {name: torch.zeros_like(value) for name, value in model.items()}
             total = noisy(total, noise_multiplier * clip, streams.at("sum", j, "noise").draws())
             moved[j] = add(model, scale(total, 1 / n))
-            facts.append(SumPerturbed(j, clip, noise_multiplier, sampling))
+            facts.append(SumPerturbed(j, clip, noise_multiplier, sampling, unit))
         return AggregationResult(tuple(moved), tuple(facts))
 
     return aggregate
@@ -235,8 +241,10 @@ def shares_added(
     """Return the facts about the noise in the sums of updates of these clusters."""
     if shares is None:
         return ()
-    z = shares.effective_multiplier(count_of_numbers(models[0]) - 1)
-    return tuple(SharesPerturbed("updates", j, shares.bound, z, shares.honest) for j in clusters)
+    coordinates = count_of_numbers(models[0]) - 1
+    terms = shares.bound, shares.effective_multiplier(coordinates), shares.honest, shares.unit
+    rounding = shares.rounding(coordinates)
+    return tuple(SharesPerturbed("updates", j, *terms, rounding) for j in clusters)
 
 
 def count_of_numbers(model: Params) -> int:

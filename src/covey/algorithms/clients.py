@@ -37,7 +37,7 @@ from covey.algorithms.state import (
 )
 from covey.base.component_state import ComponentState, States
 from covey.base.errors import ConfigError
-from covey.base.events import ClientsAssigned, ModelsMerged
+from covey.base.events import ClientsAssigned, Event, ExposuresLimited, ModelsMerged
 from covey.base.names import Handle, Params
 from covey.base.params import model_hash, not_finite
 from covey.base.rng import Streams
@@ -125,6 +125,7 @@ class Clients:
         selection: how they choose among clusters.
         own_risks: whether only they know which risks they know.
         transforms: what a round's updates pass before they are aggregated, in this order.
+        exposures: C_i / C of the clients whose clip is known to be below everybody's C.
         stores_updates: whether a round's raw updates are handed on, to be kept.
         patience: rounds for which clients stay in a cluster whose aggregation makes them wait.
         recorded: where a run is replayed with the choices that were made: by round, the
@@ -148,6 +149,7 @@ class Clients:
     selection: SelectionConfig = BY_LOSS
     own_risks: bool = False
     transforms: tuple[Transform, ...] = ()
+    exposures: Mapping[Handle, float] = field(default_factory=dict[Handle, float])
     stores_updates: bool = False
     patience: int = 1
     recorded: Mapping[int, Mapping[Handle, int]] = field(
@@ -274,7 +276,7 @@ class Clients:
             cohort = tuple(c for c in cohort if c.handle not in missing)
             chosen = _restricted_to(chosen, {client.handle for client in cohort})
             after = state.with_choices(chosen.clusters)
-        noise = self.federation.noise_events(cohort) if self.records_noise else ()
+        noise = self._noise_events(cohort) if self.records_noise else ()
         sent = set(chosen.clusters.items())
         models, states, overflown = self._models_after(state, after, aggregated)
         refused += [
@@ -307,6 +309,13 @@ class Clients:
         then = self.recorded.get(state.round_index, {})
         kept = {handle: then.get(handle, j) for handle, j in chosen.clusters.items()}
         return replace(chosen, clusters=kept)
+
+    def _noise_events(self, trained: Cohort) -> tuple[Event, ...]:
+        """Return what is to be recorded of the noise in clients' training, and of their clips."""
+        handles = (client.handle for client in trained)
+        limited = {h: self.exposures[h] for h in handles if h in self.exposures}
+        own = (ExposuresLimited(limited),) if limited else ()
+        return (*self.federation.noise_events(trained), *own)
 
     def _observed(self) -> Federation:
         if self.watch is not None:

@@ -14,7 +14,7 @@ References:
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -49,7 +49,7 @@ from covey.base.names import Handle, Params
 from covey.base.params import flatten, scale, subtract, subtracted_in_place, trained
 from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.engine.descent import sampling_rate
+from covey.engine.example_gradients import sampling_rate
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob, num_steps
 from covey.engine.recipe import Recipe
@@ -69,6 +69,7 @@ class Simulated(Federation):
         recipe: how clients train.
         weights: clients count `equal`, or by their `examples`.
         compares_on: on which of its examples a client compares the models.
+        exposures: C_i / C of the clients who clip gradients to less than the recipe's C.
         records: their examples as fixed features, where the model has them.
         stored: the updates that clients calibrate, where they do not train anew.
         known: the sums from which they compare heads that never met them; None: they compare
@@ -79,6 +80,7 @@ class Simulated(Federation):
     recipe: Recipe
     weights: Literal["equal", "examples"] = "equal"
     compares_on: ComparesOn = ("train", 0)
+    exposures: Mapping[Handle, float] = field(default_factory=dict[Handle, float])
     records: LocalRecords | None = None
     stored: Mapping[Handle, Params] | None = None
     known: ClusterSums | None = None
@@ -175,6 +177,8 @@ class Simulated(Federation):
 
         theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i, or
         for the one that the models were compared on, where there is one step
+
+        Under individual noise: theta_i <- theta - eta sum_r clip(grad f(theta, x_r), C_i).
         """
         one_batch = self.compares_on[0] == "batch" and self.recipe.least_steps <= 1
         recipe, engine, losses = self.recipe, self.engine, dict[Handle, Sequence[Tensor]]()
@@ -188,7 +192,7 @@ class Simulated(Federation):
                 examples=self._batch(client, streams) if one_batch else client.train,
                 # noise that is drawn twice for two models cancels in their difference
                 streams=drawn.at("model", j) if recipe.record_clip > 0 else drawn,
-                recipe=recipe,
+                recipe=self._own_recipe(client),
                 memory=inputs.of(client.handle),
                 on_losses=partial(losses.__setitem__, client.handle)
                 if inputs.wants_losses
@@ -221,6 +225,13 @@ class Simulated(Federation):
                 mean = float(torch.stack(steps).double().mean())
             own = streams.at("own noise", client.name)
             yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean, own)
+
+    def _own_recipe(self, client: Client) -> Recipe:
+        """Return how a client trains: with gradients clipped to its own C_i."""
+        if not self.recipe.sums_gradients:
+            return self.recipe
+        exposure = self.exposures.get(client.handle, 1.0)
+        return replace(self.recipe, record_clip=exposure * self.recipe.record_clip)
 
     @property
     def features(self) -> LocalRecords:

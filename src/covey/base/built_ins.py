@@ -166,5 +166,8 @@ REFERENCES = (BASELINE, "ifca")
 LOSS = "loss"
 """The loss threshold of every run's end, by the name that it has in an audit."""
 
+BOUND = "bound"
+"""The source of a risk that no attack at all exceeds."""
+
 USUAL_ATTACKS = (LOSS, "shokri", "lira", "rmia")
 """The attacks of an audit that names none."""

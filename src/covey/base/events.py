@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.names import Distance, Handle
+from covey.base.names import Distance, Handle, Unit
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
@@ -257,19 +257,20 @@ class RepresentativesPerturbed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SumPerturbed(Event):
-    """Gaussian noise was added to a sum of one cluster's clipped updates.
+    """Gaussian noise was added to a cluster's sum of clipped updates, or clipped gradients.
 
     Attributes:
-        clip: C, the largest L2 norm of an update, and so of what a client adds to the sum.
-        noise_multiplier: z of all that the round released about the updates together; the
-            sum alone has noise of standard deviation z C per coordinate, or more.
+        clip: C, the largest L2 norm of what a client, or one of its records, adds.
+        noise_multiplier: z; the sum has noise of standard deviation z C per coordinate.
         sampling: chance that a client took part, by a secret coin of its own; 1: all did.
+        unit: what hides in it: a client, or a record.
     """
 
     cluster: Count
     clip: Amount
     noise_multiplier: Amount
     sampling: Share
+    unit: Unit = "client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,10 +279,12 @@ class SharesPerturbed(Event):
 
     Attributes:
         of: what was added up: updates, or counts of losses.
-        clip: C, the largest L2 norm of what a client adds.
+        clip: C, the largest L2 norm of what a client, or one of its records, adds.
         noise_multiplier: z' of the noise that `honest` clients add together: what they
             round to the grid is taken off.
         honest: how many clients of the sum are counted on.
+        unit: what hides in it: a client, or a record.
+        rounding: what rounding has added to 1 / z'.
     """
 
     of: Literal["updates", "counts"]
@@ -289,6 +292,19 @@ class SharesPerturbed(Event):
     clip: Amount
     noise_multiplier: Amount
     honest: Count
+    unit: Unit = "client"
+    rounding: Amount = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExposuresLimited(Event):
+    """Clients whose clip in a sum under noise was below everybody's.
+
+    Attributes:
+        exposures: C_i / C, in [0, 1), of each of them.
+    """
+
+    exposures: Mapping[Handle, Share]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,11 @@ Handle = str
 Distance = Literal["l2", "cosine"]
 """How far apart two models are: |u - v|, or 1 - cos(u, v)."""
 
+Unit = Literal["client", "record"]
+"""Whose presence noise hides: all of a client's examples, or one of them."""
+
+UNITS: tuple[Unit, ...] = get_args(Unit)
+
 NoiseModel = Literal["central", "distributed", "local"]
 """Who adds the noise that hides clients: the server, all of them a share, or each its own."""
 

@@ -21,7 +21,7 @@ from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 from covey.runtime.verification import OPERATOR, Verification
 from covey.runtime.verification import verify as check_proof
-from covey.unlearning.plan import AFTERWARDS, ANSWERS, Option, check_basis
+from covey.unlearning.plan import ANSWERS, Option, check_basis
 from covey.unlearning.requests import ClientPlan
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _row(option: Option) -> Mapping[str, object]:
         "rounds to replay": option.rounds_replayed,
         "seconds": option.seconds,
         "bytes deleted": option.bytes_deleted,
-        "then": AFTERWARDS[option.answer] if option.possible else option.reason,
+        "then": option.afterwards,
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,6 +66,13 @@ class RunAudited(Answer):
                     f"{max(held):,} of one; an attack is right on them with a chance of "
                     f"{exposed.exposure:.3f} (on all members: {exposed.everybody:.3f})"
                 )
+        if (ratio := self.audit.likelihood_ratio) is not None:
+            yield (
+                f"likelihood ratio over all rounds, of who has every record but one: "
+                f"{ratio.success.cell} over {ratio.records:,} records, {ratio.worst:.3f} on one; "
+                f"no attack exceeds {ratio.bound:.3f}; {ratio.above} clients have a record above "
+                f"what they accept"
+            )
         if source := self.audit.source:
             yield (
                 f"source: {source.accuracy:.3f}±{source.standard_error:.3f} of the "
@@ -293,6 +301,25 @@ class BudgetRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ExposureRow:
+    """What a client that accepts this risk adds to a sum, and what holds for it then.
+
+    Attributes:
+        threshold: tau, a balanced accuracy.
+        exposure: C_i / C.
+        bound: the largest balanced accuracy of any attack.
+        epsilon: as it, or its record, contributes or not.
+        epsilon_replaced: as it is replaced by another.
+    """
+
+    threshold: float
+    exposure: float
+    bound: float
+    epsilon: float
+    epsilon_replaced: float
+
+
+@dataclass(frozen=True, slots=True)
 class NoiseGuarantee(Answer):
     """What noise guarantees, beside its size; of the paper, what its algorithm delivers.
 
@@ -303,9 +330,10 @@ class NoiseGuarantee(Answer):
         noise_multiplier: z of every release.
         sigma: of the paper.
         views: epsilon by what an adversary sees, of anonymity sets.
-        noise_norm: of each released model; not for `record`.
+        noise_norm: of each released model; not for `record` and `steps`.
         update_norm: the largest of one update.
         budgets: of clients that have one, and how far it goes.
+        exposures: by the risk that a client accepts.
     """
 
     noise: str
@@ -318,6 +346,7 @@ class NoiseGuarantee(Answer):
     noise_norm: float | None = field(default=None, metadata=OPTIONAL)
     update_norm: float | None = field(default=None, metadata=OPTIONAL)
     budgets: Sequence[BudgetRow] | None = field(default=None, metadata=OPTIONAL)
+    exposures: Sequence[ExposureRow] | None = field(default=None, metadata=OPTIONAL)
 
     def lines(self) -> Iterator[Line]:
         """Yield the number, then what it is about: no number stands without that."""
@@ -342,6 +371,10 @@ class NoiseGuarantee(Answer):
         if self.budgets is not None:
             rows = [(short(b.epsilon_limit), str(b.rounds), short(b.weight)) for b in self.budgets]
             yield from ("", tabled(("a budget of", "lasts rounds", "or all with weight"), rows))
+        if self.exposures is not None:
+            rows = [tuple(map(short, astuple(each))) for each in self.exposures]
+            head = ("who accepts", "clips to C_i / C", "no attack above", "epsilon", "replaced")
+            yield from ("", tabled(head, rows))
         yield f"\nNeighbours: {held.relation}."
         if self.views is not None:
             rows = [(name, "none" if e is None else short(e)) for name, e in self.views.items()]
@@ -396,8 +429,9 @@ POSITIVE, COUNT = click.FloatRange(min=0), click.IntRange(min=1)
 @command()
 @click.option(
     "--noise",
-    type=click.Choice(["paper", "sound", "client", "distributed", "local", "record"]),
-    help="Whose epsilon? The paper's theorem, or a mechanism's.",
+    type=click.Choice(["paper", "sound", "client", "distributed", "local", "record", "steps"]),
+    help="Whose epsilon? The paper's theorem, or a mechanism's: record, sums of clipped "
+    "gradients; steps, DP-SGD.",
 )
 @click.option(
     "--sigma",
@@ -429,6 +463,14 @@ POSITIVE, COUNT = click.FloatRange(min=0), click.IntRange(min=1)
     multiple=True,
     help="A client's own budget (epsilon_limit): how many rounds does it last?",
 )
+@click.option(
+    "--threshold",
+    "thresholds",
+    type=click.FloatRange(0.5, 1),
+    multiple=True,
+    help="A risk that a client accepts (risk_threshold): how much of the clip may it use?",
+)
+@_number("--releases", COUNT, 1, "How many times the rounds may be played, with --threshold.")
 @click.option("--deniability", is_flag=True, help="Which k and x keep forced replays rare?")
 @_number(
     "--clients",
@@ -452,6 +494,8 @@ def guarantee(
     radius: float,
     coordinates: int,
     limits: Sequence[float],
+    thresholds: Sequence[float],
+    releases: int,
     deniability: bool,
     clients: int,
     rounds: int,
@@ -495,7 +539,7 @@ def guarantee(
         return _of_the_paper(sigma, epsilon, delta, rounds)
     plan = NoisePlan(noise, rounds, delta, set_size, sets, clients, sampling, steps, coordinates)
     z = sigma or multiplier(plan, epsilon or 0.0)
-    averaged = noise == "record"  # of its noise, many steps and clients make an average
+    averaged = noise in ("record", "steps")  # of many steps, or records, whose number is open
     return NoiseGuarantee(
         noise=noise,
         rounds=rounds,
@@ -506,6 +550,7 @@ def guarantee(
         noise_norm=None if averaged else noise_norm(plan, z, radius, coordinates),
         update_norm=None if averaged else radius,
         budgets=[_budget(plan, z, each) for each in limits] or None,
+        exposures=[_exposure(plan, z, each, releases) for each in thresholds] or None,
     )
 
 
@@ -517,7 +562,7 @@ def _budget(plan: NoisePlan, z: float, limit: float) -> BudgetRow:
     """
     from covey.dp.budget import weight_within
 
-    if plan.noise in ("sound", "record"):
+    if plan.noise in ("sound", "record", "steps"):
         raise ConfigError(
             f"--limit is a client's own budget, with --noise client, distributed or local, found "
             f"--noise {plan.noise}. Choose one of them."
@@ -525,6 +570,27 @@ def _budget(plan: NoisePlan, z: float, limit: float) -> BudgetRow:
     cost, rounds = plan.cost(z), plan.rounds
     lasting = cost.rounds_within(limit, plan.delta, rounds)
     return BudgetRow(limit, lasting, weight_within(cost, limit, plan.delta, rounds))
+
+
+def _exposure(plan: NoisePlan, z: float, threshold: float, releases: int) -> ExposureRow:
+    """Return how much of the clip a client may use in this plan.
+
+    Raises:
+        ConfigError: the noise is on no sum over all clients.
+    """
+    from covey.dp.accountant import gaussian_epsilon
+    from covey.dp.exposure import exposure_within, success_of
+
+    if plan.noise not in ("client", "distributed", "record"):
+        raise ConfigError(
+            f"--threshold is a risk that noise on a sum bounds, with --noise record, client or "
+            f"distributed, found --noise {plan.noise}. Choose one of them."
+        )
+    rounds, rounding = plan.rounds * releases, plan.cost(z).rounding
+    exposure = exposure_within(threshold, rounds, z, rounding)
+    mu = math.sqrt(rounds) * (exposure / z + rounding) if exposure else 0.0
+    added, replaced = (gaussian_epsilon(each, plan.delta) for each in (mu, 2 * mu))
+    return ExposureRow(threshold, exposure, success_of(mu), added, replaced)
 
 
 def _of_the_paper(

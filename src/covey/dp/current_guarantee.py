@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 from covey.base.as_json import HIDDEN
 from covey.base.events import (
@@ -15,11 +14,8 @@ from covey.base.events import (
     SumPerturbed,
     UpdatesPerturbed,
 )
+from covey.base.names import Unit
 from covey.unlearning.guarantee import NoGuarantee
-
-Unit = Literal["client", "record"]
-"""Whose presence is hidden: all of a client's examples, or one of them."""
-UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +64,20 @@ class Guarantee:
         )
 
 
-OF_CLIENTS = SumPerturbed, SharesPerturbed, UpdatesPerturbed, RepresentativesPerturbed
-"""Noise that hides all that a client has."""
-
-NOISE = (*OF_CLIENTS, StepsPerturbed)
+NOISE = (
+    *(SumPerturbed, SharesPerturbed, UpdatesPerturbed, RepresentativesPerturbed),
+    StepsPerturbed,
+)
 """What `hides` may be true of."""
 
 
 def hides(fact: Event, unit: Unit) -> bool:
-    """Say whether this fact records somebody's noise."""
+    """Say whether this fact records noise that is in units of this: a client, or a record."""
+    if isinstance(fact, SumPerturbed | SharesPerturbed):
+        return fact.unit == unit
     if unit == "record":
         return isinstance(fact, StepsPerturbed)
-    return isinstance(fact, OF_CLIENTS)
+    return isinstance(fact, UpdatesPerturbed | RepresentativesPerturbed)
 
 
 def aggregations_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:

@@ -16,7 +16,7 @@ from typing import Literal
 from covey.base import events
 from covey.base.component_names import find, is_known
 from covey.base.history import of_kinds
-from covey.base.names import Handle
+from covey.base.names import UNITS, Handle, Unit
 from covey.dp.accountant import (
     EpsilonBound,
     Mechanism,
@@ -29,7 +29,7 @@ from covey.dp.accountant import (
     shares,
 )
 from covey.dp.budget import RoundCost
-from covey.dp.current_guarantee import NOISE, UNITS, Guarantee, Unit, aggregations_of, hides
+from covey.dp.current_guarantee import NOISE, Guarantee, aggregations_of, hides
 from covey.secure_sums.noise import NoiseShares
 from covey.unlearning.guarantee import NoGuarantee, Term
 
@@ -90,6 +90,7 @@ KNOWN = (
     events.AnonymitySetsFormed,
     events.ClientsOutsideSets,
     events.DistancesSketched,
+    events.ExposuresLimited,
     events.ClientsAssigned,
     events.ModelsMerged,
     # What these reveal of anybody another one reveals too, or it is always named as open.
@@ -141,19 +142,28 @@ def guarantees(
         secret: whether no one can recompute what was drawn (secrets.source = "os").
 
     Returns:
-        None, one or two guarantees, that of the client first; of noise that clients add by
-        themselves, two of each, as somebody contributes or not, and is replaced. One with
-        `epsilon` None says in its `reason` why nothing holds.
+        None, one or two guarantees, that of the client first. Of noise that clients add by
+        themselves, and of sums of all clients' gradients, two of each, as somebody
+        contributes or not, and is replaced. One with `epsilon` None says in its `reason` why
+        nothing holds.
     """
     reason = None if secret else NoGuarantee.SEEDED
-    both = any(of_kinds(facts, events.UpdatesPerturbed))
     relations: tuple[Relation, ...] = ("contributes or not", "replaced by another")
     return tuple(
         _guarantee(unit, facts, delta, reason, relation)
         for unit in UNITS
         if any(hides(fact, unit) for fact in facts)
-        for relation in (relations if both else relations[:1])
+        for relation in (relations if _bounds_replacing(facts, unit) else relations[:1])
     )
+
+
+def _bounds_replacing(facts: Sequence[events.Event], unit: Unit) -> bool:
+    """Say whether the noise is accounted for where somebody is replaced, too."""
+    if unit == "client":
+        return any(of_kinds(facts, events.UpdatesPerturbed))
+    sums = [f for f in of_kinds(facts, events.SumPerturbed) if f.unit == "record"]
+    shared = any(f.unit == "record" for f in of_kinds(facts, events.SharesPerturbed))
+    return shared or bool(sums and all(fact.sampling == 1 for fact in sums))
 
 
 def _adversary(unit: Unit, facts: Sequence[events.Event]) -> Adversary:
@@ -193,7 +203,7 @@ def _guarantee(
     cost: EpsilonBound | None = None
     if not reason:
         alone = view == Term.SEES_UPDATES
-        charged = _own_cost(merges, unit, relation) if alone else _sums_cost(merges)
+        charged = _own_cost(merges, unit, relation) if alone else _sums_cost(merges, unit, relation)
         choices = _choices(merges)
         costs = [epsilon_bound([*each, *choices], delta) for each in charged.mechanisms]
         reason, where = charged.unaccounted, charged.where
@@ -222,6 +232,7 @@ def _guarantee(
             Term.DRAWS_HIDDEN,
             *HOLDS_IF[view],
             *(ALONE if unit == "client" and view == Term.SEES_UPDATES else ()),
+            *((Term.RECIPE_KEPT,) if _sums_of_records(facts) else ()),
         ),
         accountant=cost.accountant if cost else None,
         noise_multiplier=min(
@@ -248,14 +259,22 @@ class Cost:
     where: str = ""
 
 
-def _sums_cost(merges: Sequence[tuple[events.Event, ...]]) -> Cost:
+def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit, relation: Relation) -> Cost:
     """Return the dearest release of every merge, as often as a client may be in one.
 
-    A client is in one cluster at a time.
+    A client is in one cluster at a time. Noise on sums over clients hides their records, too.
+    Two gradients, or updates, are up to 2 C apart.
     """
+    if unit == "record" and any(of_kinds(chain.from_iterable(merges), events.StepsPerturbed)):
+        return Cost((), NoGuarantee.BOTH)
+    apart = 2.0 if relation == "replaced by another" else 1.0
     paid: list[Mechanism] = []
     for number, merge in enumerate(merges):
-        noisy = [fact for fact in merge if isinstance(fact, Noisy)]
+        noisy = [
+            fact
+            for fact in merge
+            if isinstance(fact, Noisy) and (unit == "record" or hides(fact, unit))
+        ]
         waiting = {fact.cluster for fact in of_kinds(merge, events.ClusterWaited)}
         shared = list(of_kinds(noisy, events.SharesPerturbed))
         counts = [fact for fact in shared if fact.of == "counts"]
@@ -268,9 +287,10 @@ def _sums_cost(merges: Sequence[tuple[events.Event, ...]]) -> Cost:
         sets = list(of_kinds(noisy, events.RepresentativesPerturbed))
         if sums:
             least = min(fact.noise_multiplier for fact in sums)
-            paid.append(gaussian(least, max(fact.sampling for fact in sums)))
+            paid.append(gaussian(least / apart, max(fact.sampling for fact in sums)))
         for of in sorted({fact.of for fact in shared}):
-            paid.append(shares(min(f.noise_multiplier for f in shared if f.of == of)))
+            least = min(f.noise_multiplier for f in shared if f.of == of)
+            paid.append(shares(least / apart))
         if sets:  # dearer than that of any: least noise in the model, fewest members
             least = min(aggregate_multiplier(f.noise_multiplier, f.sizes) for f in sets)
             paid.append(representative(least, min(min(fact.sizes) for fact in sets)))
@@ -317,6 +337,12 @@ def _choices(merges: Sequence[tuple[events.Event, ...]]) -> tuple[Mechanism, ...
     return tuple(choice(epsilon) for epsilon in most.elements())
 
 
+def _sums_of_records(facts: Sequence[events.Event]) -> bool:
+    """Say whether clients sent sums of clipped gradients."""
+    sums = of_kinds(facts, events.SumPerturbed, events.SharesPerturbed)
+    return any(fact.unit == "record" for fact in sums)
+
+
 def _counts_are_noisy(facts: Sequence[events.Event]) -> bool:
     """Say whether clients add noise to counts of losses: then they do it to all of them."""
     return any(fact.of == "counts" for fact in of_kinds(facts, events.SharesPerturbed))
@@ -348,7 +374,8 @@ def _uncovered(
         opened.pop(Term.RISKS, None)
     return (
         *([Term.SERVER] if view == Term.SEES_MODELS else []),
-        *([Term.COUNTS] if unit == "record" else []),
+        *([Term.EXPECTED_RECORDS] if _sums_of_records(facts) else []),
+        *([Term.COUNTS] if unit == "record" and view == Term.SEES_UPDATES else []),
         *([Term.CHOICES] if chosen and _choices_are_open(merges) else []),
         *([Term.DIAMETERS] if wide else []),
         *([Term.OWN_FEATURES] if own_features else []),
@@ -358,9 +385,10 @@ def _uncovered(
     )
 
 
-Noise = Literal["sound", "client", "distributed", "local", "record"]
-"""What is noisy: anonymity sets (`aggregation.noise`), records' gradients, or clients' updates:
-by the server's noise, by shares, or by each client's own (`privacy.noise_model`)."""
+Noise = Literal["sound", "client", "distributed", "local", "record", "steps"]
+"""What is noisy: anonymity sets (`aggregation.noise`); clients' updates, by the server's noise,
+by shares, or by each client's own (`privacy.noise_model`); the sum of all records' gradients;
+or each client's steps (DP-SGD)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +396,7 @@ class NoisePlan:
     """A run to come.
 
     Attributes:
-        rounds: T; of each, `steps` gradient steps where records are protected.
+        rounds: T; of each, `steps` gradient steps where these are noisy.
         set_size: k, the members of an anonymity set, at least.
         sets: of equal size, behind each released model.
         clients: in every released model; of shares, those that are counted on in every sum.
@@ -397,7 +425,8 @@ class NoisePlan:
 def forecast(plan: NoisePlan, noise_multiplier: float) -> Guarantee:
     """Return what a run with these settings guarantees, if its secret stays one."""
     facts = _facts(plan, noise_multiplier) * plan.rounds
-    *_, guarantee = guarantees(facts, plan.delta, secret=True)  # the dearest relation is last
+    both = guarantees(facts, plan.delta, secret=True)  # the dearest relation is last
+    guarantee = both[-1 if plan.noise == "local" else 0]
     return replace(guarantee, holds_if=(*guarantee.holds_if, Term.AS_PLANNED))
 
 
@@ -465,8 +494,9 @@ def _facts(plan: NoisePlan, z: float) -> list[events.Event]:
     if plan.noise == "sound":
         sizes = (plan.set_size,) * plan.sets
         return [events.RepresentativesPerturbed(0, sizes, 1.0, z), merged]
-    if plan.noise == "client":
-        return [events.SumPerturbed(0, 1.0, z, plan.sampling), merged]
+    if plan.noise in ("client", "record"):
+        unit: Unit = "record" if plan.noise == "record" else "client"
+        return [events.SumPerturbed(0, 1.0, z, plan.sampling, unit), merged]
     somebody, assigned = {"": plan.steps}, events.ClientsAssigned({"": 0}, "shared")
     if plan.noise == "distributed":
         effective = plan.cost(z).hidden_by()

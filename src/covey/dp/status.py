@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from covey.base.as_json import HIDDEN
 from covey.base.events import ModelsMerged
 from covey.base.history import History, of_kinds
-from covey.dp.current_guarantee import NOISE, UNITS, Guarantee, Unit, aggregations_of, hides
+from covey.base.names import UNITS, Unit
+from covey.dp.current_guarantee import NOISE, Guarantee, aggregations_of, hides
 from covey.unlearning.guarantee import NoGuarantee
 
 

@@ -24,8 +24,9 @@ from torch import (
 from covey.base.files import keep_freed_memory
 from covey.base.names import Params
 from covey.data.examples import Examples
-from covey.engine.descent import corrected, in_order, private_gradients, reshaping, trainable
+from covey.engine.descent import corrected, in_order, reshaping, trainable
 from covey.engine.dropout import SeededDropout, check_dropout, has_dropout
+from covey.engine.example_gradients import gradient_sum, private_gradients
 from covey.engine.protocol import (
     Scored,
     ScoringJob,
@@ -147,7 +148,8 @@ def training_work(job: TrainingJob, frozen: int = 0) -> float:
         frozen: how many numbers the module has beside the model.
     """
     size = len(job.examples.labels)
-    seen = num_steps(size, job.recipe) * job.recipe.batch_size
+    batch = size if job.recipe.sums_gradients else job.recipe.batch_size
+    seen = num_steps(size, job.recipe) * batch
     of_example = job.examples.inputs.numel() // max(size, 1)
     return float(max(num_parameters(job.start) + frozen, of_example) * seen)
 
@@ -209,6 +211,9 @@ def _gradients(
     precision: Precision = "float32",
 ) -> Iterator[list[Tensor]]:
     """Yield the gradient of each step's mean loss at what the weights are by then."""
+    if job.recipe.sums_gradients:
+        yield gradient_sum(module, job, task)
+        return
     if job.recipe.record_clip > 0:
         yield from private_gradients(module, job, task)
         return
@@ -315,7 +320,7 @@ class ParallelEngine:
         A job holds a copy of its examples: all at once, they would fill the memory.
         """
         in_flight: deque[Future[Result]] = deque()
-        with _one_intra_op_thread():
+        with one_intra_op_thread():
             try:
                 for job in jobs:
                     in_flight.append(self._pool.submit(work, job))
@@ -370,7 +375,7 @@ class ParallelEngine:
 
 
 @contextmanager
-def _one_intra_op_thread() -> Iterator[None]:
+def one_intra_op_thread() -> Iterator[None]:
     """Let the caller, too, take one core while others train: it merges what they return.
 
     More would wait for work in a loop, on the cores that the workers need. What the

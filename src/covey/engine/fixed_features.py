@@ -2,7 +2,8 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import torch
 from jaxtyping import Float, Float64, Int16, Int64
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 
 from covey.base.names import Params
 from covey.data.examples import Examples, to_floats
-from covey.engine.protocol import Engine, EngineOver, Scored, ScoringJob, scored
-from covey.engine.recipe import Task
+from covey.engine.cpu import one_intra_op_thread
+from covey.engine.example_gradients import clip_shares
+from covey.engine.protocol import Engine, EngineOver, Scored, ScoringJob, TrainingJob, scored
+from covey.engine.recipe import Loss, Task
 from covey.models.ridge_sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
 
 CHUNK = 1_000
@@ -97,13 +100,65 @@ class LocalRecords:
         )
         return scored(outputs, examples.labels, self._task)
 
+    def gradient_factors(
+        self, head: Params, examples: Examples, loss: Loss
+    ) -> Iterator[tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows d"]]]:
+        """Yield r and phi of the examples, part after part: an example's gradient is r phi^T.
+
+        r = scale df/ds at the scores s = theta phi, and phi are its features, and 1 last.
+        """
+        theta = torch.cat([head["head.weight"], head["head.bias"][:, None]], dim=1)
+        losses, start = loss.of(self._task), 0
+        for part in self.features(examples).split(CHUNK):
+            phi = part.float() / FEATURE_STEPS
+            labels, start = examples.labels[start : start + len(phi)], start + len(phi)
+            scores = (phi @ theta.T).requires_grad_()
+            (residuals,) = torch.autograd.grad(losses(self._scale * scores, labels).sum(), scores)
+            yield residuals.nan_to_num(0.0, 0.0, 0.0), phi
+
+    def gradient_norms(self, job: TrainingJob) -> Float[Tensor, " examples"]:
+        """Return the norm of each example's gradient, |r| |phi|, before it is clipped."""
+        factors = self.gradient_factors(job.start, job.examples, job.recipe.loss)
+        norms = (residuals.norm(dim=1) * phi.norm(dim=1) for residuals, phi in factors)
+        return torch.cat([torch.zeros(0), *norms])
+
+    def descended(self, job: TrainingJob) -> Params:
+        """Return a head after the step of `gradient_sum`, without a gradient by itself.
+
+        sum_r clip(r phi^T, C) = sum_r min(1, C / (|r| |phi|)) r phi^T
+        """
+        head, recipe = job.start, job.recipe
+        total = torch.zeros(head["head.weight"].shape[0], width_of(head))
+        for residuals, phi in self.gradient_factors(head, job.examples, recipe.loss):
+            norms = residuals.norm(dim=1) * phi.norm(dim=1)
+            total += (clip_shares(norms, recipe.record_clip)[:, None] * residuals).T @ phi
+        step = -recipe.learning_rate * total
+        return {
+            "head.weight": head["head.weight"] + step[:, :-1],
+            "head.bias": head["head.bias"] + step[:, -1],
+        }
+
 
 class FixedFeatureEngine(EngineOver):
-    """An engine that scores heads on features that were computed before; others train."""
+    """An engine that looks at heads on features that were computed before.
+
+    It scores them, and sums up their clipped gradients; other steps another engine makes.
+    """
 
     def __init__(self, engine: Engine, records: LocalRecords) -> None:
         super().__init__(engine)
         self._records = records
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        every = iter(jobs)
+        for first in islice(every, 1):
+            jobs = chain([first], every)
+            if not first.recipe.sums_gradients:
+                yield from self._engine.train(jobs)
+                return
+            with one_intra_op_thread():  # sums of more come to other bits
+                yield from map(self._records.descended, jobs)
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""

@@ -126,10 +126,11 @@ def num_steps(num_examples: int, recipe: Recipe) -> int:
     """Return how many gradient steps a client with so many examples takes.
 
     ceil(n / batch_size) per epoch, without a short last one if `drop_last`, or
-    `local_steps`, and `least_steps` at the least; none without examples.
+    `local_steps`, and `least_steps` at the least; one if it `sums_gradients`; none without
+    examples.
     """
-    if num_examples == 0:
-        return 0
+    if num_examples == 0 or recipe.sums_gradients:
+        return min(num_examples, 1)
     epoch_steps = math.ceil(used_examples(num_examples, recipe) / recipe.batch_size)
     steps = recipe.local_steps or recipe.local_epochs * epoch_steps
     return max(steps, recipe.least_steps)

@@ -453,13 +453,6 @@ class RecipeNumbers:
         local_steps: if positive, so many gradient steps instead of epochs.
         drop_last: whether an epoch leaves out its last batch where that is short.
         least_steps: at least so many gradient steps, however few examples there are.
-        record_clip: if positive, DP-SGD (`covey.engine.descent`): the largest L2 norm of
-            one example's gradient, and `batch_size` is what batches have on average.
-        record_noise: standard deviation of the noise on the sum of a batch's clipped
-            gradients, per coordinate and in units of `record_clip`.
-
-    Raises:
-        ConfigError: noise without a clip, which would hide nothing.
     """
 
     local_epochs: int = 1
@@ -467,17 +460,7 @@ class RecipeNumbers:
     batch_size: int = 25
     learning_rate: float = 0.05
     least_steps: int = 0
-    record_clip: float = 0.0
-    record_noise: float = 0.0
     drop_last: bool = False
-
-    def __post_init__(self) -> None:
-        if self.record_noise > 0 and not self.record_clip > 0:
-            raise ConfigError(
-                f"Noise hides an example only if its gradient is clipped: record_noise "
-                f"needs record_clip > 0, found {self.record_clip}. Set it, for example "
-                f"to 1.0."
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,9 +480,16 @@ class Recipe(RecipeNumbers):
             that was sent to the client, as "shared".
         max_gradient_norm: if positive, the largest L2 norm of a step's gradient.
         own_layers: whether a client keeps entries of the model for itself.
+        record_clip: if positive, the largest L2 norm of one example's gradient, by DP-SGD
+            (`covey.engine.example_gradients`), where `batch_size` is what batches have on
+            average, or in the one step of `sums_gradients`. No server sends it: a client
+            bounds its examples as its own settings say.
+        record_noise: of DP-SGD: standard deviation of the noise on the sum of a batch's
+            clipped gradients, per coordinate and in units of `record_clip`.
+        sums_gradients: one step a round, by the sum of the clipped gradients of all examples.
 
     Raises:
-        ConfigError: noise without a clip.
+        ConfigError: noise without a clip, which would hide nothing.
     """
 
     optimizer: Optimizer = field(default_factory=Sgd)
@@ -509,6 +499,17 @@ class Recipe(RecipeNumbers):
     personal: Objective | None = None
     max_gradient_norm: float = 0.0
     own_layers: bool = False
+    record_clip: float = 0.0
+    record_noise: float = 0.0
+    sums_gradients: bool = False
+
+    def __post_init__(self) -> None:
+        if self.record_noise > 0 and not self.record_clip > 0:
+            raise ConfigError(
+                f"Noise hides an example only if its gradient is clipped: record_noise "
+                f"needs record_clip > 0, found {self.record_clip}. Set it, for example "
+                f"to 1.0."
+            )
 
     def at(self, round_index: int, rounds: int) -> "Recipe":
         """Return the recipe of one round, whose learning rate stays.

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from covey.base.built_ins import LOSS
+from covey.base.built_ins import BOUND, LOSS
 from covey.base.events import ClientExposed, ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
@@ -22,7 +22,8 @@ class ClientSummary:
         threshold: the highest risk that it accepts; None: the server does not know it.
         measured: the red team's estimate of its cluster that is in force.
         end: what was measured of it at the end.
-        risk: the strongest attack on the model that it ended with.
+        risk: the strongest attack on the model that it ended with, or a bound on any.
+        attack: the strongest that was run on its records, where `risk` is a bound.
         exposure: the highest risk of all models that its examples ever reached.
         reached: the clusters of these.
     """
@@ -34,6 +35,7 @@ class ClientSummary:
     measured: RiskEstimate | None
     end: ClientExposed | None
     risk: RiskEstimate | None
+    attack: RiskEstimate | None
     exposure: Figure
     reached: frozenset[int]
 
@@ -77,9 +79,11 @@ def client_summaries(
         reached = {j for j, clients in history.reached.items() if handle in clients}
         reached |= {*history.trained.get(handle, ()), *([end.cluster] if end else [])}
         exposure = end.exposure if end else Figure.unknown(NOT_FINISHED)
-        risk = strongest_on.get(end.cluster) if end else None
+        risk, attack = strongest_on.get(end.cluster) if end else None, None
         if end and handle in own:
-            risk = strongest(own[handle])
+            bound = strongest(each for each in own[handle] if each.source == BOUND)
+            attack = strongest(each for each in own[handle] if each.source != BOUND) or risk
+            risk = bound or attack
             exposure = risk.figure if risk else own[handle][0].figure
         elif exposure.value is not None and by != LOSS:
             # the loss threshold is tried on those who trained a model, others on who uses it
@@ -93,6 +97,7 @@ def client_summaries(
             measured=None if cluster is None else figures.get(cluster),
             end=end,
             risk=risk,
+            attack=attack,
             exposure=exposure,
             reached=frozenset(reached),
         )

@@ -307,7 +307,8 @@ def violations_figure(history: History) -> Figure:
     standard error, so a point just above may be chance. A pale dash is the client's
     exposure where that is higher: the riskiest model that it ever trained, which it
     cannot take back by moving. A grey cross has no figure. Risks are of the strongest
-    attack on each model, which the axis names.
+    attack on each model, which the axis names; where it is a bound on all attacks, small
+    diamonds are the strongest that was run.
     """
     attacks = " and ".join(violations(history).attacks)
     down = f"membership risk by {attacks}" if attacks else "membership risk"
@@ -348,8 +349,12 @@ def violations_figure(history: History) -> Figure:
             bars = {"color": colour, "markerfacecolor": face, **look}
             axes.errorbar(places[at], risk[at], error[at], **bars)
         axes.plot(places[own & is_higher], exposure[own & is_higher], "_", color=colour, **dash)
+    tried = [(i, each.attack.risk) for i, (_, each) in enumerate(clients) if each.attack]
+    look = {"color": INK, "markersize": 2.5 * scale**0.5, "zorder": 4}
+    axes.plot(*np.array(tried).reshape(-1, 2).T, "D", **look)  # inside of circles
     _crosses(axes, places[~is_known])
     others = (
+        (tried, key("D", "strongest attack that was run", INK)),
         (is_higher.any(), key("_", "exposure, where higher", MISSING)),
         (not is_known.all(), key("x", "risk unknown", MISSING)),
     )

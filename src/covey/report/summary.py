@@ -11,6 +11,7 @@ import numpy as np
 
 from covey.base import events
 from covey.base.as_json import HIDDEN, INLINE
+from covey.base.built_ins import BOUND
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import Handle, round_number
@@ -493,6 +494,8 @@ def describe_violations(violations: Violations) -> str:
 
 def by_attacks(violations: Violations) -> str:
     """Name the attacks that violations are counted with; "" where clients only report."""
+    if list(violations.attacks) == [BOUND]:
+        return ", by a bound on every attack"
     named = " and ".join(violations.attacks)
     return f", by the strongest attack: {named}" if named else ""
 

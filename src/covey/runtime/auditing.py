@@ -26,6 +26,7 @@ from covey.membership.weights_attack import MAX_POOL
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.head_attacks import weights_attacks
 from covey.runtime.ledger_record import records_of
+from covey.runtime.likelihood_ratio import RatioAttack, ratio_attack
 from covey.runtime.session import Session, reading_session, rounds_of
 from covey.runtime.states import kept_state
 from covey.settings.run import BuiltRun
@@ -89,6 +90,8 @@ class Audit:
         references: federations that were played again per cluster.
         source: how often a member's own cluster model fits it best.
         source_reason: why that is not known.
+        likelihood_ratio: what no attack exceeds on any record, where clients sent sums of
+            gradients under noise that guarantees something.
     """
 
     view: str
@@ -96,6 +99,7 @@ class Audit:
     clusters: tuple[ClusterAuditResult, ...]
     source: Attribution | None
     source_reason: str
+    likelihood_ratio: RatioAttack | None = None
 
     @property
     def diverged(self) -> tuple[int, ...]:
@@ -156,6 +160,7 @@ def audit_run(
         clusters=tuple(_by_name(each, groups) for each in clusters),
         source=source,
         source_reason="" if source else no_source,
+        likelihood_ratio=ratio_attack(session),
     )
 
 
@@ -240,6 +245,8 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
         for name, attack in each.attacks.items()
         if attack.overall.balanced_accuracy.value is not None
     ]
+    if audit.likelihood_ratio is not None:
+        facts += audit.likelihood_ratio.facts(0, history.finished.model_hash)
     new = [each for each in facts if each not in history.attacks]
     if new:
         with Ledger.open(folder.ledger, now) as ledger:

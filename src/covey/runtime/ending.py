@@ -36,6 +36,7 @@ from covey.runtime.evaluation import (
 from covey.runtime.folder import QueuedRequest
 from covey.runtime.head_attacks import head_attacks
 from covey.runtime.ledger_record import records_of
+from covey.runtime.likelihood_ratio import bound_facts
 from covey.runtime.replays import is_subtracting
 from covey.runtime.session import Session
 from covey.settings.clients import ClientReports
@@ -162,7 +163,9 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
         for each in head_attacks(run, final, streams.at("heads"))
         if each.cluster not in diverged
     )
-    return RoundResult(final, (*first, *audits, *on_heads, *gaps, *metrics, *exposed, finished))
+    bounds = bound_facts(history, final.assignment, finished.model_hash)
+    attacks = (*audits, *on_heads, *bounds)
+    return RoundResult(final, (*first, *attacks, *gaps, *metrics, *exposed, finished))
 
 
 def _voided(fact: events.Event, diverged: Mapping[int, events.ModelDiverged]) -> events.Event:

@@ -13,6 +13,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.algorithms.state import ServerState
+from covey.base.built_ins import BOUND
 from covey.base.events import ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Params
@@ -33,9 +34,6 @@ from covey.membership.weights_attack import (
 from covey.models.ridge_state import ClusterSums
 from covey.models.ridge_sums import FEATURE_STEPS, SentHead
 from covey.settings.run import BuiltRun
-
-BOUND = "bound"
-"""What no attack at all does better than."""
 
 POPULATION = "population"
 """The attack on weights by an attacker with no member but the one in question."""

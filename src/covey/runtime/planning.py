@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from covey.base.errors import ConfigError, RunError
-from covey.base.history import History
+from covey.base.events import ModelsMerged
+from covey.base.history import History, of_kinds
 from covey.base.names import Basis, ClientName, Handle
 from covey.base.own_code import no_foreign_code, only_from
 from covey.ledger.store import Ledger
@@ -150,7 +151,18 @@ def current_rules(
         prefix_independent=not depends_on_population(config),
         subtracts=config.method.vouches_for("subtracts"),
         own_models=alone,
+        rounds_left=_rounds_left(config, history, next_round),
     )
+
+
+def _rounds_left(config: Config, history: History, next_round: int) -> int | None:
+    """Return how many rounds may be played again for what clients accept to stay a bound."""
+    privacy = config.privacy
+    if privacy.exposure == 1 or privacy.update_noise == 0:
+        return None
+    released = sum(1 for _ in of_kinds(history.all_events, ModelsMerged))
+    to_come = max(0, config.rounds - next_round)
+    return privacy.releases * config.rounds - released - to_come
 
 
 def _priced(plan: ClientPlan, folder: RunFolder, ledger: Ledger) -> ClientPlan:

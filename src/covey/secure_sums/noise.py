@@ -32,6 +32,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, UInt64
 
 from covey.base.errors import ConfigError
+from covey.base.names import Unit
 from covey.base.rng import Draws, words_of
 
 Numbers = Int64[np.ndarray, " numbers"]
@@ -55,11 +56,14 @@ class NoiseShares:
         bound: C, the largest L2 norm of what a client adds to a sum.
         multiplier: z: noise of a sum has a standard deviation of z C at least.
         honest: m, how many clients of every sum keep their noise to themselves.
+        unit: what C bounds, and the noise hides: all that a client adds, or each record's
+            part of it.
     """
 
     bound: float
     multiplier: float
     honest: int
+    unit: Unit = "client"
 
     @property
     def step(self) -> float:
@@ -71,8 +75,13 @@ class NoiseShares:
         return self.step * S * math.sqrt(clients)
 
     def rounding(self, coordinates: int) -> float:
-        """Return what rounding so many coordinates adds to 1 / z'."""
-        return math.sqrt(coordinates) / (2 * S * math.sqrt(self.honest))
+        """Return what rounding so many coordinates adds to 1 / z'.
+
+        A client is there or not, and what it adds is rounded by half a step; with a record
+        more or less, two numbers are, and part by a whole one.
+        """
+        rounded = 0.5 if self.unit == "client" else 1.0
+        return rounded * math.sqrt(coordinates) / (S * math.sqrt(self.honest))
 
     def effective_multiplier(self, coordinates: int) -> float:
         """Return z', which is z less what rounding so many coordinates adds to a client's norm."""
@@ -82,13 +91,19 @@ class NoiseShares:
         """Return what a client sends: its values in steps, under its share of the noise.
 
         Args:
-            values: longer ones than C are shortened.
+            values: longer ones than C are shortened, unless it is their parts that C bounds.
             draws: the client's own, used for nothing else.
 
         Raises:
-            ConfigError: there is so little noise that sums would wrap around.
+            ConfigError: the bound is none, or there is so little noise that sums would wrap
+                around.
         """
-        length = float(np.linalg.norm(values))
+        if not 0 < self.step < math.inf:
+            raise ConfigError(
+                f"Noise under masks needs a bound above 0, found {self.bound}. Correct the "
+                f"learning rate, or the clip."
+            )
+        length = float(np.linalg.norm(values)) if self.unit == "client" else 0.0
         steps = values * (min(1.0, self.bound / length) if length else 1.0) / self.step
         if self.bound / self.step > MOST:
             raise ConfigError(

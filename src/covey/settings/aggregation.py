@@ -23,7 +23,6 @@ from covey.aggregation.base import (
 from covey.aggregation.mean import (
     arrived_mean,
     clipped,
-    count_of_numbers,
     masked_mean,
     noised,
     noised_mean,
@@ -34,9 +33,11 @@ from covey.algorithms.own_steps import checked_aggregator
 from covey.base.components import Component, OwnFunction, components_in
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
-from covey.base.names import Handle, Params, SummedUp
+from covey.base.names import Handle, Params, SummedUp, Unit
 from covey.base.own_code import source_hash
 from covey.base.rng import Streams
+from covey.data.examples import Client
+from covey.dp.exposure import exposure_within
 from covey.membership.estimators import count_of_counts
 from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def transforms_of(
-    config: Config, limits: Mapping[Handle, float | None] = MappingProxyType({})
+    config: Config, exposures: Mapping[Handle, float] = MappingProxyType({})
 ) -> tuple[Transform, ...]:
     """Return what updates pass between training and aggregation, in this order.
 
@@ -58,15 +59,14 @@ def transforms_of(
 
     Args:
         config: the settings.
-        limits: budgets of clients, which weigh them if the settings say so.
+        exposures: C_i / C of the clients for whom it is below 1.
     """
     clip, z = config.privacy.client_clip, config.privacy.client_noise
     if z == 0:
         return ()
 
     def weight(each: ClientUpdate) -> float:
-        size = count_of_numbers(each.update) - 1
-        return budget_weight(config, size, limits.get(each.handle))
+        return exposures.get(each.handle, 1.0)
 
     bounded, local = clipped(clip, weight), config.privacy.noise_model == "local"
     return (bounded, noised(clip, z)) if local else (bounded,)
@@ -101,38 +101,74 @@ def budget_weight(config: Config, coordinates: int, limit: float | None) -> floa
     return 1.0 if cost is None else weight_within(cost, limit, config.privacy.delta, config.rounds)
 
 
-def shares_of(config: Config, bound: float) -> NoiseShares | None:
+def exposures_of(
+    config: Config, clients: Iterable[Client], coordinates: int
+) -> Mapping[Handle, float]:
+    """Return C_i / C of the clients for whom it is below 1.
+
+    By the risk that each accepts (`privacy.exposure`), and by its budget
+    (`privacy.weigh_by_budget`), in models with so many coordinates.
+    """
+    privacy, shares = config.privacy, shares_of(config, 1.0)
+    if privacy.update_noise == 0:
+        return {}
+    terms = (
+        privacy.releases * config.rounds,
+        privacy.update_noise,
+        shares.rounding(coordinates) if shares else 0.0,
+    )
+
+    def exposure(client: Client) -> float:
+        own, accepted = client.preference, privacy.exposure
+        accepted = own.risk_threshold if accepted == "accepted" else accepted
+        by_budget = budget_weight(config, coordinates, own.epsilon_limit)
+        return min(by_budget, exposure_within(accepted, *terms))
+
+    found = {client.handle: exposure(client) for client in clients}
+    return {handle: each for handle, each in found.items() if each < 1}
+
+
+def shares_of(config: Config, bound: float, unit: Unit = "client") -> NoiseShares | None:
     """Return the noise that clients add to what they send under masks; None: none.
 
     Args:
         config: the settings.
-        bound: the largest norm of what a client adds to a sum.
+        bound: the largest norm of what a client, or one of its records, adds to a sum.
+        unit: which of the two.
     """
     privacy = config.privacy
     if not (privacy.clients_add_noise and privacy.secure_sums):
         return None
-    return NoiseShares(bound, privacy.client_noise, privacy.min_cohort - privacy.colluders)
+    honest = privacy.min_cohort - privacy.colluders
+    return NoiseShares(bound, privacy.update_noise, honest, unit)
 
 
-def aggregator_of(config: Config, clients: int) -> Aggregator:
-    """Return the aggregation of a federation of so many clients."""
+def update_shares_of(config: Config, rate: float) -> NoiseShares | None:
+    """Return the noise that clients add to their updates under masks, in a round of this rate."""
+    return shares_of(config, config.privacy.bound(rate), config.privacy.unit)
+
+
+def aggregator_of(config: Config, clients: int, rate: float) -> Aggregator:
+    """Return the aggregation of a federation of so many clients, in a round of this rate."""
     privacy, aggregation = config.privacy, config.aggregation
-    clip, z = privacy.client_clip, privacy.client_noise
+    bound, z, unit = privacy.bound(rate), privacy.update_noise, privacy.unit
     if privacy.server_adds_noise:
-        return noised_mean(clip, z, config.train.participation, clients)
-    if shares := shares_of(config, clip):  # what comes of the shares of so many
-        return noised_mean(clip, shares.std(clients) / clip)
+        return noised_mean(bound, z, config.train.participation, clients, unit)
+    if shares := update_shares_of(config, rate):  # what comes of the shares of so many
+        return noised_mean(bound, shares.std(clients) / bound, unit=unit)
     aggregate = aggregation.prepared(_federation(config, clients))
     checked = checked_aggregator(aggregation, aggregate)
-    return recording_own_noise(checked, clip, z) if privacy.clients_add_noise else checked
+    if not privacy.clients_add_noise:
+        return checked
+    return recording_own_noise(checked, privacy.client_clip, privacy.client_noise)
 
 
-def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
-    """Return the aggregation of so many clients' updates as they were trained.
+def transformed_aggregator_of(config: Config, clients: int, rate: float) -> Aggregator:
+    """Return the aggregation of so many clients' updates as they were trained, at this rate.
 
     For aggregation outside of a run's own rounds: reference models.
     """
-    aggregate = aggregator_of(config, clients)
+    aggregate = aggregator_of(config, clients, rate)
 
     def aggregated(
         models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
@@ -144,22 +180,20 @@ def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
     return aggregated
 
 
-def masked_aggregator_of(config: Config) -> Aggregator:
-    """Return the aggregation of updates that are sent under masks.
+def masked_aggregator_of(config: Config, rate: float) -> Aggregator:
+    """Return the aggregation of updates that are sent under masks, in a round of this rate.
 
     Raises:
-        ConfigError: there is none, or the server is to add noise to what it cannot clip.
+        ConfigError: there is none.
     """
-    privacy, least = config.privacy, config.privacy.min_cohort
+    least = config.privacy.min_cohort
     masked = config.aggregation.masked(least)
-    if masked is None or privacy.server_adds_noise:
+    if masked is None:
         raise ConfigError(
-            f"Under privacy.secure_sums updates are averaged, and no server clips them, found "
-            f"aggregation.name = {config.aggregation.name!r}, client_noise = "
-            f"{privacy.client_noise} and noise_model = {privacy.noise_model!r}. Take the mean, "
-            f"with noise_model = 'distributed' if there is to be noise, or set secure_sums = false."
+            f"Under privacy.secure_sums updates are averaged, found aggregation.name = "
+            f"{config.aggregation.name!r}. Take the mean, or set secure_sums = false."
         )
-    shares = shares_of(config, privacy.client_clip)
+    shares = update_shares_of(config, rate)
     if config.engine.is_remote:
         return arrived_mean(least, shares)
     return masked if shares is None else masked_mean(least, shares)
@@ -182,7 +216,8 @@ def anonymity_of(config: Config) -> AnonymityTerms | None:
 def noise_on_clients(config: Config) -> bool:
     """Say whether the aggregation adds noise whose guarantee counts on every client."""
     terms = anonymity_of(config)
-    return config.privacy.client_noise > 0 or (terms is not None and terms.accounted)
+    noise = config.privacy.update_noise or config.privacy.client_noise
+    return noise > 0 or (terms is not None and terms.accounted)
 
 
 def _federation(config: Config, clients: int) -> FederationInfo:

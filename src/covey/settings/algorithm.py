@@ -7,6 +7,7 @@ from itertools import islice
 
 from torch import Tensor
 
+from covey.aggregation.base import Aggregator
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.federation import Federation
 from covey.algorithms.own_steps import checked_selection, checked_server_step
@@ -31,8 +32,8 @@ from covey.settings.aggregation import (
     isolates_clusters,
     masked_aggregator_of,
     noise_on_clients,
-    shares_of,
     transforms_of,
+    update_shares_of,
 )
 from covey.settings.load import Config
 from covey.settings.risk import Components, risk_measurement
@@ -73,26 +74,31 @@ def algorithm_of(components: Components) -> RunAlgorithm:
 def clients_of(components: Components, setup: Setup) -> Clients:
     """Return how clients get requests in the first round, with no client in its cohort yet."""
     config, population = components.config, components.population
-    federation = federation_of(components, recipe_of(config).at(0, config.rounds))
-    if config.privacy.secure_sums and not config.method.subtracts:
-        aggregate = masked_aggregator_of(config)
-    else:
-        aggregate = aggregator_of(config, len(population.clients))
-    limits = {c.handle: c.preference.epsilon_limit for c in components.population.clients}
+    recipe = components.recipe(0)
+    federation, exposures = federation_of(components, recipe), components.exposures
     done_by_them = federation.is_apart and config.privacy.clients_add_noise
     return Clients(
         (),
         federation,
-        aggregate,
+        round_aggregator(components, recipe),
         setup,
         selection_config(config, population.num_classes),
         own_risks=federation.is_apart and config.risk.on_clients,
-        transforms=() if done_by_them else transforms_of(config, limits),
+        transforms=() if done_by_them else transforms_of(config, exposures),
+        exposures=exposures,
         stores_updates=config.leaving.store_updates > 0,
         patience=config.risk.every,
         dp_accounted=noise_on_clients(config),
         server_step=checked_server_step(config.aggregation.server_optimizer),
     )
+
+
+def round_aggregator(components: Components, recipe: Recipe) -> Aggregator:
+    """Return how updates are aggregated in a round of this recipe."""
+    config, rate = components.config, recipe.learning_rate
+    if config.privacy.secure_sums and not config.method.subtracts:
+        return masked_aggregator_of(config, rate)
+    return aggregator_of(config, len(components.population.clients), rate)
 
 
 def federation_of(
@@ -112,12 +118,12 @@ def federation_of(
             components.send,
             recipe,
             min_cohort=config.privacy.min_cohort if masked else 0,
-            shares=shares_of(config, config.privacy.client_clip),
+            shares=update_shares_of(config, recipe.learning_rate),
             classes=records.classes if records else 0,
             fingerprint=records.fingerprint if records else "",
         )
     weights, compares_on = config.aggregation.weights, config.method.compares_on
-    here = Simulated(components.engine, recipe, weights, compares_on, records)
+    here = Simulated(components.engine, recipe, weights, compares_on, components.exposures, records)
     return here if stored is None else here.calibrating(stored)
 
 
@@ -156,11 +162,12 @@ def _chance_loss(config: Config, outputs: int) -> float:
 def depends_on_population(config: Config) -> bool:
     """Say whether a round may depend on clients that have not taken part yet.
 
-    An estimator of risk may copy the whole population. Where it is secret who came, no
-    replay may show when somebody first did.
+    An estimator of risk may copy the whole population, and sums of gradients are divided by
+    how many records it has. Where it is secret who came, no replay may show when somebody
+    first did.
     """
     secretly = config.privacy.server_adds_noise and config.train.participation < 1
-    return config.risk.needs_pool or secretly
+    return config.risk.needs_pool or config.privacy.sums_gradients or secretly
 
 
 def has_independent_clusters(config: Config, engine: Engine) -> bool:

@@ -13,7 +13,7 @@ from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.data.examples import Client, Examples, to_floats
 from covey.data.population import Population
-from covey.engine.descent import check_private
+from covey.engine.example_gradients import check_private
 from covey.engine.fixed_features import FixedFeatureEngine, LocalRecords, has_fixed_features
 from covey.engine.protocol import CompletingEngine, Engine, ScoringJob, TrainingJob, used_examples
 from covey.engine.recipe import TASKS, Recipe

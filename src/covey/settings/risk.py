@@ -1,12 +1,14 @@
 """From settings to who measures the risk of the cluster models, and with what."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import compress, starmap
+from statistics import fmean
 
 from torch import nn
 
 from covey.aggregation.base import finite_updates
+from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
 from covey.algorithms.federation import longer
@@ -14,7 +16,8 @@ from covey.algorithms.own_steps import checked_assess, checked_judge
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import loss_counter, masked_counts
 from covey.algorithms.simulated import Simulated
-from covey.base.names import Params
+from covey.base.errors import ConfigError
+from covey.base.names import Handle, Params, round_number
 from covey.base.rng import Streams
 from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population
@@ -25,7 +28,12 @@ from covey.membership.estimators import COUNTS_NORM, Count, RiskContext, masked_
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.truth import Reference, SelfAssessment, divergence
 from covey.models.build import held_hash
-from covey.settings.aggregation import noise_on_clients, shares_of, transformed_aggregator_of
+from covey.settings.aggregation import (
+    exposures_of,
+    noise_on_clients,
+    shares_of,
+    transformed_aggregator_of,
+)
 from covey.settings.clients import ClientBackend
 from covey.settings.load import Config
 from covey.settings.schema import recipe_of
@@ -50,6 +58,46 @@ class Components:
     module: nn.Module | None = None
     client_backend: ClientBackend | None = None
     records: LocalRecords | None = None
+
+    def recipe(self, round_index: int) -> Recipe:
+        """Return how clients train in a round.
+
+        A sum of gradients is divided by a public number of records: the mean over clients is
+        of sums at the rate eta / (expected records per client).
+
+        Raises:
+            ConfigError: it is not known how many records to expect, or the rate is 0.
+        """
+        privacy, clients = self.config.privacy, self.population.clients
+        recipe = recipe_of(self.config).at(round_index, self.config.rounds)
+        if not recipe.sums_gradients:
+            return recipe
+        if recipe.learning_rate == 0:
+            raise ConfigError(
+                f"Noise is in units of a step's length (privacy.record_noise), found a schedule "
+                f"with rate 0 in round {round_number(round_index)}. Let it stay above 0."
+            )
+        announced = float(f"{sum(len(client.train) for client in clients):.1e}")
+        expected = privacy.expected_records or announced
+        if not expected:
+            raise ConfigError(
+                "A sum of gradients is divided by how many records to expect, which a server of "
+                "remote clients does not see, found privacy.expected_records = 0. Set it."
+            )
+        return replace(recipe, learning_rate=recipe.learning_rate * len(clients) / expected)
+
+    @property
+    def exposures(self) -> Mapping[Handle, float]:
+        """C_i / C of the clients for whom it is below 1, as far as the server knows.
+
+        What a remote client accepts is known to its node alone: it counts as 1 here.
+        """
+        privacy, start = self.config.privacy, Streams(self.config.seed).at("initial model", 0)
+        unknown = self.send is not None and privacy.exposure == "accepted"
+        if unknown or privacy.update_noise == 0:
+            return {}
+        coordinates = count_of_numbers(self.init(start)) - 1
+        return exposures_of(self.config, self.population.clients, coordinates)
 
     @property
     def send(self) -> Send | None:
@@ -105,7 +153,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         shifts=tuple(group.shift for group in population.groups),
         start=start,
         init=components.init,
-        recipe=_recipe_by_round(config),
+        recipe=_recipe_by_round(components),
         play_round=_round_of(components),
         streams=Streams(config.seed),
         population_profile=tuple((c.group or 0, len(c.train)) for c in population.clients),
@@ -129,17 +177,19 @@ def _count(components: Components) -> Count | None:
 def retrain_recipe(components: Components) -> RetrainRecipe:
     """Return how an auditor plays this run's recipe again."""
     config = components.config
-    return RetrainRecipe(components.init, _round_of(components), recipe_of(config), config.rounds)
+    return RetrainRecipe(
+        components.init, _round_of(components), components.recipe(0), config.rounds
+    )
 
 
-def _recipe_by_round(config: Config) -> Callable[[int], Recipe]:
+def _recipe_by_round(components: Components) -> Callable[[int], Recipe]:
     """Return how clients train their shared model, by the index of the round."""
-    usual = replace(recipe_of(config), personal=None)
+    config = components.config
     split_round = config.method.opening(config.rounds).split_round
 
     def recipe(index: int) -> Recipe:
-        whole = longer(usual) if index == split_round else usual
-        return whole.at(index, config.rounds)
+        usual = replace(components.recipe(index), personal=None)
+        return longer(usual) if index == split_round else usual
 
     return recipe
 
@@ -151,25 +201,27 @@ def _round_of(components: Components) -> PlayRound:
     own = isinstance(algorithm, Subtractable) and records and algorithm.reference_round(records)
     if own:
         return own
-    recipe = _recipe_by_round(config)
-    private = config.privacy.client_noise > 0
-    aggregate = transformed_aggregator_of(config, len(population.clients))
-    accounted = noise_on_clients(config)
+    recipe, accounted = _recipe_by_round(components), noise_on_clients(config)
+    exposures = components.exposures
+    usual_exposure = fmean(exposures.get(c.handle, 1.0) for c in population.clients)
 
     def play_round(
         index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
     ) -> Params:
-        federation = Simulated(engine, recipe(index), config.aggregation.weights)
+        now = recipe(index)
         # a cohort of a fixed size has clients that are none of these, too
         draws = max(len(sets), len(population.clients))
         coins = streams.at("cohort").generator().random(draws).tolist()
         drawn = config.train.takes_part(coins)[: len(sets)]
         cohort = tuple(starmap(_pseudo_client, compress(enumerate(sets), drawn)))
         only = {client.handle: 0 for client in cohort}
+        clips = dict.fromkeys(only, usual_exposure)
+        federation = Simulated(engine, now, config.aggregation.weights, exposures=clips)
         trained = federation.train((params,), cohort, only, streams)
         updates = finite_updates(trained, as_zero=accounted)
-        alike = transformed_aggregator_of(config, len(sets)) if private else aggregate
-        return alike((params,), updates, streams.at("merge")).clusters[0]
+        number = len(sets if config.privacy.update_noise else population.clients)
+        aggregate = transformed_aggregator_of(config, number, now.learning_rate)
+        return aggregate((params,), updates, streams.at("merge")).clusters[0]
 
     return play_round
 

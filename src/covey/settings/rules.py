@@ -15,6 +15,7 @@ from covey.algorithms.algorithm import Clustered, Subtractable
 from covey.base.components import components_in
 from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
+from covey.engine.optimizers import Sgd
 from covey.engine.recipe import Objective
 from covey.settings.schema import Sections, recipe_of
 
@@ -209,6 +210,7 @@ def _aggregations(config: Sections) -> Conflicts:
     for needy, alike in (
         (key, aggregation.needs_equal_weights or _is_sound(config)),
         ("privacy.client_noise", config.privacy.client_noise > 0),
+        ("privacy.record_clip", config.privacy.sums_gradients),
     ):
         needs = "clients to count alike, however many examples they hold"
         remedy = "Set aggregation.weights = 'equal'."
@@ -292,18 +294,14 @@ def _noise_of_clients(config: Sections) -> Conflicts:
 
 
 def _noise_on_records(config: Sections) -> Conflicts:
-    """DP-SGD clips every example's gradient by itself."""
+    """Every record's gradient is clipped by itself, in a sum over all clients or by DP-SGD."""
     privacy, clip, noise = config.privacy, "privacy.record_clip", "privacy.record_noise"
-    remote = config.engine.is_remote
-    if privacy.record_noise > 0:
-        if privacy.record_clip == 0:
-            yield Refusal(
-                (clip, noise),
-                "privacy.record_noise hides an example only if its gradient is clipped, found "
-                "privacy.record_clip = 0. Set it, for example to 1.0.",
-            )
-        remedy = "Set privacy.record_noise = 0."
-        yield Clash(remote, noise, EVERYBODYS_DATA, "engine.name", remedy)
+    if privacy.record_noise > 0 and privacy.record_clip == 0:
+        yield Refusal(
+            (clip, noise),
+            "privacy.record_noise hides a record only if its gradient is clipped, found "
+            "privacy.record_clip = 0. Set it, for example to 1.0.",
+        )
     if privacy.record_clip == 0:
         return
     rounded = getattr(config.engine, "precision", "float32") != "float32"
@@ -314,6 +312,67 @@ def _noise_on_records(config: Sections) -> Conflicts:
         needs = "the gradient of a batch's mean loss"
         remedy = "Set privacy.record_clip = 0."
         yield Clash(privacy.record_clip > 0, name, needs, clip, remedy)
+    if privacy.sums_gradients:
+        yield from _sums_of_gradients(config)
+        return
+    remedy = "Set privacy.noise_model = 'central' or 'distributed'."
+    own = privacy.record_noise > 0 and config.engine.is_remote
+    yield Clash(own, "privacy.noise_model", EVERYBODYS_DATA, "engine.name", remedy)
+
+
+def _sums_of_gradients(config: Sections) -> Conflicts:
+    """One step a round by a sum of clipped gradients is all that a client sends of its records."""
+    train, method, key = config.train, config.method, "privacy.record_clip"
+    if config.privacy.client_noise > 0:
+        yield Refusal(
+            ("privacy.client_noise", key),
+            f"Noise on a sum hides clients or records, found privacy.client_noise = "
+            f"{config.privacy.client_noise} and privacy.record_clip = "
+            f"{config.privacy.record_clip}. Noise that hides a client hides its records, too: "
+            f"remove privacy.record_clip.",
+        )
+    step = "one step a round, whose direction is a sum of clipped gradients"
+    objective = method.objective or train.objective
+    for other, holds in (
+        ("train.optimizer", train.optimizer != Sgd()),
+        ("train.max_gradient_norm", train.max_gradient_norm > 0),
+        ("train.objective", objective.corrects or objective.remembers),
+        ("model.personal", bool(config.model.personal)),
+        ("leaving.store_updates", config.leaving.store_updates > 0),
+        ("method.initialisation", method.starts_warm),
+    ):
+        remedy = "Leave it at its default; steps of the server: aggregation.server_optimizer."
+        name = "method.name" if other == "train.objective" and method.objective else other
+        yield Clash(holds, key, step, name, remedy)
+    sees = config.aggregation.sees_updates
+    yield Clash(sees, key, "the mean of updates", "aggregation.name")
+    open_choices = config.privacy.selection_noise == 0 or train.participation < 1
+    remedy = "Choose fedavg, or set privacy.selection_noise and train.participation = 1."
+    needs = "one model for everybody, or choices of a cluster under noise, by all"
+    yield Clash(method.num_models != 1 and open_choices, key, needs, "method.name", remedy)
+    if config.privacy.record_noise > 0 and config.privacy.noise_model != "central":
+        yield from _noise_of_clients(config)
+
+
+def _exposures(config: Sections) -> Conflicts:
+    """What is accepted bounds an attack on all models by the noise on every sum."""
+    privacy, key = config.privacy, "privacy.exposure"
+    if privacy.exposure == 1:
+        return
+    if privacy.update_noise == 0:
+        yield Refusal(
+            (key, "privacy.record_noise"),
+            f"privacy.exposure bounds what noise on sums reveals, found exposure = "
+            f"{privacy.exposure!r} without noise. Set privacy.record_noise with record_clip, or "
+            f"client_noise with client_clip.",
+        )
+    local = privacy.noise_model == "local"
+    yield Clash(local, key, "noise on a sum over all clients", "privacy.noise_model")
+    several = config.method.num_models != 1
+    yield Clash(several, key, "one model for everybody", "method.name", "Choose fedavg.")
+    counts = config.risk.counts and privacy.noise_model == "distributed"
+    remedy = "Set risk.name = 'none'."
+    yield Clash(counts, key, "clients to send nothing but updates", "risk.name", remedy)
 
 
 def _noisy_choices(config: Sections) -> Conflicts:
@@ -358,6 +417,9 @@ def _masked_sums(config: Sections) -> Conflicts:
     yield Clash(not method.sends_sums_alone, key, needs, other, remedy)
     sees = config.aggregation.sees_updates
     yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
+    central, other = config.privacy.server_adds_noise, "privacy.noise_model"
+    remedy = "Set privacy.noise_model = 'distributed', or secure_sums = false."
+    yield Clash(central, key, "clients to add the noise on what they send", other, remedy)
 
 
 def _leaving(config: Sections) -> Conflicts:
@@ -474,6 +536,7 @@ RULES: Sequence[Callable[[Sections], Conflicts]] = (
     _noise_without_training,
     _noise_on_clients,
     _noise_on_records,
+    _exposures,
     _noisy_choices,
     _stopping_under_noise,
     _masked_sums,
@@ -602,8 +665,23 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     )
     yield (
         ("privacy.noise_model", "privacy.colluders"),
-        privacy.client_noise == 0,
+        privacy.update_noise == 0 and privacy.record_clip == 0,
         "privacy.client_noise = 0 leaves no noise for anybody to add",
+    )
+    yield (
+        ("privacy.releases",),
+        privacy.exposure == 1,
+        "privacy.exposure = 1 bounds no number of releases",
+    )
+    yield (
+        ("privacy.expected_records",),
+        not privacy.sums_gradients,
+        "no sum of gradients is divided by it",
+    )
+    yield (
+        ("train.local_epochs", "train.local_steps", "train.batch_size", "train.drop_last"),
+        privacy.sums_gradients,
+        "privacy.record_clip makes one step a round on all records",
     )
     yield (
         ("privacy.weigh_by_budget", "stopping.min_clients"),

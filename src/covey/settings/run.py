@@ -1,6 +1,6 @@
 """From settings to everything that a run is made of."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -18,7 +18,13 @@ from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
 from covey.models.build import NETWORKS, initial_params
 from covey.settings.aggregation import anonymity_of, components_used
-from covey.settings.algorithm import algorithm_of, clients_of, federation_of, notes
+from covey.settings.algorithm import (
+    algorithm_of,
+    clients_of,
+    federation_of,
+    notes,
+    round_aggregator,
+)
 from covey.settings.clients import (
     Overrides,
     check_preference_names,
@@ -29,7 +35,6 @@ from covey.settings.clients import (
 from covey.settings.load import Config
 from covey.settings.model import check_trains, engine_of, model_of, notes_of_model
 from covey.settings.risk import Components, retrain_recipe
-from covey.settings.schema import recipe_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -109,10 +114,11 @@ class BuiltRun(Components):
             stored: the updates that they calibrate in this round; None: they train.
             frozen: the models after this round of clusters that need no training.
         """
-        first, now = (recipe_of(self.config).at(t, self.config.rounds) for t in (0, round_index))
+        first, now = (self.recipe(t) for t in (0, round_index))
         clients = self.no_clients.among(cohort)
         if now != first or stored is not None:
-            clients = replace(clients, federation=federation_of(self, now, stored))
+            federation, aggregate = federation_of(self, now, stored), round_aggregator(self, now)
+            clients = replace(clients, federation=federation, aggregate=aggregate)
         return replace(clients, recorded=recorded or {}, frozen=frozen or {})
 
 
@@ -150,7 +156,17 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     )
     # what does not fit is refused here, and not in a round
     _ = run.no_clients, run.retrain_recipe, run.components_used
-    return run
+    return replace(run, notes=(*run.notes, *_without_exposure(run)))
+
+
+def _without_exposure(run: BuiltRun) -> Iterator[str]:
+    """Yield a note about the clients whose data add nothing to the models, if there are any."""
+    silent = sum(exposure == 0 for exposure in run.exposures.values())
+    if silent:
+        yield (
+            f"{silent} of {len(run.population.clients)} clients accept no risk above 0.5, or have "
+            f"no budget: they take part, and add nothing to the models."
+        )
 
 
 def _population(

@@ -28,7 +28,7 @@ from covey.base.components import (
     Unread,
     components_in,
 )
-from covey.base.names import NoiseModel
+from covey.base.names import NoiseModel, Unit
 from covey.data.examples import Rotation, Shift
 from covey.data.partition import Iid, Partition
 from covey.data.sets import Digits
@@ -175,26 +175,37 @@ class TrainConfig(SettingsSection):
 
 
 class PrivacyConfig(SettingsSection):
-    """Differential privacy, and sums under masks; off by default.
+    """Differential privacy, and sums under masks; off by default (`docs/guides/privacy.md`).
 
     Attributes:
-        client_clip: largest L2 norm of a client's update; longer ones are shortened. Needed,
-            and only allowed, with `client_noise`.
+        client_clip: C: largest L2 norm of a client's update; longer ones are shortened.
+            Needed, and only allowed, with `client_noise`.
         client_noise: z: Gaussian noise on each cluster's sum of updates, in units of the
-            clip. For `aggregation.name = "mean"` with equal weights. With `train.participation`
-            below 1 it is secret who came, which takes a method with one cluster.
-        noise_model: who adds `client_noise`: the server (`central`); each client a share of it,
-            under `secure_sums`, of which the server sees the sum (`distributed`); or each
-            client all of it, before anything leaves it (`local`). `docs/guides/privacy.md`
-            says who has to trust whom.
+            clip; it hides whole clients. For `aggregation.name = "mean"` with equal weights.
+            With `train.participation` below 1 it is secret who came, which takes a method
+            with one cluster.
+        noise_model: who adds the noise on a sum: the server (`central`), or each client a
+            share of it, under `secure_sums`, of which the server sees the sum
+            (`distributed`). `local`: each client hides its update by itself, and records by
+            DP-SGD in its own steps.
         weigh_by_budget: a client counts with the weight with which its budget lasts all rounds,
             instead of 1 until it is spent.
         colluders: with `distributed`: how many clients of a sum may help the server, and
             still no other is less hidden.
-        record_clip: C: largest L2 norm of one example's gradient; above 0, clients train by
-            DP-SGD (`docs/guides/privacy.md`). By itself no guarantee.
-        record_noise: z: noise on each step's sum of clipped gradients, in units of
-            `record_clip`, which it needs.
+        record_clip: C: largest L2 norm of one record's gradient. Above 0 clients make one
+            step a round, on all their records: they send the sum of the clipped gradients
+            times `train.learning_rate`. With `noise_model = "local"`: DP-SGD. By itself no
+            guarantee.
+        record_noise: z: Gaussian noise on each cluster's sum of clipped gradients, in units
+            of `record_clip`, which it needs; it hides single records.
+        exposure: tau: no attack on the models of all rounds is right more often than that
+            about a record, or with `client_noise` about a client: "accepted": what each
+            client accepts (`population.thresholds`); or one number for all; 1: all use the
+            whole clip. It lowers the clip of a client to C_i.
+        releases: how many times the rounds may be played for that to hold: replays for those
+            who leave release models of their own.
+        expected_records: of all clients together, by which a sum of gradients is divided: a
+            public number; 0: how many there are, to two digits.
         selection_noise: b: clients choose by report-noisy-min, and one choice is 2 / b
             differentially private. For `ifca`, and `ifca-mir` by `loss` or `weighted`;
             without a warm start.
@@ -216,20 +227,47 @@ class PrivacyConfig(SettingsSection):
     colluders: Count = 0
     record_clip: NotNegative = 0.0
     record_noise: NotNegative = 0.0
+    exposure: Literal["accepted"] | Annotated[float, Field(gt=0.5, le=1)] = 1.0
+    releases: Positive = 1
+    expected_records: Count = 0
     selection_noise: NotNegative = 0.0
     delta: Delta = 1e-5
     secure_sums: bool = False
     min_cohort: Annotated[int, Field(ge=3)] = 5
 
     @property
+    def sums_gradients(self) -> bool:
+        """Whether clients send sums of clipped gradients: one step a round on all records."""
+        return self.record_clip > 0 and self.noise_model != "local"
+
+    @property
+    def steps_are_noisy(self) -> bool:
+        """Whether clients train by DP-SGD: noise in every step of their own."""
+        return self.record_clip > 0 and self.record_noise > 0 and self.noise_model == "local"
+
+    @property
+    def unit(self) -> Unit:
+        """What hides in a sum of updates under noise."""
+        return "record" if self.sums_gradients else "client"
+
+    @property
+    def update_noise(self) -> float:
+        """Z of the noise on updates: on their sum, or `local` on each."""
+        return self.record_noise if self.sums_gradients else self.client_noise
+
+    def bound(self, rate: float) -> float:
+        """Return the largest L2 norm of what a client, or a record, adds in steps of this rate."""
+        return rate * self.record_clip if self.sums_gradients else self.client_clip
+
+    @property
     def server_adds_noise(self) -> bool:
-        """Whether clients' noise is the server's to add."""
-        return self.client_noise > 0 and self.noise_model == "central"
+        """Whether the noise on a sum of updates is the server's to add."""
+        return self.update_noise > 0 and self.noise_model == "central"
 
     @property
     def clients_add_noise(self) -> bool:
-        """Whether every client adds noise, or a share of it, before it sends anything."""
-        return self.client_noise > 0 and self.noise_model != "central"
+        """Whether every client adds noise, or a share of it, to the updates that it sends."""
+        return self.update_noise > 0 and self.noise_model != "central"
 
 
 class SecretsConfig(SettingsSection):
@@ -404,7 +442,8 @@ def recipe_of(config: Sections) -> Recipe:
         learning_rate=train.learning_rate,
         drop_last=train.drop_last,
         record_clip=privacy.record_clip,
-        record_noise=privacy.record_noise if privacy.record_clip else 0.0,
+        record_noise=privacy.record_noise if privacy.steps_are_noisy else 0.0,
+        sums_gradients=privacy.sums_gradients,
         optimizer=train.optimizer,
         schedule=train.schedule,
         loss=train.loss,

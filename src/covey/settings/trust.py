@@ -47,10 +47,10 @@ def trust(config: Config) -> Iterator[Trust]:
         noise = "to add the noise, and " if noisy else ""
         yield Trust("a client", SERVER, f"{noise}to forget its {sent}, each of which it sees")
     held = "not to attack them: what they reveal of members is measured, and not bounded"
-    if noisy:
-        held = "nothing, beyond the epsilon of the run"
-    elif privacy.record_noise > 0 and secret:
+    if privacy.record_noise > 0 and secret:
         held = "nothing about a single record, beyond the epsilon of the run"
+    elif noisy:
+        held = "nothing, beyond the epsilon of the run"
     elif method.subtracts:
         held = "not to attack them: a ridge head gives its members away"
     yield Trust("a client", "who has the models", held)
@@ -64,7 +64,8 @@ def _under_masks(config: Config, *, own_noise: bool) -> str:
     """Return what a server that sees sums alone has to be trusted for."""
     of = summed_up(config)
     if own_noise:
-        return f"nothing: it sees sums alone, each under noise of the clients' own{OFTEN}"
+        what = "" if config.privacy.unit == "client" else " about a single record"
+        return f"nothing{what}: it sees sums alone, each under noise of the clients' own{OFTEN}"
     few = " and ".join(BARE[each] for each in sorted(of - {"sums"}))
     sums = "nothing for sums over records: a node opens them over one cohort alone"
     if not few:

@@ -59,6 +59,9 @@ class Term(StrEnum):
     )
     CHOICES = "which cluster a client chose: the rest holds given the choices"
     COUNTS = "how many examples a client holds: its steps and its weight follow from it"
+    EXPECTED_RECORDS = (
+        "how many records there are, to two digits, unless privacy.expected_records is set"
+    )
     DIAMETERS = "how far apart the updates of an anonymity set are"
     OWN_FEATURES = (
         "a feature map that is not covey's own: the rest holds if it looks at one record at "
@@ -92,6 +95,7 @@ class NoGuarantee(StrEnum):
     )
     UNKNOWN_EVENT = "it is not known what one of its events reveals about clients"
     NOT_ADDED_UP = "no accountant adds up what this run released"
+    BOTH = "records hide in steps of their own and in sums: what both cost together is unknown"
     BARE = "a merge took a cluster's updates bare"
     BARE_STEPS = "a client trained without noise"
 

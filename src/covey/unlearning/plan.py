@@ -98,6 +98,8 @@ class AnswerRules:
             would be without it; else it can only be removed from round 0 on.
         subtracts: whether the models depend on clients' data through sums alone.
         own_models: whether each client has a model of its own, which no other one is in.
+        rounds_left: how many rounds may be played again while every client's bound stays
+            within what it accepts (`privacy.releases`); None: no bound depends on that.
     """
 
     deniability_threshold: int | None
@@ -107,6 +109,7 @@ class AnswerRules:
     prefix_independent: bool = True
     subtracts: bool = False
     own_models: bool = False
+    rounds_left: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,8 @@ class Option:
         rounds_replayed: how many rounds are played again.
         seconds: predicted from how long the run's rounds took; None: not known.
         bytes_deleted: of states and updates that the answer makes obsolete; None: not known.
+        exceeds_releases: whether so many rounds again leave the clients who stay a bound above
+            what they accept.
     """
 
     answer: AnswerKind
@@ -129,11 +134,17 @@ class Option:
     rounds_replayed: int = 0
     seconds: float | None = None
     bytes_deleted: int | None = None
+    exceeds_releases: bool = False
 
     @property
     def possible(self) -> bool:
         """Whether the answer is true, and possible."""
         return not self.reason
+
+    @property
+    def afterwards(self) -> str:
+        """What is then true of the run's models, or why the answer is not possible."""
+        return self.reason or _AFTERWARDS[self.answer] + _SPENT * self.exceeds_releases
 
 
 def options(participation: Participation, handle: Handle, rules: AnswerRules) -> tuple[Option, ...]:
@@ -309,7 +320,9 @@ def _from_first(answer: AnswerKind, first: int | None, rules: AnswerRules) -> Op
 
 def _replay_option(answer: AnswerKind, affected: int, rules: AnswerRules) -> Option:
     start = max(r for r in rules.restorable if r <= affected)
-    return Option(answer, "", affected, start, rules.next_round - start)
+    replayed, left = rules.next_round - start, rules.rounds_left
+    spent = left is not None and replayed > left
+    return Option(answer, "", affected, start, replayed, exceeds_releases=spent)
 
 
 REMOVING: tuple[Basis, ...] = ("erasure", "objection")
@@ -365,7 +378,12 @@ def answer_for(options: Sequence[Option], wanted: str, basis: Basis) -> Option:
             return cheapest(options, "stop")
 
 
-AFTERWARDS: Mapping[AnswerKind, str] = {
+_SPENT = (
+    "; privacy.releases are spent: the bound of clients who stay rises above what they accept, "
+    "and keeps only if the model stays"
+)
+
+_AFTERWARDS: Mapping[AnswerKind, str] = {
     "deny": "nothing is removed from the model, which is unchanged; the client's update "
     "may have been the one used in any round, and each set that held it keeps at least "
     "x members",

@@ -26,7 +26,6 @@ from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import RecentEvents
 from covey.runtime.planning import plan_alone
 from covey.runtime.verification import OPERATOR, Verification
-from covey.unlearning.plan import AFTERWARDS
 from covey.unlearning.proof import Proof, read_proof
 from covey.unlearning.proof_text import sentences
 from covey.unlearning.signature import Check
@@ -238,7 +237,6 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any]:
         "moves": history.moves.get(handle, ()),
         "record": run.made(f"client {handle}", partial(_record, run, handle), snapshot),
         "answer": next((e.answer for e in history.left if e.handle == handle), ""),
-        "afterwards": AFTERWARDS,
     }
 
 
