@@ -8,6 +8,7 @@ from importlib import import_module
 
 NAMES = (
     "calibration",
+    "exposure",
     "forgetting",
     "headline",
     "own_noise",

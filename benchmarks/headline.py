@@ -1,9 +1,10 @@
 """What does accuracy cost in risk, by the strongest attack that was run?
 
 Each method is played with every seed on 40 clients of CIFAR-10 (`examples/cifar-small.toml`,
-ridge heads by `examples/solved.toml`), and its final models are attacked: networks by their
-loss, LiRA and RMIA with references, heads by their weights. IFCA, IFCA-MIR and the threshold
-begin from the groups, which no real federation knows.
+softmax heads by `examples/exposure.toml`, ridge heads by `examples/solved.toml`), and its final
+models are attacked: what was trained by its loss, LiRA and RMIA with references, and under
+individual noise by the likelihood ratio; ridge heads by their weights. IFCA, IFCA-MIR and the
+threshold begin from the groups, which no real federation knows.
 Runs that lie in `--out` are not played again. `--figure` draws docs/results/headline.svg.
 """
 
@@ -20,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import covey
+from benchmarks.exposure import OPEN
 from benchmarks.playing import note
 from covey.base.figure import RiskEstimate
 from covey.base.files import replace_whole
@@ -27,7 +29,7 @@ from covey.report.figures import CLUSTERS, MARKERS, MISSING, canvas, key, legend
 from covey_papers.reproduce.record import Cell
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NETWORKS, HEADS = "cifar-small.toml", "solved.toml"
+NETWORKS, HEADS, BOUNDED = "cifar-small.toml", "solved.toml", "exposure.toml"
 ATTACKS = ("loss", "lira", "rmia")
 METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "FedAvg": (NETWORKS, ("method.name=fedavg",)),
@@ -38,6 +40,8 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         NETWORKS,
         ("method.name=fedavg", "privacy.client_clip=0.5", "privacy.client_noise=2.685"),
     ),
+    "softmax head": (BOUNDED, OPEN),
+    "softmax head, exposure as accepted": (BOUNDED, ()),
     "ridge head": (HEADS, ()),
 }
 QUICK = (
@@ -95,7 +99,7 @@ def _played(name: str, folder: Path, seeds: int, chosen: Namespace) -> Iterator[
         small = QUICK if chosen.quick else ()
         settings = covey.load_config(EXAMPLES / file, [*changes, *small, f"seed={seed}"])
         run = covey.run(config=settings, out=place, exist="resume", progress=False)
-        if file == NETWORKS and not (place / "audit" / "audit.json").is_file():
+        if file != HEADS and not (place / "audit" / "audit.json").is_file():
             run.audit(ATTACKS, chosen.references)
         summary = covey.load(place).summary
         used = [each for each in summary.clusters if each.clients]

@@ -188,7 +188,7 @@ def _rounds(name: str, z: float, seed: int, *, is_small: bool) -> tuple[Row, lis
         "train": {"batch_size": 50, "learning_rate": RATE},
         "method": METHODS[name],
         "risk": {"name": "none"},
-        "privacy": {"record_clip": CLIP, "record_noise": z, "delta": DELTA},
+        "privacy": {"record_clip": CLIP, "record_noise": z, "noise_model": "local", "delta": DELTA},
     }
     run = build_run(covey.Config.of(settings))
     state, facts = run.algorithm.init(run.streams), list[Event]()
