@@ -224,7 +224,7 @@ def facts(
         "refutation": _refutation(terms, [each.diameter for each, _ in held]),
         "touched": tuple(influences_on(answer.before, handle)),
         "secrets": began.secrets if began else config.secrets.source,
-        "guarantee": known(_guaranteed(guarantee.guarantee), _name(guarantee.reason_code)),
+        "guarantee": known(_guaranteed(guarantee.guarantee), _name(guarantee.reason_code or "")),
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
     }
