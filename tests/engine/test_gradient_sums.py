@@ -65,7 +65,9 @@ def test_a_sum_is_that_of_one_record_after_the_other(count, clip, memory):
 def test_a_record_more_or_less_moves_a_sum_by_the_clip_at_most(count, which, clip):
     module, examples = network(), images(count)
     recipe = replace(SUMS, record_clip=clip)
-    others = examples.take(torch.tensor([i for i in range(count) if i != which % count], dtype=int))
+    others = examples.take(
+        torch.tensor([i for i in range(count) if i != which % count], dtype=torch.int64)
+    )
     sums = [gradient_sum(module, job(each, module, recipe)) for each in (examples, others)]
     moved = torch.cat([(a - b).flatten() for a, b in zip(*sums, strict=True)]).norm()
     assert moved <= clip * (1 + 1e-5)
