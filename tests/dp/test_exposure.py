@@ -4,11 +4,13 @@ import math
 from itertools import pairwise
 
 import pytest
+import torch
 from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey import Config
 from covey.base.events import (
     ChoicesPerturbed,
     ClientsAssigned,
@@ -19,12 +21,15 @@ from covey.base.events import (
     SharesPerturbed,
     SumPerturbed,
 )
+from covey.data.examples import Client, Examples, Preference
 from covey.dp.accountant import gaussian_epsilon
 from covey.dp.exposure import exposure_within, individual_bounds, success_of
 from covey.dp.run_guarantees import guarantees
 from covey.secure_sums.noise import NoiseShares
+from covey.settings.aggregation import exposures_of
 
 DELTA = 1e-5
+EMPTY = Examples(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64))
 accepted = st.floats(0.501, 0.999)
 rounds = st.integers(1, 500)
 multipliers = st.floats(0.05, 100)
@@ -126,6 +131,29 @@ def test_shares_count_what_rounding_adds(coordinates: int, honest: int, z: float
     shared = SharesPerturbed("updates", 0, 1.0, effective, honest, "record", rounding)
     facts = [ClientsAssigned({"a": 0}, "shared"), shared, ModelsMerged("", (1,))]
     assert individual_bounds(facts, "record")["a"].mu == pytest.approx(1 / effective)
+
+
+def test_under_masks_what_is_accepted_counts_the_rounding_of_records():
+    settings = {
+        "rounds": 50,
+        "method": {"name": "fedavg"},
+        "risk": {"name": "none"},
+        "privacy": {
+            "record_clip": 1.0,
+            "record_noise": 10.0,
+            "exposure": 0.6,
+            "noise_model": "distributed",
+            "secure_sums": True,
+            "min_cohort": 4,
+        },
+    }
+    client = Client("a", "a", 0, EMPTY, EMPTY, Preference(0.7, 1.0))
+    coordinates = 10_000_000
+    config = Config.of(settings)
+    exposure = exposures_of(config, [client], coordinates)["a"]
+    rounding = NoiseShares(1.0, 10.0, 4, "record").rounding(coordinates)
+    assert 0 < exposure < 1
+    assert success_of(mu_of(exposure, 50, 10.0, rounding)) <= 0.6
 
 
 def test_more_accepted_is_more_used():

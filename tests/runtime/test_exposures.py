@@ -175,7 +175,7 @@ def test_a_round_whose_model_is_gone_counts_as_clipped(copied, tmp_path):
 
 def test_rounds_in_which_nobody_came_are_rounds(copied, tmp_path):
     audited = {"audit_examples": 20}
-    config = hidden(RECORDS, population=audited, train={"participation": 0.15}, rounds=6)
+    config = hidden(RECORDS, population=audited, train={"participation": 0.12}, rounds=16)
     run = copied(config, tmp_path / "run")
     ratio = run.audit(("loss",), 2).likelihood_ratio
     came = [row.participants for row in run.history.rounds]

@@ -68,7 +68,7 @@ class RunAudited(Answer):
                 )
         if (ratio := self.audit.likelihood_ratio) is not None:
             yield (
-                f"likelihood ratio over all rounds, of who has every record but one: "
+                f"likelihood ratio over all rounds, of an attacker who has every record but one: "
                 f"{ratio.success.cell} over {ratio.records:,} records, {ratio.worst:.3f} on one; "
                 f"no attack exceeds {ratio.bound:.3f}; {ratio.above} clients have a record above "
                 f"what they accept"
@@ -373,7 +373,13 @@ class NoiseGuarantee(Answer):
             yield from ("", tabled(("a budget of", "lasts rounds", "or all with weight"), rows))
         if self.exposures is not None:
             rows = [tuple(map(short, astuple(each))) for each in self.exposures]
-            head = ("who accepts", "clips to C_i / C", "no attack above", "epsilon", "replaced")
+            head = (
+                "a client accepts",
+                "clips to C_i / C",
+                "no attack above",
+                "epsilon",
+                "replaced",
+            )
             yield from ("", tabled(head, rows))
         yield f"\nNeighbours: {held.relation}."
         if self.views is not None:

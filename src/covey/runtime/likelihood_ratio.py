@@ -1,7 +1,7 @@
 """What noise on sums leaves to the best attacker: a bound for each client, and the attack itself.
 
-Who has every model of every round, all settings, and every record but one knows by how much
-each round's sum differs with that record, g_t, and without it. The likelihood ratio
+An attacker who has every model of every round, all settings, and every record but one can
+compute by how much that record changes each round's sum: g_t. The likelihood ratio
 
     log p / q = sum_t (<Y_t, g_t> - |g_t|^2 / 2) / (z C)^2
 
@@ -18,7 +18,7 @@ References:
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -115,9 +115,13 @@ def ratio_attack(session: Session) -> RatioAttack | None:
     for at, merge in enumerate(merges):
         model = _model_before(session, at - first)
         unknown += model is None
+        norms = None if model is None else _gradient_norms(run, model)
         for handle, added in added_in(merge, "record").items():
             if handle in clients:
-                shares = _clip_shares(run, model, clients[handle], added.exposure)
+                shares = added.exposure  # of the clip, where the model is not known
+                if norms is not None:
+                    clip = run.config.privacy.record_clip
+                    shares = (norms(clients[handle]) / clip).clip(max=added.exposure)
                 squares[handle] += (shares / added.noise_multiplier) ** 2
     success = {
         handle: np.array([success_of(math.sqrt(each)) for each in own])
@@ -148,19 +152,18 @@ def _model_before(session: Session, round_index: int) -> Params | None:
     return load_state(path)[0].clusters[0]
 
 
-def _clip_shares(
-    run: BuiltRun, model: Params | None, client: Client, exposure: float
-) -> Float64[ndarray, " records"]:
-    """Return min(|grad f(theta, x_r)|, C_i) / C of a client's records."""
-    if model is None:
-        return np.full(len(client.train), exposure)
-    recipe = run.recipe(0)
-    job = TrainingJob(model, client.train, run.streams, recipe)
-    if run.records is not None:
-        norms = run.records.gradient_norms(job)
-    else:
-        assert run.module is not None  # every built run has one  # noqa: S101
-        module = copied(run.module)
-        set_params(module, model)
-        norms = gradient_norms(module, job, TASKS[run.config.model.task])
-    return (norms.double().numpy() / recipe.record_clip).clip(max=exposure)
+def _gradient_norms(
+    run: BuiltRun, model: Params
+) -> Callable[[Client], Float64[ndarray, " records"]]:
+    """Return what computes |grad f(theta, x_r)| of a client's records under a model."""
+    recipe, records = run.recipe(0), run.records
+    assert run.module is not None  # every built run has one  # noqa: S101
+    module, task = copied(run.module), TASKS[run.config.model.task]
+    set_params(module, model)
+
+    def norms(client: Client) -> Float64[ndarray, " records"]:
+        job = TrainingJob(model, client.train, run.streams, recipe)
+        found = records.gradient_norms(job) if records else gradient_norms(module, job, task)
+        return found.double().numpy()
+
+    return norms

@@ -109,7 +109,7 @@ def exposures_of(
     By the risk that each accepts (`privacy.exposure`), and by its budget
     (`privacy.weigh_by_budget`), in models with so many coordinates.
     """
-    privacy, shares = config.privacy, shares_of(config, 1.0)
+    privacy, shares = config.privacy, shares_of(config, 1.0, config.privacy.unit)
     if privacy.update_noise == 0:
         return {}
     terms = (
@@ -216,8 +216,7 @@ def anonymity_of(config: Config) -> AnonymityTerms | None:
 def noise_on_clients(config: Config) -> bool:
     """Say whether the aggregation adds noise whose guarantee counts on every client."""
     terms = anonymity_of(config)
-    noise = config.privacy.update_noise or config.privacy.client_noise
-    return noise > 0 or (terms is not None and terms.accounted)
+    return config.privacy.update_noise > 0 or (terms is not None and terms.accounted)
 
 
 def _federation(config: Config, clients: int) -> FederationInfo:

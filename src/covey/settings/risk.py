@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import compress, starmap
 from statistics import fmean
 
@@ -86,7 +87,7 @@ class Components:
             )
         return replace(recipe, learning_rate=recipe.learning_rate * len(clients) / expected)
 
-    @property
+    @cached_property
     def exposures(self) -> Mapping[Handle, float]:
         """C_i / C of the clients for whom it is below 1, as far as the server knows.
 
@@ -202,8 +203,9 @@ def _round_of(components: Components) -> PlayRound:
     if own:
         return own
     recipe, accounted = _recipe_by_round(components), noise_on_clients(config)
-    exposures = components.exposures
-    usual_exposure = fmean(exposures.get(c.handle, 1.0) for c in population.clients)
+    exposures, usual = components.exposures, 1.0
+    if exposures:
+        usual = fmean(exposures.get(client.handle, 1.0) for client in population.clients)
 
     def play_round(
         index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
@@ -215,7 +217,7 @@ def _round_of(components: Components) -> PlayRound:
         drawn = config.train.takes_part(coins)[: len(sets)]
         cohort = tuple(starmap(_pseudo_client, compress(enumerate(sets), drawn)))
         only = {client.handle: 0 for client in cohort}
-        clips = dict.fromkeys(only, usual_exposure)
+        clips = dict.fromkeys(only, usual)
         federation = Simulated(engine, now, config.aggregation.weights, exposures=clips)
         trained = federation.train((params,), cohort, only, streams)
         updates = finite_updates(trained, as_zero=accounted)
