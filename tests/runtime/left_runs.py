@@ -57,6 +57,16 @@ def left_runs(base: Path) -> Callable[[str], Left]:
         "roll_back": {"aggregation": NARROW, "train": {"participation": 0.8}},
         "calibrate": {"aggregation": {"name": "mean"}, "leaving": {"store_updates": 1}},
         "subtract": SUMS,
+        "stop,noisy": {
+            "aggregation": {"name": "mean"},
+            "privacy": {"client_clip": 1.0, "client_noise": 1.0},
+        },
+        "deny,blind": {"aggregation": {**SETTINGS["aggregation"], "partition": "public-random"}},
+        "roll_back,clusters": {
+            "aggregation": {**NARROW, "min_anonymity": 2, "deniability_threshold": 2},
+            "method": {"name": "ifca", "initialisation": "groups"},
+            "train": {"participation": 0.8},
+        },
     }
     made: dict[str, Left] = {}
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, func, insert, select, update
 
 from covey import LedgerError, verify
 from covey.ledger import rows
@@ -113,6 +113,7 @@ class Liar:
         facts: what the proof says beside what follows from the ledger.
         renamed: handles and the names that the table gives them from now on.
         basis: what the table of requests says, if it is another.
+        unsealed: whether what was sealed of the requester is deleted.
         follows: whether the proof is made anew from what the ledger says then.
     """
 
@@ -126,6 +127,7 @@ class Liar:
         self.facts: dict[str, Any] = {}
         self.renamed: dict[str, str | None] = {}
         self.basis: str | None = None
+        self.unsealed = False
         self.follows = True
 
     def of(self, *kinds: str, after: bool = False) -> Iterator[dict[str, Any]]:
@@ -197,6 +199,9 @@ def in_the_ledger(lie: Callable[[Liar], Any]) -> Callable[[Forger], None]:
                     connection.execute(delete(table))
                 for when, records in liar.entries:
                     rows.add(connection, records[0].round_index, records, when)
+                    at = select(func.max(events.c.position)).scalar_subquery()
+                    stamp = update(clock).where(clock.c.position == at).values(written_at=when)
+                    connection.execute(stamp)
                 for handle, name in liar.renamed.items():
                     connection.execute(delete(clients).where(clients.c.handle == handle))
                     if name is not None:
@@ -204,6 +209,8 @@ def in_the_ledger(lie: Callable[[Liar], Any]) -> Callable[[Forger], None]:
                         connection.execute(insert(clients), new)
                 if liar.basis is not None:
                     connection.execute(update(requests).values(basis=liar.basis))
+                if liar.unsealed:
+                    connection.execute(update(requests).values(sealed=None))
                 seal_tables(connection)
         if liar.follows:
             at = sum(len(records) for _, records in liar.entries[: liar.signed])

@@ -1,5 +1,6 @@
 """Everything that a signer who lies has tried: the right key, and something that does not hold."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -111,7 +112,7 @@ FACTS: Lies = {
         "an earlier head": (put(ledger_events=1), "is not the one"),
         "a head of size 0": (put(ledger_events=0), "'ledger_events'"),
         "an invented path to the head": (put(inclusion=[NO_HASH]), "head: the tree"),
-        "an older format": (put(version=8), "must be of format 10, found 8"),
+        "an older format": (put(version=8), "must be of format 11, found 8"),
         "a denial as a stop": (put(answer="stop"), "answer: the ledger gives 'deny'"),
         "a denial as a replay": (
             put(**AS_RETRAINING, first_affected_round=0, first_replayed_round=0, rounds_replayed=3),
@@ -173,14 +174,9 @@ def as_before(liar: Liar) -> None:
     liar.replay(liar.rounds(again=False))
 
 
-def a_cohort_with_it(liar: Liar) -> Record:
-    return Record(3, "CohortSampled", {"handles": [liar.handle]})
-
-
 def again_later(liar: Liar) -> None:
-    liar.drop("RunFinished")
-    del liar.entries[liar.signed :]
-    liar.add(a_cohort_with_it(liar))
+    """Something that is recorded after its answer names it."""
+    liar.add(Record(None, "Remembered", {"clients": [liar.handle]}))
 
 
 def truncated(liar: Liar) -> None:
@@ -248,6 +244,9 @@ def moved(liar: Liar) -> None:
     body = next(liar.of("ClientsAssigned", after=True))
     one = next(iter(body["clusters"]))
     body["clusters"][one] = 1 - body["clusters"][one]
+    (merged, *_) = liar.of("ModelsMerged", after=True)
+    counts = Counter(body["clusters"].values())
+    merged["participants"] = [counts[0], counts[1]]
 
 
 def made_out_in_the_chain(liar: Liar) -> None:
@@ -308,43 +307,72 @@ def nobody_asked(forger: Forger) -> None:
 
 LEDGER: Lies = {
     "retrain": {
-        "replays that are not recorded": (in_the_ledger(unplayed), "record: replays: round 0"),
-        "replays that hold the leaver": (in_the_ledger(as_before), "record: later events"),
-        "fewer rounds than were played": (in_the_ledger(fewer_rounds), "record: replays: 3 rounds"),
-        "a retraining of nothing": (in_the_ledger(unrewound), "record: rounds that count"),
-        "it trains again": (in_the_ledger(again_later), "record: later events: event"),
+        "replays that are not recorded": (
+            in_the_ledger(unplayed),
+            "record: replays: rounds up to 3",
+        ),
+        "replays that hold the leaver": (in_the_ledger(as_before), "names a client that has left"),
+        "fewer rounds than were played": (
+            in_the_ledger(fewer_rounds),
+            "3 rounds had been played, not 0 to 2",
+        ),
+        "a retraining of nothing": (in_the_ledger(unrewound), "no roll-back follows a retrain"),
+        "it trains again": (in_the_ledger(again_later), "names a client that has left"),
         "its handle has a name again": (in_the_ledger(back_by_handle), "record: names: the"),
         "its name has a handle again": (in_the_ledger(back_by_name), "subject: the ledger st"),
         "somebody else's answer": (in_the_ledger(made_out_in_the_chain), "the ledger still names"),
-        "of somebody without a name": (in_the_ledger(made_out_without_a_name), "names: in round"),
+        "of somebody without a name": (
+            in_the_ledger(made_out_without_a_name),
+            "names: somebody takes part",
+        ),
         "of another handle": (
             in_the_ledger(of_another_handle),
-            "record: subject: the requester is not",
+            "it is not the client that made the request",
         ),
         "an answer without a mark": (in_the_ledger(unmarked), "subject: the ledger's event"),
     },
     "subtract": {
-        "a subtraction that is not recorded": (in_the_ledger(unplayed), "record: replays:"),
+        "a subtraction that is not recorded": (in_the_ledger(unplayed), "said of subtracted"),
         "sums that do not change": (in_the_ledger(unchanged_sums), "its sums lost 0"),
-        "sums that lose others too": (in_the_ledger(seven_more), "record: subtracted: 1 left"),
-        "others in another cluster": (in_the_ledger(moved), "record: subtracted: in round 2"),
+        "sums that lose others too": (
+            in_the_ledger(seven_more),
+            "1 left cluster 0, and its sums lost 8",
+        ),
+        "others in another cluster": (
+            in_the_ledger(moved),
+            "others are not in the clusters that are recorded",
+        ),
     },
-    "stop": {"it trains again after a stop": (in_the_ledger(again_later), "record: later events")},
+    "stop": {
+        "it trains again after a stop": (in_the_ledger(again_later), "names a client that has left")
+    },
     "deny": {
-        "cut off, and grown again": (in_the_ledger(truncated), "is not the one that the proof was"),
-        "answered again later": (in_the_ledger(answered_again), "or several"),
-        "asked after the answer": (in_the_ledger(asked_after_the_answer), "record: answer: the"),
+        "cut off, and grown again": (in_the_ledger(truncated), "no answer needs a replay"),
+        "answered again later": (
+            in_the_ledger(answered_again),
+            "there was a request of this number",
+        ),
+        "asked after the answer": (
+            in_the_ledger(asked_after_the_answer),
+            "no such request is open",
+        ),
         "a request that is not in the chain": (
             in_the_ledger(lambda liar: liar.drop("LeaveRequested")),
-            "record: answer: the ledger records no answer to this request, or no request",
+            "no such request is open",
         ),
         "another basis in the table": (in_the_ledger(another_basis), "record: basis: the table"),
-        "an erasure that is denied": (in_the_ledger(denied_erasure), "record: basis: A request"),
-        "settings of another run": (other_settings, "record: config.toml: not the settings"),
+        "an erasure that is denied": (
+            in_the_ledger(denied_erasure),
+            "A request for erasure is never denied",
+        ),
+        "settings of another run": (other_settings, "config_hash: the settings say"),
         "a ledger in which nobody asked": (nobody_asked, "record: request: this ledger has no"),
     },
     "calibrate": {
-        "no updates were stored": (in_the_ledger(not_stored), "record: answer: a calibrat")
+        "no updates were stored": (
+            in_the_ledger(not_stored),
+            "updates_stored: the settings say True",
+        )
     },
 }
 
@@ -477,12 +505,18 @@ def test_an_honest_proof_holds_and_its_forger_does_too_where_nothing_is_forged(
     assert forger.document["answer"] == kind
     offline = verify(left(kind).proof)
     assert (offline.failed, offline.operator) == ((), ("facts", "history", "dates"))
+    assert not any(each.follows for each in offline.statements)
     forger.receipt(linked=False)
     found = forger.shown()
     assert found.failed == ()
     (anchor,) = found.anchored
     assert anchor.events == requested_at(forger)
     assert {"training", "models", "handle", "measured", "history", "dates"} <= {*found.operator}
+    follows = {each.text: each.follows for each in found.statements}
+    assert follows["A client requested to leave this run, and takes part in no later round of it."]
+    deleted = [text for text in follows if "eleted" in text or "copy" in text or "Copies" in text]
+    assert deleted
+    assert not any(follows[text] for text in deleted)
     forger.given.clear()
     in_the_ledger(lambda _: None)(forger)
     assert forger.shown().failed == ()

@@ -9,24 +9,24 @@ from hypothesis import strategies as st
 
 from covey import LedgerError
 from covey.base.events import (
-    ClientLeft,
     ClientsAssigned,
     CohortSampled,
     Event,
+    ModelsMerged,
     RiskMeasured,
     RoundMeasured,
     RunRolledBack,
     RunStarted,
-    SumPerturbed,
     kind_and_body,
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle
 from covey.ledger import rows
 from covey.ledger.chain import Record
+from covey.ledger.grammar import Grammar
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
-from covey.runtime.ledger_record import EventReader, LedgerReader, LedgerRecord
+from covey.runtime.ledger_record import LedgerReader, LedgerRecord
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3")
 STEPS = st.lists(st.one_of(st.just("round"), st.just("look"), st.integers(0, 5)), max_size=14)
@@ -44,19 +44,17 @@ def records(t: int | None, *events: Event) -> list[Record]:
 def a_round(t: int, seed: int) -> list[Record]:
     chosen = {h: (seed + i * t) % 2 for i, h in enumerate(HANDLES)}
     taus = dict.fromkeys(HANDLES, 0.6)
-    begins = [
-        RunStarted("0", "ifca", "c", "d", 2, 9, (), dict.fromkeys(HANDLES), taus, 3, ()),
-        SumPerturbed(0, 1.0, 2.0, 1.0),
-    ]
+    begins = [RunStarted("0", "ifca", "c", "d", 2, 20, (), dict.fromkeys(HANDLES), taus, 3, ())]
     sizes = (sum(j == 0 for j in chosen.values()), sum(chosen.values()))
     return records(
         t,
         *(begins if t == 0 else []),
+        CohortSampled(HANDLES),
         RiskMeasured(
             seed % 2, RiskEstimate(Figure(0.65, 0.01), 0.6, 9, 9, source="oracle", round_index=t)
         ),
-        CohortSampled(HANDLES),
         ClientsAssigned(chosen, "clients"),
+        ModelsMerged(f"{seed:064x}", sizes),
         RoundMeasured(0.5 + 0.01 * seed, {}, sizes),
     )
 
@@ -88,9 +86,7 @@ def test_looking_often_and_in_small_pieces_tells_the_same_story(
                     ledger.append(t, a_round(t, seed))
                     t += 1
                 elif isinstance(step, int) and step < t:
-                    left = ClientLeft(HANDLES[seed % 4], "retrain", None)
-                    back = RunRolledBack(step, t, "anew")
-                    ledger.append_between(records(None, left, back))
+                    ledger.append_between(records(None, RunRolledBack(step, t, "anew")))
                     t = step
             grown, whole = looked(reader, place), LedgerReader().read(ledger)
             kinds = {link.kind for link in ledger.links()}
@@ -115,23 +111,23 @@ def played(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("sealed", "problem"),
+    ("t", "events", "problem"),
     [
-        ((1, CohortSampled(HANDLES)), "round 1, and round 2 came before"),
-        ((2, CohortSampled(HANDLES)), "another CohortSampled"),
-        ((3, ClientsAssigned({"h0": 0}, "clients")), "no cohort was drawn"),
-        ((3, CohortSampled(("strange",))), "never joined: 'strange'"),
-        ((None, RunRolledBack(-1, 3, "anew")), "greater than or equal to 0"),
+        (1, [CohortSampled(HANDLES)], "round 1, and round 3 of 20 comes next"),
+        (3, [CohortSampled(HANDLES)] * 2, "a round has one CohortSampled, and round 3 has not"),
+        (3, [ClientsAssigned({"h0": 0}, "clients")], "a round has one CohortSampled"),
+        (3, [CohortSampled(("strange",))], "never joined: 'strange'"),
+        (None, [RunRolledBack(-1, 3, "anew")], "greater than or equal to 0"),
+        (None, [RunRolledBack(1, 5, "anew")], "3 rounds had been played, not 1 to 5"),
+        (None, [CohortSampled(HANDLES)], "a CohortSampled belongs to a round"),
     ],
 )
 def test_an_event_out_of_its_order_is_refused_however_often_it_is_read(
-    played: Path, sealed: tuple[int | None, Event], problem: str
+    played: Path, t: int | None, events: list[Event], problem: str
 ):
     with Ledger.read(played) as ledger:
-        reader, before = EventReader(), ledger.replay()
-        for record in before:
-            reader.read(record)
-    (strange,) = records(*sealed)
+        grammar = Grammar()
+        grammar.read(ledger.replay())
     for _ in range(2):
         with pytest.raises(LedgerError, match=problem):
-            reader.read(strange)
+            grammar.read(records(t, *events))

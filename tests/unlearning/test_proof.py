@@ -100,6 +100,7 @@ DENIED = Facts(
     replayed=None,
     sealed_record_kept=False,
     subtracted=(),
+    own_parts=(),
 )
 FIGURE = AttackFigure(0, 0.7, 0.6, 0.8)
 MEASURED = ValueOrReason(Measurement(FIGURE, replace(FIGURE, mia_accuracy=0.65)), "")
@@ -261,7 +262,7 @@ def test_a_field_of_any_other_kind_or_none_fails_and_does_not_raise():
 def test_an_unknown_field_or_format_is_refused_and_nothing_that_a_terminal_obeys_is_said(more):
     _, (check,) = check_proof(file_of(sign(KEY, {**signed(DENIED), **more})))
     assert (check.name, check.ok) == ("format", False)
-    assert ("must be of format 10, found " in check.detail) == ("version" in more)
+    assert ("must be of format 11, found " in check.detail) == ("version" in more)
     assert "\x1b" not in check.detail
 
 
@@ -332,6 +333,7 @@ NOTHING = replace(RETRAINED, first_replayed_round=None, rounds_replayed=0)
         (RETRAINED, ("no one can repeat it bit for bit",), "not equivalent"),
         (replace(RETRAINED, secrets="seeded"), ("bit for bit only on the same",), "not equivalent"),
         (NOTHING, ("so none was replayed",), "bit for bit"),
+        (DENIED, ("In one round, an attacker with", "over several rounds"), "retrained"),
     ],
 )
 def test_what_an_answer_has_to_say_and_must_not(facts: Facts, said: tuple[str, ...], never: str):

@@ -445,6 +445,7 @@ class AnonymitySets(Aggregation):
     """
 
     needs_shared_models: ClassVar[bool] = True
+    hides_members: ClassVar[bool] = True
 
     min_anonymity: Positive = 6
     deniability_threshold: Positive = 3

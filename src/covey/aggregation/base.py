@@ -210,6 +210,9 @@ class Aggregation(Component):
         keeps_clusters_apart: whether a cluster's next model depends on its own clients'
             updates alone, to the last bit. Unless a class says so itself, or is a
             `ClusterwiseAggregation`, everybody's exposure counts in every cluster.
+        hides_members: whether what is released can be attributed to every member of the sets
+            that its `AnonymitySetsFormed` record, and nothing else of an update stays. Unless
+            a class says so itself, no client is denied.
         needs_equal_weights: whether clients must count alike, however many examples they
             hold.
         needs_shared_models: whether it makes no sense where each client has its own model.
@@ -220,6 +223,7 @@ class Aggregation(Component):
 
     sees_updates: ClassVar[bool] = True
     keeps_clusters_apart: ClassVar[bool] = False
+    hides_members: ClassVar[bool] = False
     needs_equal_weights: ClassVar[bool] = False
     needs_shared_models: ClassVar[bool] = False
     waits: ClassVar[bool] = True

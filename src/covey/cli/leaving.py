@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from covey.report.summary import Deniability
     from covey.runtime.anchors import Receipt
     from covey.runtime.answers import AnsweredRequest
+    from covey.runtime.folder import RunFolder
     from covey.runtime.leaving import ForgetResult
     from covey.runtime.planning import Returning
     from covey.runtime.secrets import Handover
 
+FOLLOWS, WORD = "follows from the ledger", "the operator's word"
 NOTHING = "nothing"
 
 NOT_DENIED = (
@@ -224,6 +226,7 @@ def forget(
     who: list[str | Returning] = [*names] if salt is None else [Returning(names[0], salt)]
     folder = RunFolder.existing(run)
     held = covey.load(run)
+    _name_own_parts(folder)
     if plan:
         yield Plans(run, held.plan(who, wanted, known_basis))
         return
@@ -258,6 +261,18 @@ def forget(
         for name in names:
             folder.queue_request(name, wanted, known_basis)
     yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)
+
+
+def _name_own_parts(folder: RunFolder) -> None:
+    """Say before an answer which parts of the run are not covey's code."""
+    from covey.settings.ledger_terms import own_parts
+
+    for setting, name in own_parts(folder.config()).items():
+        errors.print(
+            f"{setting} = {name!r} is not covey's code: that it carries nothing of a client over "
+            f"is your word, and the proof names it.",
+            soft_wrap=True,
+        )
 
 
 def _forget(
@@ -301,6 +316,8 @@ def lines_of_verification(verification: Verification) -> Iterator[Line]:
         yield line
     for each in verification.anchored:
         yield f"anchored: events 1 to {each.events} by the receipt of {each.signer}, {each.when}"
+    for each in verification.statements:
+        yield f"{FOLLOWS if each.follows else WORD}: {each.text}"
     if verification.operator:
         words = "; ".join(OPERATOR.get(each, each) for each in verification.operator)
         yield f"the operator's word alone: {words}"

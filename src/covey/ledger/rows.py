@@ -60,6 +60,10 @@ def add(
         for one in sealed
     ]
     connection.execute(insert(events), cells)
+    clock = tables.clock.c
+    latest = select(clock.written_at).order_by(clock.position.desc()).limit(1)
+    # a machine's clock may be set back; the ledger's order stands
+    written_at = max(written_at, connection.scalar(latest) or "")
     stamp = {"position": sealed[-1].position, "written_at": written_at}
     connection.execute(insert(tables.clock), stamp)
     return sealed[-1].hash

@@ -17,10 +17,11 @@ from covey.base.history import History, of_kinds
 from covey.base.own_code import no_foreign_code
 from covey.dp.status import guarantee_status
 from covey.ledger.backends import resolved
+from covey.ledger.grammar import event_of
 from covey.ledger.store import Ledger
 from covey.report.summary import describe_early_end
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerReader, event_of
+from covey.runtime.ledger_record import LedgerReader
 from covey.runtime.reading import read_record
 
 RunState = Literal["running", "waiting", "finished", "damaged", "unreadable"]

@@ -30,10 +30,9 @@ from covey.runtime.copies import (
 from covey.runtime.exports import exported_hashes
 from covey.runtime.folder import checkpoint_path
 from covey.runtime.inputs import input_hashes
-from covey.runtime.ledger_record import records_of
 from covey.runtime.planning import current_rules
 from covey.runtime.proofs import served_request, write_proof
-from covey.runtime.replays import is_subtracting, keep_subtracted
+from covey.runtime.replays import carried_over, is_subtracting, keep_subtracted
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
 from covey.runtime.states import (
@@ -116,7 +115,7 @@ def put_down(session: Session, new: Sequence[Request]) -> list[Request]:
 
     Before anything is recorded there is no chain: then they enter it with their answers.
     """
-    records = records_of(map(_event, new)) if session.record().hashes else ()
+    records = session.following(map(_event, new)) if session.record().hashes else ()
     return session.ledger.ask_all(new, records)
 
 
@@ -198,6 +197,12 @@ def serve_requests(session: Session, pending: Sequence[Request], state: ServerSt
     at_once = [each for each in group if each[1].first_replayed_round is None]
     subtracted = [each for each in group if each[1].answer == "subtract"]
     answers = at_once or subtracted or group
+    if problem := carried_over(
+        session, [request.handle for request, _ in answers], [o for _, o in answers]
+    ):
+        for request, _ in answers:
+            session.ledger.refused(request.id, problem)
+        return session
     return _serve(session, answers, state) if answers else session
 
 
@@ -277,7 +282,7 @@ def _serve(
         for request, option, mark in marked
     ]
     tombstones = {handle: session.secrets.tombstone(name) for handle, name in erased.items()}
-    session.ledger.serve(served, tombstones, records_of(events))
+    session.ledger.serve(served, tombstones, session.following(events))
     return rest
 
 

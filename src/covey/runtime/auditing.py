@@ -25,7 +25,6 @@ from covey.membership.truth import Candidates, Target, has_finite_examples, no_b
 from covey.membership.weights_attack import MAX_POOL
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.head_attacks import weights_attacks
-from covey.runtime.ledger_record import records_of
 from covey.runtime.likelihood_ratio import RatioAttack, ratio_attack
 from covey.runtime.session import Session, reading_session, rounds_of
 from covey.runtime.states import kept_state
@@ -250,7 +249,7 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
     new = [each for each in facts if each not in history.attacks]
     if new:
         with Ledger.open(folder.ledger, now) as ledger:
-            ledger.append_between(records_of(new))
+            ledger.append_between(folder.reader.following(ledger, new))
 
 
 def _targets(session: Session) -> list[Target]:

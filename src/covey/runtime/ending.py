@@ -35,7 +35,6 @@ from covey.runtime.evaluation import (
 )
 from covey.runtime.folder import QueuedRequest
 from covey.runtime.head_attacks import head_attacks
-from covey.runtime.ledger_record import records_of
 from covey.runtime.likelihood_ratio import bound_facts
 from covey.runtime.replays import is_subtracting
 from covey.runtime.session import Session
@@ -53,7 +52,8 @@ def gather_present(session: Session) -> tuple[Session, Cohort, tuple[events.Even
     """
     if session.run.client_backend is None:
         return session, session.run.population.clients, ()
-    known = {client.handle for client in session.run.population.clients}
+    began = session.record().history.started
+    known = began.groups if began else ()
     names = session.run.client_backend.available_clients()
     session = session.with_newcomers(names)
     present = tuple(c for c in session.run.population.clients if c.name in names)
@@ -72,7 +72,7 @@ def roll_back_lost_rounds(session: Session, round_index: int) -> None:
     if round_index > last or round_index == session.rounds:
         return
     fact = events.RunRolledBack(round_index, last + 1, "anew")
-    session.ledger.append_between(records_of([fact]))
+    session.append_between([fact])
     session.secrets.restart_at(round_index)
 
 

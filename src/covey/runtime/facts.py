@@ -5,13 +5,13 @@ ledger. A user's own code is not called where that is refused: such facts are
 `unknown_facts`, and rest on the signer's word.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from covey.aggregation.base import AnonymityTerms
 from covey.base.errors import RunError
-from covey.base.events import ClientLeft, Event, LeaveRequested, RunRolledBack, RunStarted
+from covey.base.events import FROZEN, ClientLeft, Event, LeaveRequested, RunRolledBack, RunStarted
 from covey.base.history import History, of_kinds
 from covey.base.names import Handle
 from covey.dp.current_guarantee import Guarantee
@@ -25,6 +25,7 @@ from covey.unlearning.facts import (
     WORD,
     Facts,
     HeldRound,
+    OwnPart,
     SubtractedSums,
     ValueOrReason,
     Word,
@@ -154,17 +155,20 @@ def find_answer(
 
 
 def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
-    """Return the facts that rest on a user's own components: to ask them is to run them.
+    """Return the facts that no event states, or that rest on a user's own components.
 
-    Where no start of the run is recorded, the ledger has no hash of the settings either: what
-    follows from them is not known.
+    To ask these is to run them. Where no start of the run is recorded, the ledger has no hash
+    of the settings either: what follows from them is not known.
     """
     kinds = (
         (config.aggregation, ("min_anonymity", "max_distance", "distance", "refutation")),
         (config.risk, ("first_affected_round",)),
     )
     unsealed = answer.began is None
+    models = (("model_before", answer.before), ("model_after", answer.now))
     return (
+        *(name for name, known in models if latest_models(known) is None),
+        *(() if answer.event.subject else ("subject",)),
         *(("deniability_threshold", "secrets") if unsealed else ()),
         *(each for component, names in kinds if unsealed or component.is_own for each in names),
     )
@@ -227,6 +231,7 @@ def facts(
         "guarantee": known(_guaranteed(guarantee.guarantee), _name(guarantee.reason_code or "")),
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
+        "own_parts": tuple(_own_parts(history)),
     }
     if "first_affected_round" not in unknown:
         option = answer.option(prefix_independent=not depends_on_population(config))
@@ -266,6 +271,15 @@ def _refutation(
     if terms.noise is None or len(recorded) < len(diameters):
         return ValueOrReason(None, "noise-unknown")
     return ValueOrReason(refutation_success(max(recorded), terms.noise), "")
+
+
+def _own_parts(history: History) -> Iterator[OwnPart]:
+    """Yield the parts of a run that are not covey's code: what they carry no event shows."""
+    used = history.components.components if history.components else {}
+    for setting, part in sorted(used.items()):
+        if setting != FROZEN and (part.get("source") or ":" in part["name"]):
+            source = str(part.get("source") or "") or None
+            yield OwnPart(setting=setting, name=part["name"], source=source)
 
 
 def _subtracted(answer: Answer) -> list[SubtractedSums]:

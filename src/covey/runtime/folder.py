@@ -310,13 +310,6 @@ def rounds_in(folder: Path) -> tuple[int, ...]:
     return tuple(map(round_of, checkpoint_paths(folder)))
 
 
-def settings_hash(config: "Config") -> str:
-    """Hash the settings that can change a result: not how many workers found it."""
-    from covey.settings.load import that_matter
-
-    return hashlib.sha256(repr(sorted(that_matter(config).items())).encode()).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class FederationMetadata:
     """A federation as its run remembers it.
@@ -358,6 +351,8 @@ def check_settings(config: "Config", history: History, folder: RunFolder) -> Non
     Raises:
         RunError: they are others.
     """
+    from covey.settings.load import settings_hash  # which loads what learns
+
     began, now = history.started, settings_hash(config)
     if began and began.config_hash != now:
         raise RunError(

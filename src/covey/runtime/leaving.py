@@ -12,6 +12,7 @@ from covey.runtime.answers import AnsweredRequest, OnReceipt, ask
 from covey.runtime.copies import erase_from_copies
 from covey.runtime.loop import OnAnswer, play
 from covey.runtime.planning import Returning, plans_for, wanted_answers_of
+from covey.runtime.replays import carried_over
 from covey.runtime.session import Session, quiet
 from covey.unlearning.requests import ClientPlan, Request
 
@@ -105,6 +106,9 @@ def put_down_requests(
         if each.chosen is None:
             who = f"{each.client}: " if len(requests) > 1 else ""
             raise RunError(f"{who}{each.reason}")
+    chosen = [each.chosen for each in plans if each.chosen]
+    if problem := carried_over(session, [each.handle for each in requests], chosen):
+        raise RunError(problem)
     names = session.ledger.names()
     for each in requests:
         if each.handle not in names:  # only the requester can name who comes back

@@ -1,22 +1,20 @@
-"""What a ledger holds, verified and read once, also while it grows.
+"""What a ledger holds, verified and read once, also while it grows."""
 
-A chain that holds proves only that nothing was changed since it was sealed. Who can seal it
-can put anything there; so each event is also compared with what was recorded before it.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from math import inf
 from operator import itemgetter
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from covey.base import events
-from covey.base.events import Event, event_from, kind_and_body
+from covey.base.events import Event, kind_and_body
 from covey.base.history import History, history_of, with_entries
-from covey.base.names import Handle
-from covey.ledger.chain import GENESIS, Link, Record, no_event
+from covey.ledger.chain import GENESIS, Link, Record
+from covey.ledger.grammar import Grammar
+from covey.ledger.round_grammar import Terms
 from covey.ledger.store import Ledger
 from covey.unlearning.participation import Participation, participation_of
 
@@ -25,18 +23,6 @@ Fact = tuple[int | None, Event]
 
 Entry = tuple[int | None, list[Event]]
 """What was recorded at once: of one round, or between two (None)."""
-
-
-def event_of(record: Record) -> Event:
-    """Return what a ledger's record says, by itself.
-
-    Raises:
-        LedgerError: it is no event; the message names its position.
-    """
-    try:
-        return event_from(record.kind, record.body)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise no_event(record.position, str(error)) from error
 
 
 def records_of(events: Iterable[Event], round_index: int | None = None) -> list[Record]:
@@ -48,112 +34,6 @@ def by_round(facts: Iterable[Fact]) -> Iterator[Entry]:
     """Group facts that follow each other in one round, or between two."""
     for t, entry in groupby(facts, key=itemgetter(0)):
         yield t, [event for _, event in entry]
-
-
-class EventReader:
-    """Reads a ledger's events in their order, superseded ones too.
-
-    What comes after a start must fit it: its clients, its clusters, its rounds.
-    """
-
-    def __init__(self) -> None:
-        self._began: events.RunStarted | None = None
-        self._known: set[Handle] = set()
-        self._round = -1
-        self._in_round: set[type[Event]] = set()
-
-    def read(self, record: Record) -> Event:
-        """Return the next event; one that is refused leaves no trace.
-
-        Raises:
-            LedgerError: it is none, or contradicts those before it; the message names
-                its position.
-        """
-        event, t = event_of(record), record.round_index
-        in_round = self._in_round if t == self._round else set[type[Event]]()
-        began = event if isinstance(event, events.RunStarted) and t == 0 else self._began
-        if problem := self._out_of_order(t, event, in_round) or self._out_of_range(t, event, began):
-            raise no_event(record.position, problem)
-        if t is not None:
-            self._round, self._in_round, self._began = t, in_round | {type(event)}, began
-        elif began and (first := _rewound_to((t, event))) is not None:
-            self._round, self._in_round = min(self._round, first - 1), set()
-        if began:
-            self._known.update(_joining(event))
-        return event
-
-    def _out_of_order(self, t: int | None, event: Event, in_round: set[type[Event]]) -> str:
-        """Say why an event cannot be of this round; "": it can."""
-        once = isinstance(event, events.RunStarted | events.CohortSampled)
-        kind, is_start = type(event).__name__, isinstance(event, events.RunStarted)
-        if t is None:
-            return f"a {kind} belongs to a round" if once else ""
-        began = self._began
-        chosen = isinstance(event, events.ClientsAssigned) and event.by != "final"
-        reasons = (
-            (t < self._round, f"it is of round {t}, and round {self._round} came before"),
-            (once and type(event) in in_round, f"its round has another {kind}"),
-            (is_start and t > 0, f"a run starts in round 0, not in {t}"),
-            (not is_start and began is None, "no start of the run comes before it"),
-            (began and not is_start and t > began.rounds, f"its run has no round {t}"),
-            (
-                chosen and events.CohortSampled not in in_round,
-                "no cohort was drawn in its round before it",
-            ),
-        )
-        return next((reason for holds, reason in reasons if holds), "")
-
-    def _out_of_range(self, t: int | None, event: Event, began: events.RunStarted | None) -> str:
-        if began is None:
-            return ""
-        last = max(_clusters(event), default=0)
-        if not 0 <= last < began.num_clusters:
-            return f"it names cluster {last}, and there are 0 to {began.num_clusters - 1}"
-        if t is None and not isinstance(event, events.ClientLeft):
-            return ""  # a newcomer may request to leave in the round that records it
-        handles, joining = tuple(_handles(event)), {*_joining(event)}
-        strange = next((h for h in handles if h not in self._known and h not in joining), None)
-        if strange is not None:
-            return f"it names a client that never joined: {strange!a}"
-        if isinstance(event, events.CohortSampled) and len(set(handles)) < len(handles):
-            return "it names a client twice"
-        return ""
-
-
-def _joining(event: Event) -> Iterable[Handle]:
-    """Return the clients that are known from an event on."""
-    if isinstance(event, events.RunStarted):
-        return event.groups
-    return event.handles if isinstance(event, events.ClientsJoined) else ()
-
-
-def _clusters(event: Event) -> Iterable[int]:
-    """Return the clusters that an event names."""
-    if isinstance(event, events.ClientsAssigned):
-        return event.clusters.values()
-    cluster: Any = getattr(event, "cluster", None)
-    if isinstance(cluster, int):
-        return (cluster,)
-    several: Any = getattr(event, "clusters", ())
-    return cast("Iterable[int]", several)
-
-
-def _handles(event: Event) -> Iterator[Handle]:
-    """Yield the clients that an event names."""
-    for name in ("handle", "risk_thresholds", "groups", "steps", "weights", "accuracy"):
-        value: Any = getattr(event, name, None)
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, Mapping):
-            yield from cast("Mapping[Handle, object]", value)
-    if isinstance(event, events.ClientsAssigned):
-        yield from event.clusters
-    if isinstance(event, events.AnonymitySetsFormed):
-        yield from chain.from_iterable(event.sets)
-    if isinstance(event, events.ClientsWaited | events.SumGivenUp):
-        yield from event.clients
-    handles: Any = getattr(event, "handles", ())
-    yield from handles
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,25 +143,49 @@ class LedgerReader:
     """Reads one ledger, verified, and later what was added to it."""
 
     def __init__(self) -> None:
-        self._events = EventReader()
+        self._grammar = Grammar()
         self.last: Link | None = None
         """The end of what was read and verified."""
         self._hashes: list[str] = []
         self._facts: list[Fact] = []
         self._record = LedgerRecord()
 
+    def compare_with(self, terms: Terms) -> None:
+        """Compare what is read, from its first event on, with what settings say."""
+        known = self._grammar.terms
+        if known is None or known.started != terms.started:
+            self.__init__()
+            self._grammar = Grammar(terms)
+
     def read(self, ledger: Ledger) -> LedgerRecord:
         """Return what the ledger holds now.
 
         Raises:
-            LedgerError: the chain is broken, or is not the one that was read before.
+            LedgerError: the chain is broken, is not the one that was read before, or holds
+                what the grammar refuses.
         """
         for links in ledger.pieces(self.last):
-            for link in links:
-                self._facts.append((link.round_index, self._events.read(link.record())))
-                self._hashes.append(link.hash)
-                self.last = link
+            facts = self._grammar.read([link.record() for link in links])
+            self._facts += zip((link.round_index for link in links), facts, strict=True)
+            self._hashes += [link.hash for link in links]
+            self.last = links[-1]
+        self._grammar.check_whole(len(self._hashes))
         known = len(self._record.hashes)
         if known < len(self._hashes):
             self._record = self._record.followed_by(self._hashes[known:], self._facts[known:])
         return self._record
+
+    def following(
+        self, ledger: Ledger, facts: Iterable[Event], round_index: int | None = None
+    ) -> list[Record]:
+        """Return events as they may be recorded next: of a round or, None, between two.
+
+        Raises:
+            LedgerError: the grammar refuses them.
+        """
+        self.read(ledger)
+        records = records_of(facts, round_index)
+        after = copy(self._grammar)
+        after.read(records)
+        after.check_whole(len(self._hashes) + len(records))
+        return records

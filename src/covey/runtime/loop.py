@@ -53,7 +53,7 @@ from covey.runtime.evaluation import (
     squared_errors,
     with_fewer_tests,
 )
-from covey.runtime.folder import checkpoint_path, settings_hash
+from covey.runtime.folder import checkpoint_path
 from covey.runtime.ledger_record import records_of
 from covey.runtime.replays import Rewind, newest_rewind, solved_again, subtracted_state
 from covey.runtime.session import Session, quiet, rounds_of
@@ -68,6 +68,7 @@ from covey.runtime.states import (
 )
 from covey.settings.aggregation import anonymity_of
 from covey.settings.clients import ClientReports
+from covey.settings.load import settings_hash
 from covey.settings.run import BuiltRun
 from covey.unlearning.requests import Request
 
@@ -162,7 +163,7 @@ def _play_until_request(
             if may_end and (
                 ended := early_end(history, run.config) or ended_by_budgets(run, history)
             ):
-                session.ledger.append_between(records_of([ended]))
+                session.append_between([ended])
                 history = with_entries(history, [(None, [ended])])
             if t >= min(until, rounds_of(session.run.config, history)):
                 newest = checkpoint_path(session.folder.checkpoints, t - 1)
@@ -354,8 +355,10 @@ def _record(
     session: Session, t: int, events: Sequence[Event], recorded: int, history: History
 ) -> History:
     """Append a new round, or compare one of those that are recorded with what is."""
-    write = session.ledger.compare if t < recorded else session.ledger.append
-    write(t, records_of(events, t))
+    if t < recorded:
+        session.ledger.compare(t, records_of(events, t))
+    else:
+        session.ledger.append(t, session.following(events, t))
     return with_entries(history, [(t, events)])
 
 

@@ -142,9 +142,10 @@ def write_proof(
     served, record = request.being_served(), session.record()
     at, names = len(record.hashes), session.ledger.names().values() if copies else ()
     receipt, consistency = anchors_of(session.folder, request.id, record.hashes)
+    times = session.ledger.times()
     word = Word(
         covey_version=version("covey"),
-        answered=now(),
+        answered=max(now(), *times.values()),
         subject=served.subject,
         model_before=served.model_before,
         model_after=model_hash(state.clusters),
@@ -157,7 +158,7 @@ def write_proof(
         receipt=receipt,
         consistency=consistency,
     )
-    answer = find_answer(record, session.ledger.times(), request, at)
+    answer = find_answer(record, times, request, at)
     if answer is None:
         raise LedgerError(
             f"A proof is signed of an answer that the ledger records, but it does not hold "

@@ -7,20 +7,24 @@ came of does as well, as the sums can be made anew from the records of those who
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base import events
 from covey.base.errors import RunError
-from covey.base.names import Handle
+from covey.base.names import Handle, round_number
+from covey.base.params import model_hash
 from covey.runtime.folder import checkpoint_path, checkpoint_paths, round_of
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.session import Session
-from covey.runtime.states import load_state, state_bytes, state_problem
+from covey.runtime.states import kept_state, load_state, state_bytes, state_problem
 from covey.settings.clients import ClientReports
+from covey.settings.ledger_terms import own_parts
 from covey.settings.run import BuiltRun
+from covey.unlearning.plan import Option
+from covey.unlearning.requests import replay_kind
 
 _NAME = "subtracted"
 """What the ledger calls the state's file."""
@@ -81,6 +85,42 @@ def newest_rewind(session: Session) -> Rewind | None:
         if isinstance(event, events.RunRolledBack):
             return Rewind(event, record.until(at))
     return None
+
+
+def carried_over(session: Session, leavers: Sequence[Handle], answers: Sequence[Option]) -> str:
+    """Say which parts of a user's own would carry a leaver over a replay; "": none is seen to.
+
+    The first round that is to be played again is played twice: a part that keeps something
+    outside of the run's state makes other models the second time. A part that does not show
+    itself so is named in the proof.
+    """
+    replaying = [each for each in answers if each.first_replayed_round is not None]
+    own = own_parts(session.run.config)
+    if not own or not replaying or replay_kind(replaying) not in ("anew", "recorded"):
+        return ""
+    first = min(each.first_replayed_round or 0 for each in replaying)
+    stay = tuple(c for c in session.run.population.clients if c.handle not in leavers)
+    run = session.run.with_clients(stay)
+    if run.client_backend is not None or session.secrets.source != "seeded":
+        return ""
+    streams = session.secrets.at_round(first).at("round", first)
+
+    def played() -> tuple[str, Sequence[events.Event]]:
+        state = run.algorithm.init(run.streams)
+        if first:
+            kept = kept_state(session.folder, session.ledger, after=first - 1)
+            state = kept.without(leavers)
+        result = run.algorithm.round(state, run.clients(stay, first), streams)
+        return model_hash(result.state.clusters), result.events
+
+    if played() == played():
+        return ""
+    parts = ", ".join(f"{setting} = {name!r}" for setting, name in sorted(own.items()))
+    return (
+        f"A round that is played twice must come out the same, but round {round_number(first)} "
+        f"did not: a part that is not covey's keeps something outside of the run's state, which "
+        f"a replay would carry over ({parts}). Keep it in that state, or ask with --answer stop."
+    )
 
 
 def is_subtracting(session: Session) -> bool:

@@ -8,20 +8,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from covey.base.errors import LedgerError, RunError
-from covey.base.events import ThresholdChanged
+from covey.base.events import Event, ThresholdChanged
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.base.own_code import ForeignCodeError
 from covey.data.examples import Client
+from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
 from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, check_settings, now
 from covey.runtime.inputs import check_inputs
-from covey.runtime.ledger_record import LedgerRecord, records_of
+from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
 from covey.settings.aggregation import anonymity_of
+from covey.settings.ledger_terms import terms_of
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
 from covey.unlearning.requests import Request
@@ -67,6 +69,18 @@ class Session:
     def record(self) -> LedgerRecord:
         """Return what the ledger holds now; it is read again only if that changed."""
         return self.folder.reader.read(self.ledger)
+
+    def following(self, facts: Iterable[Event], round_index: int | None = None) -> list[Record]:
+        """Return events as they may be recorded next.
+
+        Raises:
+            LedgerError: the ledger's grammar refuses them.
+        """
+        return self.folder.reader.following(self.ledger, facts, round_index)
+
+    def append_between(self, facts: Iterable[Event]) -> None:
+        """Record what happened between two rounds."""
+        self.ledger.append_between(self.following(facts))
 
     def client(self, handle: Handle) -> Client | None:
         """Return a client that takes part or has returned, if its data are there."""
@@ -158,12 +172,19 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
         terms = anonymity_of(active.config)
         if x is not None and terms and terms.deniability_threshold != x:
             # it judges requests, not training
-            ledger.append_between(records_of([ThresholdChanged(terms.deniability_threshold)]))
+            if terms.deniability_threshold < x and any(r.is_open for r in ledger.requests()):
+                raise RunError(
+                    f"A threshold is not lowered while a request waits for its answer, found "
+                    f"aggregation.deniability_threshold = {terms.deniability_threshold} after "
+                    f"{x}. Set it to {x}, answer with `covey resume`, and lower it then."
+                )
+            session.append_between([ThresholdChanged(terms.deniability_threshold)])
     return session
 
 
 def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session, Mapping[str, str]]:
     """Return the recorded run, and the hashes of its inputs; nothing is written."""
+    folder.reader.compare_with(terms_of(run.config))
     check_anchors(folder, ledger)
     whole = run
     if run.client_backend is not None:  # who is not here now may come back

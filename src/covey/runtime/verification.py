@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covey.base.errors import LedgerError, RunError
+from covey.base.events import ClientLeft, CohortSampled
 from covey.base.files import read_bounded
-from covey.base.names import ClientName
+from covey.base.names import ClientName, Handle
 from covey.base.own_code import no_foreign_code
+from covey.ledger.grammar import check_times
 from covey.ledger.tree import entries_of, is_included
-from covey.unlearning.facts import WORD, Facts
+from covey.unlearning.facts import Facts
 from covey.unlearning.proof import Proof, brief, check_proof
+from covey.unlearning.proof_text import statements
 from covey.unlearning.requests import subject_mark, unsealed
 from covey.unlearning.signature import Anchor, Check, instant, key_records
 
@@ -23,19 +27,21 @@ if TYPE_CHECKING:
     from covey.ledger.store import Ledger
     from covey.runtime.facts import Answer
     from covey.runtime.folder import RunFolder
+    from covey.runtime.ledger_record import Fact
 
 OPERATOR = {
     "facts": "all facts of the proof",
     "training": "that rounds were trained as they are recorded",
     "models": "that the hashes are those of the models in use",
     "handle": "whose handle it was",
+    "own_parts": "what the parts that are not covey's code carried over",
     "history": "that the history was not rewritten after the last event that is anchored",
     "dates": "all dates after that event",
 }
 """What no event shows, by code, beside facts by their names."""
 UNCHECKED = (
     *("training", "models", "handle", "measured", "copies", "superseded_deleted"),
-    *("raw_updates_deleted", "covey_version", "receipt", "consistency"),
+    *("raw_updates_deleted", "covey_version", "answered", "receipt", "consistency"),
 )
 """What is on the operator's word though the ledger is at hand."""
 SKEW = timedelta(minutes=1)
@@ -43,6 +49,18 @@ SKEW = timedelta(minutes=1)
 
 _MINE = Check.passed("subject", "the proof is about this client")
 _OTHER = Check.failed("subject", "the ledger's event of this answer holds another mark, or none")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedStatement:
+    """A sentence of a proof.
+
+    Attributes:
+        follows: from the ledger's events; False: it is the operator's word.
+    """
+
+    text: str
+    follows: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +73,14 @@ class Verification:
         anchored: the start of the history that cannot be rewritten without the receipt showing it.
         operator: what is on the operator's word alone: names of facts, and codes, of which
             `OPERATOR` has the words.
+        statements: what the proof says, sentence by sentence.
     """
 
     valid: bool
     checks: tuple[Check, ...]
     anchored: tuple[Anchor, ...]
     operator: tuple[str, ...]
+    statements: tuple[CheckedStatement, ...] = ()
 
     @classmethod
     def of(
@@ -68,10 +88,17 @@ class Verification:
         checks: Sequence[Check],
         anchored: Sequence[Anchor] = (),
         operator: tuple[str, ...] = (),
+        proof: Proof | None = None,
     ) -> Verification:
         """Return what these checks are worth together."""
         valid = all(each.ok is not False for each in checks)
-        return cls(valid, tuple(checks), tuple(anchored), operator)
+        said = statements(proof) if proof and valid else {}
+        checked = (
+            CheckedStatement(each.text, each.follows(operator))
+            for subject in ("summary", "done", "claim")
+            for each in said.get(subject, ())
+        )
+        return cls(valid, tuple(checks), tuple(anchored), operator, tuple(checked))
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -136,7 +163,8 @@ def verify(
         checks.append(check)
     held = anchor.events if anchor else 0
     rest = () if held >= document.ledger_events else ("history", "dates")
-    return Verification.of(checks, [anchor] if anchor else (), (*seen.operator, *rest))
+    anchors = [anchor] if anchor else ()
+    return Verification.of(checks, anchors, (*seen.operator, *rest), document)
 
 
 def _check_head(proof: Proof) -> Check:
@@ -181,12 +209,12 @@ class _Seen:
 def _compared(
     ledger: Ledger, place: RunFolder, proof: Proof, mine: tuple[ClientName, bytes] | None
 ) -> _Seen:
-    """Find the facts again from the ledger, and compare them with the proof's."""
-    from covey.runtime.anchors import anchors_of
-    from covey.runtime.contradictions import contradictions
+    """Read the ledger by its grammar, find the facts again from it, and compare them."""
     from covey.runtime.facts import facts, find_answer, unknown_facts
-    from covey.runtime.folder import settings_hash
+    from covey.settings.ledger_terms import terms_of
 
+    config = place.config()
+    place.reader.compare_with(terms_of(config))
     record, at = place.reader.read(ledger), proof.ledger_events
     count = len(record.hashes)
     if at > count or record.hashes[at - 1] != proof.ledger_head:
@@ -202,17 +230,18 @@ def _compared(
     request = next((each for each in ledger.requests() if each.id == proof.request), None)
     if request is None:
         return refused("request: this ledger has no request of this number")
-    times, names, config = ledger.times(), ledger.names(), place.config()
+    times, names = ledger.times(), ledger.names()
     answer = find_answer(record, times, request, at)
     if answer is None:
         return refused(
             "answer: the ledger records no answer to this request, or no request, before "
             "the event at which the proof was made, or several"
         )
-    if answer.began and answer.began.config_hash != settings_hash(config):
-        return refused("config.toml: not the settings that began the run")
     unknown = unknown_facts(answer, config)
-    problems = [*contradictions(answer, record.facts, names, times, config, proof)]
+    problems = [
+        *_beside_the_chain(answer, record.facts, names, times),
+        *_when_and_what(answer, proof, times),
+    ]
     try:
         expected = facts(answer, record, config, proof, unknown)
     except RunError as error:
@@ -223,21 +252,74 @@ def _compared(
             for name in (each.name for each in fields(Facts))
             if (value := getattr(expected, name)) != (other := getattr(proof, name))
         ]
-    try:
-        kept = anchors_of(place, proof.request, record.hashes[:at])
-    except (LedgerError, ValueError):
-        kept = None
-    if kept != (proof.receipt, proof.consistency):
-        problems.append("receipt: the run's folder holds another of this request, or none")
+    problems += _receipt(place, proof, record.hashes[:at])
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         follows = Check.failed("record", f"{problems[0]}{more}")
     else:
-        number = len(fields(Facts)) - len(WORD) - len(unknown)
+        number = sum(each.name not in {*UNCHECKED, *unknown} for each in fields(Facts))
         follows = Check.passed("record", f"{number} facts follow from the ledger's events")
     subject = _MINE if mine is None else _subject(answer, [*names.values()], *mine)
-    operator = tuple(dict.fromkeys((*UNCHECKED, *unknown)))
+    own = ("own_parts",) if proof.own_parts else ()
+    operator = tuple(dict.fromkeys((*UNCHECKED, *own, *unknown)))
     return _Seen((fits, follows), record.hashes, operator, subject, answer.requested_at)
+
+
+def _beside_the_chain(
+    answer: Answer,
+    recorded: Sequence[Fact],
+    names: Mapping[Handle, ClientName],
+    times: Mapping[int, str],
+) -> Iterator[str]:
+    """Compare the tables of requests, names and times with the chain."""
+    row, requested, handle = answer.request, answer.requested, answer.event.handle
+    for name in ("handle", "wanted", "basis"):
+        if getattr(row, name) != getattr(requested, name):
+            yield f"{name}: the table of requests has another one than the chain"
+    if handle in names and answer.event.answer != "stop":
+        yield "names: the table still names the requester"
+    later = [event for _, event in recorded[answer.end :]]
+    left = {each.handle for _, each in recorded if isinstance(each, ClientLeft)}
+    cohorts = (e.handles for e in later if isinstance(e, CohortSampled))
+    if {*chain.from_iterable(cohorts)} - names.keys() - left:
+        yield "names: somebody takes part whom the table does not name, and who has not left"
+    again = any(isinstance(e, ClientLeft) and e.handle == handle for e in later)
+    if not row.sealed and answer.event.answer != "retrain" and not again:
+        yield "sealed_record_kept: the table of requests has none, and no later answer destroyed it"
+    if problem := check_times(times, len(recorded)):
+        yield f"times: {problem}"
+
+
+def _when_and_what(answer: Answer, proof: Proof, times: Mapping[int, str]) -> Iterator[str]:
+    """Compare the operator's word with what the ledger leaves possible."""
+    moment, rewind = instant(proof.answered), answer.rewind
+    later = [when for position, when in sorted(times.items()) if position > answer.at]
+    earlier = [when for position, when in sorted(times.items()) if position <= answer.at]
+    before = map(instant, earlier[-1:])
+    after = map(instant, (*later[:1], answer.request.answered_at))
+    if moment and any(moment < then for then in before if then):
+        yield "answered: before the ledger was written as the proof saw it"
+    if moment and any(moment > then for then in after if then):
+        yield "answered: after the ledger went on, or the request was closed"
+    played = max((t for t, _ in answer.now if t is not None), default=-1) + 1
+    if rewind and played < rewind.until:
+        yield f"replays: rounds up to {rewind.until} were to be played again first, not {played}"
+    most = rewind.until - rewind.round_index + 1 if rewind else 0
+    if rewind and answer.event.answer == "subtract":
+        most = rewind.until  # no state of any round may stay
+    if any(proof.superseded_deleted.get(what, 0) > most for what in ("states", "updates")):
+        yield "superseded_deleted: more than the replayed rounds had"
+
+
+def _receipt(place: RunFolder, proof: Proof, hashes: Sequence[str]) -> Iterator[str]:
+    from covey.runtime.anchors import anchors_of
+
+    try:
+        kept = anchors_of(place, proof.request, hashes)
+    except (LedgerError, ValueError):
+        kept = None
+    if kept != (proof.receipt, proof.consistency):
+        yield "receipt: the run's folder holds another of this request, or none"
 
 
 def _subject(answer: Answer, names: Sequence[ClientName], name: ClientName, salt: bytes) -> Check:

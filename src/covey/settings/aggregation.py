@@ -6,7 +6,7 @@ believed where its own class says so (`Component.vouches_for`).
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -209,8 +209,12 @@ def hidden_sets(
 
 
 def anonymity_of(config: Config) -> AnonymityTerms | None:
-    """Return how the aggregation hides clients among each other; None: it does not."""
-    return config.aggregation.anonymity()
+    """Return how the aggregation hides clients among each other; None: it does not.
+
+    A user's own is believed where its class says so (`Aggregation.hides_members`).
+    """
+    terms = config.aggregation.anonymity()
+    return terms if config.aggregation.vouches_for("hides_members") else None
 
 
 def noise_on_clients(config: Config) -> bool:
@@ -275,22 +279,32 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
     }
     if held := held_hash(module, config.model.personal):
         components[FROZEN] = {"name": FROZEN, "options": {}, "source": "", "tensors": held}
+    for setting, (component, options) in recorded_parts(config).items():
+        if setting not in components:
+            maker = component.function if isinstance(component, OwnFunction) else type(component)
+            source = source_hash(maker) if component.is_own else ""
+            components[setting] = {"name": component.name, "options": options, "source": source}
+    return (ComponentsUsed(components, mixes_clusters(config)),) if components else ()
+
+
+def recorded_parts(config: Config) -> Mapping[str, tuple[Component, Mapping[str, Any]]]:
+    """Return the parts of a run that can change a model and are not as usual, by setting.
+
+    They are a user's own, or have options, which stand beside them.
+    """
     usual = dict(components_in(Sections()))
+    parts: dict[str, tuple[Component, Mapping[str, Any]]] = {}
     for key, component in components_in(config):
         nested = {name for name, value in component if isinstance(value, Component)}
-        own = {
+        options = {
             name: value
             for name, value in component.own_settings().items()
             if name not in nested and not f"{key}.{name}".startswith(CHANGES_NOTHING)
         }
-        setting = key if "." in key else f"{key}.name"
-        if setting in components or key in ("metrics", "tracking"):  # they change no model
-            continue
-        if own or (component.is_own and component != usual.get(key)):
-            maker = component.function if isinstance(component, OwnFunction) else type(component)
-            source = source_hash(maker) if component.is_own else ""
-            components[setting] = {"name": component.name, "options": own, "source": source}
-    return (ComponentsUsed(components, mixes_clusters(config)),) if components else ()
+        own = component.is_own and component != usual.get(key)
+        if key not in ("metrics", "tracking") and (options or own):
+            parts[key if "." in key else f"{key}.name"] = component, options
+    return parts
 
 
 def summed_up(config: Config) -> frozenset[SummedUp]:

@@ -1,5 +1,6 @@
 """All settings of a run together: read, set one by one, and checked at once."""
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -157,6 +158,11 @@ def that_matter(config: Config) -> dict[str, Any]:
         for key, value in settings.items()
         if not key.startswith(CHANGES_NOTHING) and (key, value) not in usual.items()
     }
+
+
+def settings_hash(config: Config) -> str:
+    """Hash the settings that can change a result: not how many workers found it."""
+    return hashlib.sha256(repr(sorted(that_matter(config).items())).encode()).hexdigest()
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:

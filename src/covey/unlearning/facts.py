@@ -134,6 +134,23 @@ class CopyFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPart:
+    """A part of the run that is not covey's code.
+
+    Attributes:
+        setting: that names it, such as `train.loss`.
+        name: under which settings record it.
+        source: SHA-256 of its source; None: not recorded.
+    """
+
+    __pydantic_config__ = STRICT
+
+    setting: Annotated[str, Field(pattern=r"^[a-z_.]{1,100}$")]
+    name: Annotated[str, Field(pattern=r"^[\w.:-]{1,200}$")]
+    source: Hash | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubtractedSums:
     """The sums that one cluster's model is solved from, before and after an answer.
 
@@ -218,14 +235,15 @@ class Facts(Word):
             "anew", "calibrated", or without asking anybody, from sums ("subtracted");
             None: none was.
         representative_probability: that the requester's update ever stood for its set.
-        refutation: probability that who holds two candidates' updates picks the right
-            one; 0.5 is a guess, 1 is certainty.
+        refutation: probability that an attacker with two candidates' updates picks the right
+            one in one round, at most; 0.5 is a guess, 1 is certainty.
         touched: what else depended on the requester.
         secrets: "seeded" or "os", where representatives and noise came from.
         guarantee: of differential privacy, with mechanism, relation and adversary.
         sealed_record_kept: whether the requester's name and salt together still find it,
             for a stronger answer.
         subtracted: every cluster's sums; only where some were subtracted.
+        own_parts: of the run that are not covey's code.
     """
 
     __pydantic_config__ = STRICT
@@ -256,6 +274,7 @@ class Facts(Word):
     guarantee: ValueOrReason[Guaranteed, NoGuaranteeCode]
     sealed_record_kept: bool
     subtracted: tuple[SubtractedSums, ...]
+    own_parts: tuple[OwnPart, ...]
 
     @property
     def model_changed(self) -> bool:

@@ -36,11 +36,11 @@ class Proof(Facts):
     __pydantic_config__ = STRICT
 
     format: Literal["covey-proof"]
-    version: Literal[10]
+    version: Literal[11]
     signature: Mapping[str, str]
 
 
-VERSION = 10
+VERSION = 11
 
 
 def signed_proof(key: SigningKey, facts: Facts) -> dict[str, Any]:

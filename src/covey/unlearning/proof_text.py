@@ -3,8 +3,8 @@
 The sentences stand in `templates/proof_words.txt`, one a line, by subject.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -13,6 +13,9 @@ from covey.base.names import round_number
 from covey.unlearning.facts import Facts
 from covey.unlearning.guarantee import NoGuarantee, Term
 from covey.unlearning.proof import Proof
+
+_BY = "\t"
+"""Between a sentence and the names of its facts."""
 
 REASONS: Mapping[str, str] = {
     "no-distances": "the partition records no distances",
@@ -29,7 +32,23 @@ REASONS: Mapping[str, str] = {
 """Codes of why a value is not known, in words."""
 
 
-def sentences(facts: Facts) -> dict[str, tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One sentence of a proof.
+
+    Attributes:
+        facts: names of those that it states; (): no event shows what it says.
+    """
+
+    text: str
+    facts: tuple[str, ...] = ()
+
+    def follows(self, operator: Collection[str]) -> bool:
+        """Say whether it follows from a ledger, if these facts are the operator's word."""
+        return bool(self.facts) and not {*self.facts, "facts"} & {*operator}
+
+
+def statements(facts: Facts) -> dict[str, tuple[Statement, ...]]:
     """Return what a proof says in plain words, by subject.
 
     Returns:
@@ -46,6 +65,7 @@ def sentences(facts: Facts) -> dict[str, tuple[str, ...]]:
     context = words.new_context(
         {each.name: getattr(facts, each.name) for each in fields(Facts)}
         | {
+            "by": lambda names: f"{_BY}{names}",
             "first": first,
             "start": start,
             "earlier": first is not None and start is not None and first < start,
@@ -57,9 +77,19 @@ def sentences(facts: Facts) -> dict[str, tuple[str, ...]]:
         }
     )
     return {
-        subject: tuple(filter(None, "".join(block(context)).splitlines()))
+        subject: tuple(map(_statement, filter(None, "".join(block(context)).splitlines())))
         for subject, block in words.blocks.items()
     }
+
+
+def _statement(line: str) -> Statement:
+    text, _, names = line.partition(_BY)
+    return Statement(text, tuple(names.split()))
+
+
+def sentences(facts: Facts) -> dict[str, tuple[str, ...]]:
+    """Return the texts of `statements`."""
+    return {key: tuple(each.text for each in some) for key, some in statements(facts).items()}
 
 
 def proof_page(proof: Proof) -> str:

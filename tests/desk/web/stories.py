@@ -24,7 +24,8 @@ from covey.base.events import (
 from covey.base.figure import Figure, RiskEstimate
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder, settings_hash
+from covey.runtime.folder import RunFolder
+from covey.settings.load import settings_hash
 from support.events import started
 
 INERT = "<script>alert('x')</script>"

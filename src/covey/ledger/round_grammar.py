@@ -1,0 +1,404 @@
+"""The grammar of one round: who took part, what became of it, and which noise was added."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any, TypeVar, cast
+
+from covey.base import events
+from covey.base.events import Event
+from covey.base.history import of_kinds
+from covey.base.names import Handle
+from covey.unlearning.participation import FINAL, SHARED
+
+E = TypeVar("E", bound=Event)
+
+CHOOSE = "clients", "groups", "shared", "split", "chance"
+"""Who decides, in covey's own algorithms, which model a client trains."""
+
+Problem = tuple[Event, str]
+"""An event that cannot stand where it does, and why not."""
+
+Agrees = Callable[[Any, int], bool]
+"""Whether an event is one that the settings lead to, in a run of so many clients."""
+
+HIDING = (
+    *(events.AnonymitySetsFormed, events.ClientsOutsideSets, events.DistancesSketched),
+    events.RepresentativesPerturbed,
+)
+NOISE = (
+    *(events.SumPerturbed, events.SharesPerturbed, events.ExposuresLimited),
+    *(events.UpdatesPerturbed, events.StepsPerturbed, events.ChoicesPerturbed),
+    events.RepresentativesPerturbed,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SetTerms:
+    """How a run hides updates in anonymity sets.
+
+    Attributes:
+        k: the least members of a set; sets have fewer than 2 k.
+        leaves_out: whether a client may be in no set.
+        drawn: the sets of so many clients of a cluster in a round, as indices in the cohort's
+            order, where anybody can draw them again; None: nobody can.
+    """
+
+    k: int
+    leaves_out: bool = False
+    drawn: Callable[[int, int, int], Sequence[Sequence[int]]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a run's settings say of its ledger.
+
+    Attributes:
+        started: what the event of its start must hold.
+        parts: what is recorded of parts that are not as usual, by setting.
+        is_remote: whether clients are on machines of their own, or may be.
+        own_rounds: whether the algorithm is a user's own.
+        own_sets: whether the aggregation is.
+        sets: how updates are hidden; None: they are not.
+        noise: the kinds of noise that are added, and which it is.
+        everybody: whether each client takes part in each round.
+        repeats: whether a round that is played again has the cohort that it had.
+        cohort_size: how many take part in a round, if it is a fixed number; else 0.
+        subtracts: whether models are solved from sums; None: only a user's code knows.
+        mixes_clusters: whether a part of a user's own may bring one cluster's clients into
+            another one's model.
+    """
+
+    started: Mapping[str, Any]
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    is_remote: bool = False
+    own_rounds: bool = False
+    own_sets: bool = False
+    sets: SetTerms | None = None
+    noise: Mapping[type[Event], Agrees] = field(default_factory=dict[type[Event], Agrees])
+    everybody: bool = False
+    repeats: bool = False
+    cohort_size: int = 0
+    subtracts: bool | None = None
+    mixes_clusters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRound:
+    """A round that counts.
+
+    Attributes:
+        clusters: of each client that trained.
+        model_hash: of the models after it; "": it is not that of all clusters.
+    """
+
+    cohort: frozenset[Handle]
+    clusters: Mapping[Handle, int]
+    model_hash: str
+    solved: events.HeadsSolved | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Rounds that are played again.
+
+    Attributes:
+        event: that says so.
+        before: these rounds as they were.
+        until: the first round that had not been played.
+        in_sums: the cluster of each client whose records were in sums before the answer.
+        lacking: clients that stay, and gave no sums when these were made anew.
+    """
+
+    event: events.RunRolledBack
+    before: Mapping[int, PlayedRound]
+    until: int
+    in_sums: Mapping[Handle, int]
+    lacking: frozenset[Handle] = frozenset()
+
+
+@dataclass(frozen=True)
+class RoundFacts:
+    """The events of a round, and what was before it.
+
+    Attributes:
+        there: who may take part.
+        gone: who has left.
+        replay: of which the round is; None: it is played for the first time.
+        clusters: how many the run has.
+    """
+
+    t: int
+    facts: Sequence[Event]
+    terms: Terms | None
+    there: frozenset[Handle]
+    gone: Collection[Handle]
+    replay: Replay | None
+    num_clusters: int
+
+    def of(self, *kinds: type[E]) -> list[E]:
+        """Return the events of these kinds, in order."""
+        return list(of_kinds(self.facts, *kinds))
+
+    @cached_property
+    def cohort(self) -> events.CohortSampled:
+        """Who was drawn."""
+        return self.of(events.CohortSampled)[0]
+
+    @cached_property
+    def chosen(self) -> list[events.ClientsAssigned]:
+        """Who trained what, as it is recorded."""
+        return self.of(events.ClientsAssigned)
+
+    @cached_property
+    def clusters(self) -> Mapping[Handle, int]:
+        """Of each client that trained."""
+        return {h: j for each in self.chosen for h, j in each.clusters.items()}
+
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether a user's own algorithm played it."""
+        return bool(self.of(events.ClientsHandedOut))
+
+    def inside(self, cluster: int) -> set[Handle]:
+        """Return who trained the model of a cluster."""
+        return {h for h, j in self.clusters.items() if j == cluster}
+
+    def played(self) -> PlayedRound:
+        """Return what later rounds are compared with."""
+        merged = self.of(events.ModelsMerged, events.ModelsPooled)
+        shared = any(each.by == SHARED for each in self.chosen) and self.num_clusters > 1
+        solved = next(iter(self.of(events.HeadsSolved)), None)
+        model = "" if shared else merged[-1].model_hash
+        return PlayedRound(frozenset(self.cohort.handles), self.clusters, model, solved)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield what cannot have been so."""
+        first, last = self.facts[0], self.facts[-1]
+        for kind in (events.CohortSampled, events.RoundMeasured):
+            if len(self.of(kind)) != 1:
+                yield first, f"a round has one {kind.__name__}, and round {self.t} has not"
+                return
+        if not self.of(events.ModelsMerged):
+            yield last, "no models were merged in its round"
+            return
+        if not self.is_own:
+            for kind in (events.ModelsMerged, events.HeadsSolved):
+                yield from (
+                    (each, f"its round has two {kind.__name__}") for each in self.of(kind)[1:]
+                )
+        yield from self._choices()
+        yield from self._cohort()
+        if not self.is_own:
+            yield from self._trained()
+            yield from self._hidden()
+        yield from self._noise()
+        if self.replay is not None:
+            yield from self._again(self.replay)
+
+    def _choices(self) -> Iterator[Problem]:
+        if self.terms and self.is_own != self.terms.own_rounds:
+            yield self.cohort, "whom an algorithm was handed is recorded where it is a user's own"
+        for each in self.chosen:
+            if each.by not in CHOOSE and not self.is_own:
+                yield each, f"clients are assigned by {', '.join(CHOOSE)}, not by {each.by!a}"
+            if each.by == FINAL or (len(self.chosen) > 1 and not self.is_own):
+                yield each, "clients choose once a round, and last at the end"
+            strange = each.clusters.keys() - {*self.cohort.handles}
+            if strange and not self.is_own:
+                yield each, f"it names a client that was not drawn: {min(strange)!a}"
+
+    def _cohort(self) -> Iterator[Problem]:
+        event, handles, terms = self.cohort, frozenset(self.cohort.handles), self.terms
+        if len(handles) < len(event.handles):
+            yield event, "it names a client twice"
+        if strange := handles - self.there:
+            yield event, f"it names a client that is not there: {min(strange)!a}"
+        how = self.replay.event.how if self.replay else ""
+        if terms is None or terms.is_remote or how in ("subtracted", "calibrated"):
+            return
+        if terms.everybody and handles != self.there:
+            yield event, "each client takes part in each round, and it does not name all"
+        if terms.cohort_size and len(handles) != min(terms.cohort_size, len(self.there)):
+            yield event, f"{terms.cohort_size} clients take part in a round, not {len(handles)}"
+        then = self.replay.before.get(self.t) if self.replay else None
+        if terms.repeats and then and handles != then.cohort & self.there:
+            yield event, "the round had another cohort when it was first played"
+
+    def _trained(self) -> Iterator[Problem]:
+        """Judge that all who trained were merged, and that all others have a reason."""
+        (merged, *_), counts = self.of(events.ModelsMerged), Counter(self.clusters.values())
+        if any(counts[j] != n for j, n in enumerate(merged.participants)):
+            yield merged, f"{[*merged.participants]} clients were merged, and others trained"
+        idle = {*self.cohort.handles} - self.clusters.keys() - missing(self.facts)
+        waiting = sum(each.waiting for each in self.of(events.NewcomersWaited))
+        if self.terms and not self.terms.is_remote and len(idle) > waiting:
+            yield self.cohort, f"it is not recorded what became of {min(idle)!a}"
+
+    def _hidden(self) -> Iterator[Problem]:
+        """Judge that the sets of a cluster are a partition of who trained its model."""
+        formed = {each.cluster: each for each in self.of(events.AnonymitySetsFormed)}
+        if len(formed) < len(every := self.of(events.AnonymitySetsFormed)):
+            yield every[-1], "the sets of its cluster are recorded twice"
+        refused = {each.handle for each in self.of(events.AnswerRefused)}
+        seen: set[Handle] = set()
+        for j, event in formed.items():
+            members = [*chain.from_iterable(event.sets)]
+            if len({*members}) < len(members) or seen & {*members}:
+                yield event, "a client stands in two of its sets"
+            if strange := {*members} - self.inside(j) - refused:
+                yield event, f"it hides a client that did not train: {min(strange)!a}"
+            seen |= {*members}
+        terms = self.terms
+        if terms is None or terms.own_sets:
+            return
+        if terms.sets is None:
+            yield from ((e, "its settings hide no updates") for e in self.of(*HIDING))
+            return
+        for j in sorted({*self.clusters.values()}):
+            yield from self._partition(j, terms.sets, formed.get(j))
+
+    def _partition(
+        self, j: int, terms: SetTerms, event: events.AnonymitySetsFormed | None
+    ) -> Iterator[Problem]:
+        inside, k = self.inside(j), terms.k
+        if event is None:
+            waited = any(each.cluster == j for each in self.of(events.ClusterWaited))
+            if not waited or (len(inside) >= k and not terms.leaves_out):
+                yield self.cohort, f"it is not recorded in which sets cluster {j} hides its clients"
+            return
+        sizes, members = [*map(len, event.sets)], {*chain.from_iterable(event.sets)}
+        if any(not k <= size < 2 * k for size in sizes):
+            yield event, f"sets have {k} to {2 * k - 1} members, not {min(sizes)} to {max(sizes)}"
+        outside = {h for e in self.of(events.ClientsOutsideSets) for h in e.handles}
+        if bare := inside - members - (outside if terms.leaves_out else set()):
+            yield event, f"a client trained and stands in no set: {min(bare)!a}"
+        if terms.drawn and members == inside:
+            order = [h for h in self.cohort.handles if h in inside]
+            drawn = terms.drawn(self.t, j, len(order))
+            if {frozenset(order[i] for i in own) for own in drawn} != {*map(frozenset, event.sets)}:
+                yield event, "its sets are not those that the seed draws"
+
+    def _noise(self) -> Iterator[Problem]:
+        """Judge the noise that is recorded by the noise that the settings add."""
+        if self.terms is None or self.terms.own_sets:
+            return
+        sizes = {e.cluster: [*map(len, e.sets)] for e in self.of(events.AnonymitySetsFormed)}
+        noise = self.of(*NOISE)
+        if events.SumPerturbed in self.terms.noise:
+            noised = {each.cluster for each in self.of(events.SumPerturbed)}
+            if bare := {*self.clusters.values()} - noised:
+                yield self.cohort, f"its settings add noise, and cluster {min(bare)} has none"
+        for i, event in enumerate(noise):
+            if event in noise[:i]:
+                yield event, "the same noise is recorded twice"
+            agrees = self.terms.noise.get(type(event))
+            if agrees is None:
+                yield event, "its settings add no such noise"
+            elif not agrees(event, len(self.there)):
+                yield event, "its settings add other noise"
+        for event in self.of(events.RepresentativesPerturbed):
+            if [*event.sizes] != sizes.get(event.cluster):
+                yield event, "it is not of the sets that were formed"
+
+    def _again(self, replay: Replay) -> Iterator[Problem]:
+        """Judge a round that is played again by what it was."""
+        then, how = replay.before.get(self.t), replay.event.how
+        if then is None:
+            return
+        moved = {h for h, j in self.clusters.items() if then.clusters.get(h, j) != j}
+        if how == "recorded" and moved:
+            yield self.chosen[0], f"{min(moved)!a} chose another cluster when it was first played"
+        if how == "subtracted":
+            yield from self._solved_again(replay, then)
+
+    def _solved_again(self, replay: Replay, then: PlayedRound) -> Iterator[Problem]:
+        """Judge that sums lost those who left, and no one else, cluster by cluster."""
+        before, after = then.solved, next(iter(self.of(events.HeadsSolved)), None)
+        if before is None or after is None or len(before.sums) != len(after.sums):
+            yield self.cohort, "no heads are recorded as solved again"
+            return
+        lacking = replay.lacking | missing(self.facts)
+        stay = {h: j for h, j in then.clusters.items() if h not in {*self.gone} | lacking}
+        if stay != {h: j for h, j in self.clusters.items() if h not in lacking}:
+            yield after, "others are not in the clusters that are recorded"
+        inside = Counter(replay.in_sums.values())
+        for j, (old, new) in enumerate(zip(before.sums, after.sums, strict=True)):
+            if inside[j] != before.clients[j]:
+                yield (
+                    after,
+                    f"{before.clients[j]} clients were in cluster {j}, {inside[j]} chose it",
+                )
+            least = sum(replay.in_sums.get(h) == j for h in self.gone)
+            most = least + sum(replay.in_sums.get(h) == j for h in lacking)
+            lost = before.clients[j] - after.clients[j]
+            if not least <= lost <= most:
+                yield after, f"{least} left cluster {j}, and its sums lost {lost}"
+            if least and old == new:
+                yield after, f"{least} left cluster {j}, and its sums did not change"
+
+
+def missing(facts: Iterable[Event]) -> frozenset[Handle]:
+    """Return who gave nothing, for a reason that is recorded."""
+    handles: set[Handle] = set()
+    for event in facts:
+        match event:
+            case (
+                events.AnswersMissing(handles=some)
+                | events.SumGivenUp(clients=some)
+                | events.ClientsWaited(clients=some)
+            ):
+                handles |= {*some}
+            case events.AnswerRefused(handle=str(one)):
+                handles.add(one)
+            case _:
+                pass
+    return frozenset(handles)
+
+
+def per_cluster(event: Event) -> Sequence[Sequence[object]]:
+    """Return what an event says of each cluster."""
+    match event:
+        case events.RoundMeasured(clients=clients):
+            return (clients,)
+        case events.HeadsSolved():
+            return (event.sums, event.clients, event.pooling, event.regularisation)
+        case events.PricesSet():
+            return (event.prices, event.desired)
+        case events.ModelsMerged(participants=participants) if len(participants) != 1:
+            return (participants,)  # a warm start trains one model for all
+        case _:
+            return ()
+
+
+def clusters_in(event: Event) -> Collection[int]:
+    """Return the clusters that an event names."""
+    if isinstance(event, events.ClientsAssigned):
+        return event.clusters.values()
+    cluster: Any = getattr(event, "cluster", None)
+    if isinstance(cluster, int):
+        return (cluster,)
+    several: Any = getattr(event, "clusters", ())
+    return cast("Collection[int]", several)
+
+
+def handles_in(event: Event) -> Iterator[Handle]:
+    """Yield the clients that an event names."""
+    for name in ("handle", "handles", "steps", "accuracy", "above", "exposures", "sets", "clients"):
+        value: Any = getattr(event, name, None)
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping | tuple):
+            yield from _texts_in(cast("Iterable[object]", value))
+    if isinstance(event, events.ClientsAssigned):
+        yield from event.clusters
+
+
+def _texts_in(values: Iterable[object]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _texts_in(cast("tuple[object, ...]", value))
