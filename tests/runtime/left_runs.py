@@ -61,6 +61,11 @@ def left_runs(base: Path) -> Callable[[str], Left]:
             "aggregation": {"name": "mean"},
             "privacy": {"client_clip": 1.0, "client_noise": 1.0},
         },
+        "stop,steps": {
+            "aggregation": {"name": "mean"},
+            "train": {"batch_size": 10},
+            "privacy": {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"},
+        },
         "deny,blind": {"aggregation": {**SETTINGS["aggregation"], "partition": "public-random"}},
         "roll_back,clusters": {
             "aggregation": {**NARROW, "min_anonymity": 2, "deniability_threshold": 2},

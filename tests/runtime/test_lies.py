@@ -60,6 +60,12 @@ def of_all(kind: str, **body: Any) -> Lie:
     return lie
 
 
+def fewer_steps(liar: Liar) -> None:
+    """Batches out of a thousand times as many examples, in as many steps as before."""
+    for body in liar.of("StepsPerturbed"):
+        body["sampling"] = {h: q / 1_000 for h, q in body["sampling"].items()}
+
+
 # who took part
 
 
@@ -248,6 +254,7 @@ LIES: dict[str, tuple[str, Lie, str]] = {
     "more noise": ("stop,noisy", each("SumPerturbed", noise_multiplier=9.0), "other noise"),
     "fewer clients": ("stop,noisy", each("SumPerturbed", sampling=0.01), "other noise"),
     "noise for records": ("stop,noisy", each("SumPerturbed", unit="record"), "other noise"),
+    "fewer steps": ("stop,steps", fewer_steps, "other noise"),
     "secrets of the system": ("deny", each("RunStarted", secrets="os"), "secrets: the settings"),
     "another delta": ("deny", each("RunStarted", delta=0.1), "delta: the settings say"),
     "updates that are not stored": (

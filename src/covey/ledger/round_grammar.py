@@ -234,8 +234,13 @@ class RoundFacts:
             yield merged, f"{[*merged.participants]} clients were merged, and others trained"
         idle = {*self.cohort.handles} - self.clusters.keys() - missing(self.facts)
         waiting = sum(each.waiting for each in self.of(events.NewcomersWaited))
-        if self.terms and not self.terms.is_remote and len(idle) > waiting:
+        if self.terms and len(idle) > waiting and not self._waits():
             yield self.cohort, f"it is not recorded what became of {min(idle)!a}"
+
+    def _waits(self) -> bool:
+        """Say whether nodes that are too few for a sum under masks were asked for nothing."""
+        few = self.of(events.ClusterWaited, events.SumGivenUp)
+        return self.terms is not None and self.terms.is_remote and bool(few)
 
     def _hidden(self) -> Iterator[Problem]:
         """Judge that the sets of a cluster are a partition of who trained its model."""
@@ -349,6 +354,7 @@ def missing(facts: Iterable[Event]) -> frozenset[Handle]:
                 events.AnswersMissing(handles=some)
                 | events.SumGivenUp(clients=some)
                 | events.ClientsWaited(clients=some)
+                | events.BudgetSpent(clients=some)
             ):
                 handles |= {*some}
             case events.AnswerRefused(handle=str(one)):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covey.base.errors import LedgerError, RunError
-from covey.base.events import ClientLeft, CohortSampled
+from covey.base.events import ClientLeft, CohortSampled, StepsPerturbed
 from covey.base.files import read_bounded
 from covey.base.names import ClientName, Handle
 from covey.base.own_code import no_foreign_code
@@ -34,6 +34,7 @@ OPERATOR = {
     "training": "that rounds were trained as they are recorded",
     "models": "that the hashes are those of the models in use",
     "handle": "whose handle it was",
+    "sizes": "how many examples each client has, which its steps under noise rest on",
     "own_parts": "what the parts that are not covey's code carried over",
     "history": "that the history was not rewritten after the last event that is anchored",
     "dates": "all dates after that event",
@@ -260,8 +261,10 @@ def _compared(
         number = sum(each.name not in {*UNCHECKED, *unknown} for each in fields(Facts))
         follows = Check.passed("record", f"{number} facts follow from the ledger's events")
     subject = _MINE if mine is None else _subject(answer, [*names.values()], *mine)
-    own = ("own_parts",) if proof.own_parts else ()
-    operator = tuple(dict.fromkeys((*UNCHECKED, *own, *unknown)))
+    sampled = any(isinstance(event, StepsPerturbed) for event in answer.history.all_events)
+    more = (("own_parts", proof.own_parts), ("sizes", sampled))
+    word = (code for code, holds in more if holds)
+    operator = tuple(dict.fromkeys((*UNCHECKED, *word, *unknown)))
     return _Seen((fits, follows), record.hashes, operator, subject, answer.requested_at)
 
 

@@ -11,9 +11,11 @@ from covey.base import events
 from covey.base.components import Unread
 from covey.base.events import Event
 from covey.base.rng import Streams
+from covey.engine.protocol import num_steps
 from covey.ledger.round_grammar import Agrees, SetTerms, Terms
 from covey.settings.aggregation import anonymity_of, mixes_clusters, recorded_parts
 from covey.settings.load import Config, settings_hash
+from covey.settings.schema import recipe_of
 
 
 def terms_of(config: Config) -> Terms:
@@ -113,7 +115,9 @@ def _noise(config: Config) -> Mapping[type[Event], Agrees]:
     if z > 0 and (privacy.exposure != 1 or privacy.weigh_by_budget):
         noise[events.ExposuresLimited] = lambda e, _: all(v < 1 for v in e.exposures.values())
     if privacy.steps_are_noisy:
-        noise[events.StepsPerturbed] = lambda e, _: e.noise_multiplier == privacy.record_noise
+        noise[events.StepsPerturbed] = lambda e, _: (
+            e.noise_multiplier == privacy.record_noise and _takes_all_steps(config, e)
+        )
     if privacy.selection_noise > 0:
         epsilon = choice_epsilon(privacy.selection_noise)
         noise[events.ChoicesPerturbed] = lambda e, _: e.epsilon == epsilon
@@ -130,3 +134,16 @@ def _multiplier(config: Config, sets: AnonymitySets, clients: int) -> float:
     together = config.method.num_models == 1 and config.train.participation == 1
     sizes = set_sizes(clients, sets.min_anonymity) if together else (sets.min_anonymity,)
     return representative_noise(sets.epsilon, sets.delta, config.rounds, sizes)
+
+
+def _takes_all_steps(config: Config, event: events.StepsPerturbed) -> bool:
+    """Say whether clients took as many steps as their examples ask for, at least.
+
+    How many examples a client has follows from its sampling rate, where that is below 1.
+    """
+    recipe = recipe_of(config)
+    return event.steps.keys() == event.sampling.keys() and all(
+        event.steps[handle] >= num_steps(max(1, round(recipe.batch_size / q)), recipe)
+        for handle, q in event.sampling.items()
+        if 0 < q < 1
+    )
