@@ -26,7 +26,7 @@ from covey.algorithms.client_requests import ClientRequest
 from covey.algorithms.selection import choice_epsilon
 from covey.algorithms.state import LAYERS, PERSONAL
 from covey.base.components import reference
-from covey.base.names import SummedUp
+from covey.base.names import Released, SummedUp
 from covey.data.arrays import examples_of, read_client
 from covey.membership.controls import copied
 from covey.models.build import PassedModel
@@ -34,6 +34,7 @@ from covey.secure_sums.messages import Reason, RefusedError
 from covey.secure_sums.noise import Numbers
 from covey.settings.aggregation import budget_weight, round_cost_of
 from covey.settings.clients import Overrides
+from covey_flower.allowance import CHOOSING, Allowance
 from covey_flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
 from covey_flower.engine import FlowerNodes
 from covey_flower.identity import InvalidMessageError
@@ -53,11 +54,10 @@ from covey_flower.node_file import NodeFile
 
 log = logging.getLogger("covey.flower")
 
-CHOOSING = ("choose", "reassign", "compare")
-"""Tasks in which a client takes a cluster by itself."""
-
 SHARED_SETTINGS = ("data", "model", "train", "method", "aggregation", "risk", "privacy")
 """Sections of the settings that the server and every node must have alike."""
+
+_BARE = "What has no noise costs more than any epsilon_limit in node.toml."
 
 Train = Callable[[ClientRequest, int], Params]
 """How a client trains one cluster's model: returns its local model."""
@@ -117,6 +117,12 @@ class Node:
             raise InvalidMessageError("the server must name its run")
         return MemoryFolder(self.path.parent / "memory", run)
 
+    @property
+    def allowance(self) -> Allowance:
+        """How often the client still answers in runs of these settings."""
+        name = f"answered-{shared_settings_hash(self.config)[:16]}.json"
+        return Allowance(self.path.parent / "memory" / name, self.config, self.file.repeats)
+
     def release(self, of: SummedUp, numbers: int, *, now: bool = True) -> None:
         """Take what is to be sent off the client's own budget, if it has one.
 
@@ -133,13 +139,30 @@ class Node:
             return
         cost, weight = round_cost_of(config, numbers), 1.0
         if cost is None or not numbers:
-            remedy = "What has no noise costs more than any epsilon_limit in node.toml."
-            raise RefusedError(Reason.SPENT, "server", remedy)
+            raise RefusedError(Reason.SPENT, "server", _BARE)
         if of == "updates" and config.privacy.clients_add_noise:
             weight = budget_weight(config, numbers, limit) or 1.0
+        self._spend((cost.model, cost.hidden_by(weight)), limit, now=now)
+
+    def release_choice(self, noise: float) -> None:
+        """Take a choice of a cluster off the client's own budget, if it has one.
+
+        Args:
+            noise: b of `report_noisy_min`; 0: none, which no budget allows.
+
+        Raises:
+            RefusedError: its budget allows no more.
+        """
+        limit = self.file.epsilon_limit
+        if limit is None:
+            return
+        if not noise:
+            raise RefusedError(Reason.SPENT, "server", _BARE)
+        self._spend(("choice", choice_epsilon(noise)), limit, now=True)
+
+    def _spend(self, released: Released, limit: float, *, now: bool) -> None:
         file = self.path.parent / "memory" / "budget.json"
-        budget = OwnBudget(file, limit, config.privacy.delta)
-        budget.spend(cost.model, cost.hidden_by(weight), now=now)
+        OwnBudget(file, limit, self.config.privacy.delta).spend(released, now=now)
 
     def sums(self, run: str) -> SumRounds:
         """Return the client in the rounds of secure sums of a run."""
@@ -201,6 +224,7 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
     file, request, context = node.file, question.request, question.context
     if question.name != file.name:
         raise InvalidMessageError("the question is for another client")
+    node.allowance.check(request, context)
     # reveals nothing but whether the client asks to leave
     reply = Reply(version("covey"), question.token, file.name, leave=file.leave)
 
@@ -232,6 +256,7 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
         made, letter = own_numbers(member, request, counted), request.letters[question.name]
 
         def paid() -> Numbers:
+            node.allowance.answer(request, context, member().client, lambda _: ClusterChoice(0, ()))
             node.release(of, numbers)
             return made.values()
 
@@ -239,10 +264,29 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
         return encode(reply, letter=sums.answer(request.sums, context.session, letter, own))
     sums.check_request(request, member())
     if request.task in OF_FEATURES:
+        node.release("sums", 0)
         return encode(reply, member().feature_sums(request, context))
-    memory, kept = folder.read(), folder.read_tensors(context.memory_round)
-    chosen = member().choose(request, context, memory.risks)
-    folder.write(_with_spent_epsilon(memory, node.config, question, chosen))
+    kept = folder.read_tensors(context.memory_round)
+
+    def choose(before: int | None) -> ClusterChoice:
+        memory = folder.read()
+        own = context if before is None else replace(context, assigned=before)
+        is_free = own.assigned is None and len(request.models) > 1
+        noise = node.config.privacy.selection_noise if request.task in CHOOSING else 0.0
+        if is_free:
+            node.release_choice(noise)
+        chosen = member().choose(request, own, memory.risks)
+        spent = choice_epsilon(noise) if is_free and noise else 0.0
+        folder.write(
+            NodeMemory(
+                risks=memory.risks if chosen.known == context.risks else chosen.known,
+                updates=memory.updates + (request.task in ("choose", "train")),
+                choices_epsilon=memory.choices_epsilon + spent,
+            )
+        )
+        return chosen
+
+    chosen = node.allowance.answer(request, context, member().client, choose)
     model = request.models[chosen.cluster]  # its own one, or its own entries, if it has any
     in_use = kept.get(PERSONAL, {**model, **kept.get(LAYERS, {})})
     reports = request.task in (*CHOOSING, "train")
@@ -262,20 +306,6 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
     node.release("updates", count_of_numbers(model) - 1)
     made = trained(chosen.cluster)
     return encode(replace(reply, weight=made.weight), made.update)
-
-
-def _with_spent_epsilon(
-    memory: NodeMemory, config: Config, question: Question, chosen: ClusterChoice
-) -> NodeMemory:
-    """Return what the client keeps after it has answered."""
-    task, context = question.request.task, question.context
-    noise, chooses = config.privacy.selection_noise, context.assigned is None and task in CHOOSING
-    return NodeMemory(
-        risks=memory.risks if chosen.known == context.risks else chosen.known,
-        updates=memory.updates + (task in ("choose", "train")),
-        choices_epsilon=memory.choices_epsilon
-        + (choice_epsilon(noise) if chooses and noise > 0 else 0.0),
-    )
 
 
 def _plain(counts: object) -> Counts:

@@ -18,7 +18,6 @@ from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientRequest, SumStep
 from covey.algorithms.sum_cohorts import numbers_of
 from covey.base.files import make_folder, user_folder
-from covey.base.names import SummedUp
 from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.membership.estimators import COUNTS_NORM, numbers_of_counts
@@ -26,7 +25,7 @@ from covey.models.ridge_sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
-from covey.settings.aggregation import shares_of, summed_up, update_shares_of
+from covey.settings.aggregation import shares_of, update_shares_of
 from covey_flower.client_runtime import ClientRuntime
 from covey_flower.identity import identities_in
 from covey_flower.memory import EXACT, read_kept, write_kept
@@ -172,9 +171,6 @@ def _lock(file: Path) -> FileLock:
     return FileLock(place, mode=0o600, thread_local=False, fallback_to_soft=False)
 
 
-CHOICES = ("place", "reassign", "compare")
-"""Tasks of which the answer is a cluster."""
-
 SERVER = "server"
 RING = 2**63
 
@@ -228,9 +224,7 @@ class SumRounds:
         Raises:
             RefusedError: the step is not the next one, or what the server sent would reveal
                 more than a sum over enough clients.
-            ConfigError: sums are not sent under masks here, or not of these numbers.
         """
-        self._check_needed(step.of)
         identities, name = identities_in(self.folder), self.file.name
         with _lock(self.kept):
             memory = read_kept(self.kept, _memory_of, _LOSS)
@@ -295,28 +289,14 @@ class SumRounds:
             write_kept(self.kept, opened.in_round(replace(after, earlier=())))
         return said
 
-    def _check_needed(self, of: SummedUp) -> None:
-        """Refuse to add up what the settings do not need: no guard is made for it."""
-        if not self.config.privacy.secure_sums:
-            raise ConfigError(
-                "Numbers are sent under masks with privacy.secure_sums = true, found "
-                "false. Give this node the server's covey.toml."
-            )
-        if of not in (needed := summed_up(self.config)):
-            raise ConfigError(
-                f"Under masks this node adds up what its settings need, "
-                f"{' and '.join(sorted(needed))}, found a server that asks for {of}. Give "
-                f"this node and the server the same covey.toml."
-            )
-
     def check_request(self, request: ClientRequest, member: ClientRuntime) -> None:
         """Refuse to reveal this client alone; its sums, where it leaves, are revealed once.
 
         Raises:
-            ConfigError: its owner does not want it to leave, or no sum over records is needed.
+            ConfigError: its owner does not want it to leave.
             DataError: its sums are others than it sent under masks.
         """
-        if not self.config.privacy.secure_sums or request.task in CHOICES:
+        if not self.config.privacy.secure_sums:
             return
         hidden = self.config.privacy.clients_add_noise
         if request.task != "sum" or not self.file.leave or hidden:
@@ -326,7 +306,6 @@ class SumRounds:
                 f"{request.task!r} and leave = {str(self.file.leave).lower()} in "
                 f"node.toml. Set it to true, if the client is to leave."
             )
-        self._check_needed("sums")
         self._check_same(
             read_kept(self.kept, _memory_of, _LOSS), own_numbers(lambda: member, request)
         )

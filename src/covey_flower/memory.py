@@ -16,7 +16,7 @@ from torch import Tensor
 
 from covey import CoveyError, Params, RiskEstimate, RunError
 from covey.base.files import check_regular, checked, checked_json, read_bounded, replace_whole
-from covey.base.names import NoiseModel
+from covey.base.names import Released
 from covey.secure_sums.messages import Reason, RefusedError
 
 UNREADABLE = (
@@ -74,11 +74,11 @@ class NodeMemory:
 
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """What a client has released under noise, in all runs: who added it, and z."""
+    """What a client has released under noise, in all runs."""
 
     __pydantic_config__: ClassVar[ConfigDict] = EXACT
 
-    spent: tuple[tuple[NoiseModel, float], ...] = ()
+    spent: tuple[Released, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class OwnBudget:
     epsilon: float
     delta: float
 
-    def spend(self, model: NoiseModel, multiplier: float, *, now: bool) -> None:
+    def spend(self, new: Released, *, now: bool) -> None:
         """Keep that something is released, before it is sent; or only see whether it may be.
 
         Raises:
@@ -105,7 +105,6 @@ class OwnBudget:
         self.file.parent.mkdir(mode=0o700, exist_ok=True)
         with FileLock(self.file.with_suffix(".lock"), mode=0o600):
             known = read_kept(self.file, _releases_of, "what this client has spent is not known")
-            new: tuple[NoiseModel, float] = model, multiplier
             spent = (*known.spent, new)
             if not fits([release(*each) for each in spent], self.epsilon, self.delta):
                 remedy = "Raise epsilon_limit in node.toml, or let it take part no more."

@@ -3,9 +3,9 @@
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from covey import ConfigError
 from covey.base.files import read_text
@@ -25,6 +25,8 @@ class NodeFile(BaseModel):
         risk_weight: beta; None: it follows from tau.
         epsilon_limit: what all answers of this node together may cost, over all runs, at the
             settings' delta: then it answers no more; None: it has no budget.
+        repeats: how often all rounds of the settings may be played once more: for clients that
+            left, after a crash, or in another run.
         data: an .npz file with x and y, beside this one or elsewhere; "": the simulated
             client of this name, for trying things out.
         holdout: share of the examples that is never trained on; None: the settings'.
@@ -47,6 +49,7 @@ class NodeFile(BaseModel):
     risk_threshold: _Share | None = None
     risk_weight: _Share | None = None
     epsilon_limit: Annotated[float, Field(gt=0)] | None = None
+    repeats: Annotated[int, Field(ge=0)] = 1
     data: str = ""
     holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
     report_violation: bool = False
@@ -55,6 +58,15 @@ class NodeFile(BaseModel):
     left: list[str] = []
     min_cohort: Annotated[int, Field(ge=3)] | None = None
     config: str = "covey.toml"
+
+    @model_validator(mode="after")
+    def _no_answers_without_noise(self) -> Self:
+        if self.epsilon_limit is not None and (self.report_violation or self.report_accuracy):
+            raise ValueError(
+                "epsilon_limit pays for no answer without noise, so report_violation and "
+                "report_accuracy must be false. Remove them, or the limit"
+            )
+        return self
 
     @classmethod
     def read(cls, path: Path) -> "NodeFile":
@@ -86,7 +98,9 @@ class NodeFile(BaseModel):
 def _sentences(problem: ValidationError) -> Iterator[str]:
     for each in problem.errors():
         key = ".".join(map(str, each["loc"]))
-        if each["type"] == "extra_forbidden":
+        if not key:  # two keys that do not go together
+            yield f"{each['msg']}."
+        elif each["type"] == "extra_forbidden":
             known = ", ".join(NodeFile.model_fields)
             yield f"expected {known}, found {key!r}. Remove it."
         elif each["type"] == "missing":

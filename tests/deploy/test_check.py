@@ -190,6 +190,11 @@ NOISE = "client_clip = 1.0\nclient_noise = 1.0\nnoise_model = 'distributed'\n"
         (SUMMED.replace("min_cohort", NOISE + "min_cohort"), "the server", "nothing: it sees sums"),
         (SUMMED.replace("min_cohort", NOISE + "min_cohort"), "other clients", "at most 0 of the 3"),
         ("[method]\nname = 'ifca'\n[risk]\nname = 'none'\n", "the server", "to forget its updates"),
+        (
+            "[method]\nname = 'ifca'\n[risk]\nname = 'none'\n",
+            "the server",
+            "not to ask for choices",
+        ),
         (SUMMED, "who has the models", "measured, and not bounded"),
     ],
 )

@@ -38,7 +38,7 @@ def last_state(run):
 
 def memory_of(federation, name):
     home = federation.path / name / "memory"
-    (kept,) = home.glob("*.json")
+    (kept,) = (file for file in home.glob("*.json") if file.stem.isalnum())
     return MemoryFolder(home, kept.stem)
 
 

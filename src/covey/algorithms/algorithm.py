@@ -114,6 +114,11 @@ class Algorithm(Component):
         return None if self.one_client_each else getattr(self, "num_clusters", 1)
 
     @property
+    def offers_choices(self) -> bool:
+        """Whether clients choose among several models."""
+        return self.chooses_clusters and self.num_models not in (None, 1)
+
+    @property
     def choice(self) -> ClusterSelection:
         """By which rule clients choose: its setting `selection`, or the lowest loss."""
         return getattr(self, "selection", BY_LOSS_ALONE)

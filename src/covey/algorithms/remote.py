@@ -115,7 +115,10 @@ class Remote:
             return {}
         contexts = {client.handle: ClientContext() for client in cohort}
         available = (True,) * len(state.clusters)
-        request = ClientRequest("place", state.clusters, available, streams.path, contexts)
+        request = ClientRequest(
+            *("place", state.clusters, available, streams.path, contexts),
+            round_index=state.round_index,
+        )
         return {each.handle: each.cluster for each in self.send(request, cohort)}
 
     def choose(
@@ -369,6 +372,7 @@ def loss_counter(send: Send) -> CountAll:
             (True,) * len(targets),
             (),
             {handle: ClientContext(assigned=place) for handle, place in of.items()},
+            round_index=max((target.round_index for target in targets), default=0),
             paths=tuple(streams(target.cluster).path for target in targets),
         )
         members = tuple(m for t in targets for m in t.members if m.handle in of)
@@ -401,7 +405,8 @@ def masked_counts(send: Send, min_cohort: int, shares: NoiseShares | None = None
     """
 
     def count(target: Target, streams: Streams) -> tuple[ndarray, ndarray]:
-        request = ClientRequest("masked", (target.params,), (True,), streams.path)
+        t = target.round_index
+        request = ClientRequest("masked", (target.params,), (True,), streams.path, round_index=t)
         fewest = max(min_cohort, FEWEST_REPORTING)
         groups, enough = _if_enough(target.members, fewest), _all_if(fewest)
         length = count_of_counts(shares)

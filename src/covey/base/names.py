@@ -34,6 +34,10 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 NoiseModel = Literal["central", "distributed", "local"]
 """Who adds the noise that hides clients: the server, all of them a share, or each its own."""
 
+Released = tuple[NoiseModel | Literal["choice"], float]
+"""What a client released: an update or counts, by who added noise, and z; or a choice, and its
+epsilon."""
+
 SummedUp = Literal["sums", "counts", "updates"]
 """What clients add up under masks: sums over records, counts of losses, or updates."""
 

@@ -13,18 +13,24 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from dp_accounting import GaussianDpEvent
 
 from covey.base.names import NoiseModel
-from covey.dp.accountant import Mechanism, epsilon_bound, gaussian, gaussian_epsilon, shares
+from covey.dp.accountant import Mechanism, choice, epsilon_bound, gaussian, gaussian_epsilon, shares
 
 LEAST_WEIGHT = 1e-3
 """Weights are multiples of it."""
 
 
-def release(model: NoiseModel, multiplier: float) -> Mechanism:
-    """Return one release, as it costs the client alone; `local` hides any two of its updates."""
+def release(model: NoiseModel | Literal["choice"], multiplier: float) -> Mechanism:
+    """Return one release, as it costs the client alone; `local` hides any two of its updates.
+
+    Of a choice the number is its epsilon.
+    """
+    if model == "choice":
+        return choice(multiplier)
     if model == "distributed":
         return shares(multiplier)
     return gaussian(multiplier / 2 if model == "local" else multiplier)

@@ -115,6 +115,8 @@ class Reason(StrEnum):
     TOO_FEW_SHARES = "too few shares are left to take the masks off"
     TOO_FEW_AGREE = "too few clients signed the same survivors"
     SPENT = "its own budget allows no more"
+    NOT_NEEDED = "its settings need no such answer"
+    TOO_OFTEN = "it has answered as often as the rounds of its settings need"
     SINGLED_OUT = "it overlaps an earlier sum, and their difference reveals few clients"
 
 

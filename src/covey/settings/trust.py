@@ -7,7 +7,15 @@ from covey.settings.aggregation import noise_on_clients, summed_up
 from covey.settings.load import Config
 
 SERVER = "the server"
-OFTEN = "; how often it asks, a node's own epsilon_limit bounds, and else nobody does"
+OFTEN = (
+    "; how often it asks, a node's rounds bound, with `repeats` in its node.toml, and what that "
+    "costs, its epsilon_limit"
+)
+CHOICES = (
+    "; and not to ask for choices among models of its own: each is an exact answer about a "
+    "client's records, some seventy give its number of records of each class, and a node makes "
+    "as many as its rounds need (privacy.selection_noise hides them)"
+)
 BARE = {"counts": "counts of losses", "updates": "updates", "sums": "sums over records"}
 
 
@@ -27,6 +35,8 @@ def trust(config: Config) -> Iterator[Trust]:
     """
     privacy, method, secret = config.privacy, config.method, config.secrets.source == "os"
     own, noisy = privacy.clients_add_noise and secret, noise_on_clients(config) and secret
+    hidden = privacy.selection_noise > 0 and secret
+    choices = CHOICES if method.offers_choices and not hidden else ""
     names = {of: BARE[of] for of in sorted(summed_up(config))}
     sent, counts = " and ".join(names.values()), names.pop("counts", "")
     if privacy.secure_sums:
@@ -41,11 +51,14 @@ def trust(config: Config) -> Iterator[Trust]:
     elif own:
         bare = f"; its {counts} are bare" if counts else ""
         yield Trust(
-            "a client", SERVER, f"nothing: its updates leave it under its own noise{bare}{OFTEN}"
+            "a client",
+            SERVER,
+            f"nothing: its updates leave it under its own noise{bare}{OFTEN}{choices}",
         )
     else:
         noise = "to add the noise, and " if noisy else ""
-        yield Trust("a client", SERVER, f"{noise}to forget its {sent}, each of which it sees")
+        trusted = f"{noise}to forget its {sent}, each of which it sees{choices}"
+        yield Trust("a client", SERVER, trusted)
     held = "not to attack them: what they reveal of members is measured, and not bounded"
     if privacy.record_noise > 0 and secret:
         held = "nothing about a single record, beyond the epsilon of the run"
