@@ -276,7 +276,7 @@ class _InRun:
             return []
         try:
             run = self.load(path)
-            if _owes_answers(path):  # put down before: a kill may have left it half-done
+            if _owes_answers(path) or _lacks_its_end(run):  # a kill may have left it half-done
                 with run.open(self.observe, plays=False) as session:
                     finish_requests(session)
             for batch in _batches(waiting):
@@ -431,6 +431,14 @@ def _is_about(run: Run, kept: Handover, name: ClientName) -> bool:
         return False
     mark = str(proof_of(path)[1].get("subject"))
     return hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(kept.salt)))
+
+
+def _lacks_its_end(run: Run) -> bool:
+    """Say whether all rounds are played, and the end is not recorded: an answer took it back."""
+    history = run.history
+    planned = history.ended_early or history.started
+    is_played = planned is not None and len(history.rounds) >= planned.rounds
+    return is_played and history.finished is None
 
 
 def _owes_answers(path: Path) -> bool:

@@ -250,3 +250,35 @@ def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, basis
         shutil.rmtree(at)
         if not died:
             break
+
+
+@pytest.mark.parametrize("name", ["program", "solved"])
+def test_a_run_that_was_killed_while_it_answered_is_finished_by_the_same_command(
+    three, tmp_path, dying, name
+):
+    """From before the answer is signed to the last change, every few changes."""
+
+    def begun(at: Path) -> Path:
+        shutil.copytree(three / name, at / "runs" / name)
+        add(at / "register", at / "runs", ONE)
+        return at
+
+    whole = begun(tmp_path / "whole")
+    go(whole / "register", whole / "runs")
+    expected = load(whole / "runs" / name)
+    for n in range(60, 600, 13):
+        at = begun(tmp_path / f"{n}")
+        died = dying(lambda at=at: go(at / "register", at / "runs"), n)
+        go(at / "register", at / "runs")
+        run = load(at / "runs" / name)
+        assert run.history.finished is not None, n
+        assert run.summary.model_hash == expected.summary.model_hash
+        assert len(run.history.rounds) == len(expected.history.rounds)
+        assert names_in(run.folder) == names_in(expected.folder)
+        (proof,) = proofs(run.folder)
+        assert run.verify(proof).valid
+        shutil.rmtree(at)
+        if not died:
+            break
+    else:
+        pytest.fail("it never came to its end")
