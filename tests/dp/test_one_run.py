@@ -125,6 +125,22 @@ def test_gaussian_noise_is_hardly_ever_refuted_and_its_own_bound_is_tighter():
     assert tighter >= 18
 
 
+def test_half_of_the_gaussian_noise_is_found_by_mu_where_epsilon_finds_nothing():
+    draw, mu = np.random.default_rng(5), 0.75
+    found, by_epsilon = 0, 0
+    for seed in range(10):
+        coins = draw_canaries(3000, seed)
+        scores = 2 * mu * coins + draw.normal(size=3000)
+        audit = audit_one_run(scores, coins, 1e-5, accounted_mu=mu)
+        promised = gaussian_epsilon(mu, 1e-5)
+        assert audit.accounted == promised
+        found += not audit.holds
+        by_epsilon += audit.epsilon > promised
+        assert audit.verdict.startswith("REFUTED: Gaussian noise of mu 0.75") is not audit.holds
+    assert found >= 8
+    assert by_epsilon == 0
+
+
 def test_equal_scores_refute_nothing_however_the_canaries_are_sorted():
     coins = np.sort(draw_canaries(1000, seed=3))[::-1]
     assert audit_one_run(np.zeros(1000), coins, 1e-5).epsilon == 0.0
