@@ -154,6 +154,7 @@ class AttackOnModel(TypedDict):
     by_class: dict[str, PartMetrics]
     by_difficulty: dict[str, PartMetrics]
     roc: list[tuple[float, float]]
+    knows: str
 
 
 class MostExposed(TypedDict):
@@ -193,6 +194,8 @@ class ModelAuditFile(TypedDict):
         references: how many models there were to compare with.
         withheld: why single attacks have no figures.
         unknown: why single figures are.
+        knowledge: what the attackers that the verdict is about have at most.
+        blind_auc: of a classifier that never sees the model.
         controls: that must find nothing.
         accuracies: of the model and its references, on what they met and on the rest.
         exposed: None: too few references.
@@ -212,6 +215,8 @@ class ModelAuditFile(TypedDict):
     references: int
     withheld: dict[str, str]
     unknown: list[str]
+    knowledge: str
+    blind_auc: Figure
     controls: dict[str, Control]
     accuracies: dict[str, float]
     exposed: MostExposed | None

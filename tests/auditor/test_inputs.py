@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from auditor.tiny import CLASSES, FEATURES, halves, records, train
+from auditor.tiny import CLASSES, halves, records, softmax_regression, train
 from covey import Attack, ConfigError, DataError, Examples, ModelAudit, Signals, audit_model
 
 
@@ -143,21 +143,6 @@ def test_the_group_that_is_found_most_is_named(sides):
     assert abs(float(found.attacks["loss"].by_group["odd"].auc) - 0.5) < 0.15
     with pytest.raises(DataError, match="each of the 400 records"):
         audit_model(model, *sides, groups=groups[:-1])
-
-
-def softmax_regression(side: tuple[Tensor, Tensor]) -> nn.Module:
-    layer, (x, y) = nn.Linear(FEATURES, CLASSES), side
-    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=300)
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        decay = sum(1e-3 * p.square().sum() for p in layer.parameters())
-        value = nn.functional.cross_entropy(layer(x), y) + decay
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    return layer
 
 
 def area(found: ModelAudit, attack: str) -> float:

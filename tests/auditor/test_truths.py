@@ -10,8 +10,19 @@ from scipy.stats import norm
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from auditor.tiny import CLASSES, FEATURES, Sides, halves, network, records, train
+from auditor.tiny import (
+    CLASSES,
+    FEATURES,
+    Sides,
+    broken,
+    halves,
+    network,
+    records,
+    softmax_regression,
+    train,
+)
 from covey import Examples, Streams, audit_model
+from covey.auditor.result import rows
 from covey.dp.accountant import gaussian, multiplier_for
 from covey.membership.intervals import attack_metrics
 
@@ -222,7 +233,7 @@ def test_a_ridge_head_is_distinguished_but_not_under_noise(noise):
 
     found = audit_model(
         fit(Examples(*sides.members), 1), *sides, references=fit, num_references=4,
-        attacks=["loss", "lira", "rmia", "bavaria", "ridge-weights"],
+        attacks=["loss", "lira", "rmia", "bavaria", "ridge-weights"], knowledge="weights",
     )  # fmt: skip
     assert not found.refused
     assert found.verdict.startswith(DISTINGUISHED) == (noise == 0)
@@ -237,3 +248,41 @@ def test_the_weights_of_a_ridge_head_of_few_records_name_all_of_them():
     found = audit_model(model, *sides, attacks=["loss", "ridge-weights"])
     assert float(found.figure("loss", "auc")) < 0.85
     assert float(found.figure("ridge-weights", "auc")) > 0.95
+
+
+def test_who_knows_all_other_members_counts_only_where_that_is_named():
+    """A linear model that has converged on 3,000 records: 1.0, where its losses give .54."""
+    sides = halves(3000, seed=21)
+    model = softmax_regression(sides.members)
+    attacks = ["loss", "gradient-norm", "inverse-hessian"]
+    found = audit_model(model, *sides, attacks=attacks)
+    assert float(found.figure("inverse-hessian", "auc")) > 0.9
+    assert float(found.figure("loss", "auc")) < 0.55
+    assert (found.strongest, found.exceeds(0.6)) == ("loss", False)
+    assert "Not counted: inverse-hessian" in found.verdict
+    assert next(row["knows"] for row in rows(found)) == "the model, and all other members"
+    for knowledge in ("weights", "all-others"):
+        stronger = audit_model(model, *sides, attacks=attacks, knowledge=knowledge)
+        assert stronger.exceeds(0.6) == (knowledge == "all-others")
+    alone = audit_model(model, *sides, attacks=["inverse-hessian"])
+    assert alone.exceeds(1.0)  # of who has the answers alone nothing is known
+    assert alone.verdict.startswith("Nothing is known")
+
+
+def test_a_small_shift_of_the_sides_stands_beside_the_figures_that_it_moves():
+    members, (x, y) = halves(400, seed=22, learnable=True)
+    model = train(Examples(*records(400, 23, learnable=True)), 1, steps=20)
+    shift = 0.15 * (torch.arange(FEATURES) < 2)
+    found = audit_model(model, members, (x + shift, y), attacks=["loss"])
+    assert not found.refused
+    assert float(found.blind_auc) > 0.5
+    told = found.to_dict()
+    assert told["blind_auc"]["value"] == told["controls"]["blind"]["auc"] == found.blind_auc.value
+    assert f"{found.blind_auc.value:.3f}" in found._repr_html_()
+
+
+def test_a_shift_that_nothing_measured_is_unknown_and_says_why():
+    members, others = halves(30, seed=24)
+    found = audit_model(broken(network()), members, others)
+    assert found.blind_auc.value is None
+    assert "diverged" in str(found.blind_auc)

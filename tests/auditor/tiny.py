@@ -34,6 +34,21 @@ def train(examples: Examples, seed: int, steps: int = 100) -> nn.Module:
     return made
 
 
+def softmax_regression(side: tuple[Tensor, Tensor]) -> nn.Module:
+    layer, (x, y) = nn.Linear(FEATURES, CLASSES), side
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=300)
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        decay = sum(1e-3 * p.square().sum() for p in layer.parameters())
+        value = nn.functional.cross_entropy(layer(x), y) + decay
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    return layer
+
+
 def records(count: int, seed: int, *, learnable: bool = False) -> tuple[Tensor, Tensor]:
     """Inputs with labels that are random, or the place of the largest of four inputs."""
     draw = np.random.default_rng(seed)

@@ -117,6 +117,17 @@ def test_above_a_limit_the_exit_code_is_one(words, folder, covey):
     code, printed, _ = covey(*short, "1")
     assert code == 0
     assert "within the limit: AUC 1" in printed
+    assert "a classifier that never sees the model (0.5: the sides are alike): 0." in printed
+
+
+def test_a_limit_is_about_attackers_with_answers_unless_more_is_named(words, folder, covey):
+    strong = [*words, "--weights", folder / "w.pt", "--attack", "inverse-hessian", "--limit", "1"]
+    code, printed, _ = covey(*strong)
+    assert code == 1
+    assert "Nothing is known: no attack was run whose attacker has answers" in printed
+    code, printed, _ = covey(*strong, "--knowledge", "all-others")
+    assert code == 0
+    assert "all other members" in printed
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from covey.auditor.records import Records, records_of
-from covey.auditor.result import Control, ModelAudit
+from covey.auditor.result import KNOWS, Control, ModelAudit
 from covey.base.errors import ConfigError, DataError, ModelError, blamed, user_function
 from covey.base.files import make_folder, replace_whole
 from covey.base.names import Params
@@ -25,7 +25,7 @@ from covey.base.rng import Streams
 from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob, scored
 from covey.engine.recipe import MULTICLASS
-from covey.membership.attacks import Scorer, Signals, of_label
+from covey.membership.attacks import Knowledge, Needs, Scorer, Signals, of_label
 from covey.membership.audit import NO_REFERENCE, accuracies, attack_figures, scored_by
 from covey.membership.controls import negative_control
 from covey.membership.intervals import MIN_RECORDS, tail_rate
@@ -299,17 +299,28 @@ def _scores(
     return scores, withheld
 
 
+def _knows(name: str, attack: Scorer | None) -> Knowledge:
+    """Return what an attack's attacker has."""
+    if attack is None:
+        return "all-others" if name == "inverse-hessian" else "weights"
+    return "weights" if _needs(attack) == "gradients" else "outputs"
+
+
+def _needs(attack: Scorer) -> Needs:
+    own: Any = getattr(attack, "__wrapped__", attack)  # a user's is wrapped
+    return getattr(own, "needs", "both")
+
+
 def _missing(
     attack: Scorer | None, signals: Signals, module: nn.Module | None, no_references: str
 ) -> str:
     """Say what an attack lacks on this model with these references; "" if nothing."""
-    own: Any = getattr(attack, "__wrapped__", attack)  # a user's is wrapped
-    needs = "gradients" if attack is None else getattr(own, "needs", "both")
+    needs = "gradients" if attack is None else _needs(attack)
     if needs in ("none", "gradients"):
         return _NO_MODULE if needs == "gradients" and module is None else ""
     if not signals.inside.shape[1]:
         return no_references
-    fewest = getattr(own, "fewest", 1)
+    fewest = getattr(getattr(attack, "__wrapped__", attack), "fewest", 1)
     outside, inside = (side.sum(axis=1).min() for side in (~signals.inside, signals.inside))
     if outside >= fewest and (needs == "outside" or inside >= fewest):
         return ""
@@ -328,6 +339,7 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     *,
     num_references: int = 8,
     attacks: Sequence[str | Scorer] = MODEL_ATTACKS,
+    knowledge: Knowledge = "outputs",
     label: str = "",
     groups: Sequence[object] | None = None,
     seed: int = 0,
@@ -353,6 +365,9 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         attacks: as `covey.audit` takes them, but for those on clients' updates; also
             "inverse-hessian" and "weights" on the last layer of a module, and
             "ridge-weights" where that layer was solved for squares.
+        knowledge: what the attackers that the verdict is about have at most: "outputs",
+            "weights" for the model itself, or "all-others" for all other members, too. With
+            those a record is recognised in nearly every model that has converged.
         label: the column of labels, where the records are tables.
         groups: of each record (members, then non-members) to which group it belongs.
         seed: of all that is drawn here.
@@ -373,6 +388,10 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     records = records_of(members, non_members, label)
     if reason := records.too_few():
         return records.without_figures(reason)
+    if knowledge not in KNOWS:
+        raise ConfigError(
+            f"knowledge must be one of {', '.join(KNOWS)}, found {knowledge!r}. Name one."
+        )
     answers = answers_of(_checked_model(model), records.examples)
     for name in ("fedmia", "source"):
         if name in attacks:
@@ -448,6 +467,8 @@ def audit_model(  # noqa: PLR0913 - most have defaults
             name: attack_figures(each, candidates, signals, streams.at("verdict"), own)
             for name, each in scores.items()
         },
+        knows={name: _knows(name, chosen[name]) for name in scores},
+        knowledge=knowledge,
         tail=tail_rate(candidates.sides(losses, np.ones(len(losses), dtype=bool))),
         exposures=_exposures(records, candidates, signals),
         exposed=exposed,

@@ -12,13 +12,22 @@ from numpy import ndarray
 from scipy.special import ndtri
 
 from covey.base.figure import Figure
+from covey.membership.attacks import Knowledge
 from covey.membership.audit import AttackFigures
+from covey.membership.controls import blind_figure
 from covey.membership.references import ExposedCounts, top_share
 from covey.report.comparison_figures import roc_figure
 from covey.report.figures import svg
 from covey.report.page import rendered, write
 
 RATES = ("auc", "balanced_accuracy", "advantage", "tpr_at_1_percent", "tpr_at_01_percent")
+KNOWS: Mapping[Knowledge, str] = {
+    "outputs": "answers, of this and of similar models",
+    "weights": "the model itself",
+    "all-others": "the model, and all other members",
+}
+"""What an attacker has, the least first."""
+
 _PLAIN = ("reason", "members", "non_members", "background", "shared", "references")
 VIEW = (
     "The auditor's view: it has the members, gets the model's class scores, and compares "
@@ -57,6 +66,8 @@ class ModelAudit:
         accuracies: of the model on members and non-members; of the references on what
             they trained on, and on the rest.
         attacks: the figures of each.
+        knows: what each attack's attacker has.
+        knowledge: what the attackers that the verdict and a limit are about have at most.
         exposures: per member, as they came: the chance that an attack which has its
             references says rightly whether it was learnt; NaN where it was not judged.
             None with fewer than 4 references, or without some on both sides of every
@@ -77,6 +88,8 @@ class ModelAudit:
     controls: Mapping[str, Control] = field(default_factory=dict[str, Control])
     accuracies: Mapping[str, float] = field(default_factory=dict[str, float])
     attacks: Mapping[str, AttackFigures] = field(default_factory=dict[str, AttackFigures])
+    knows: Mapping[str, Knowledge] = field(default_factory=dict[str, Knowledge])
+    knowledge: Knowledge = "outputs"
     tail: Figure = field(default_factory=lambda: Figure.unknown("there are no figures"))
     exposures: Float[ndarray, " all"] | None = None
     exposed: ExposedCounts | None = None
@@ -87,25 +100,53 @@ class ModelAudit:
         return not self.attacks
 
     @property
+    def counted(self) -> tuple[str, ...]:
+        """The attacks whose attackers have no more than `knowledge`."""
+        levels = list(KNOWS)
+        most = levels.index(self.knowledge)
+        return tuple(a for a in self.attacks if levels.index(self.knows[a]) <= most)
+
+    @property
     def strongest(self) -> str | None:
-        """The attack with the highest AUC."""
-        return max(self.attacks, key=self._area, default=None)
+        """The attack with the highest AUC, of those that count."""
+        return max(self.counted, key=self._area, default=None)
+
+    @property
+    def blind_auc(self) -> Figure:
+        """The AUC of a classifier that never sees the model: what a shift of the sides gives."""
+        control = self.controls.get("blind")
+        return blind_figure(control.auc if control else None, self.reason)
 
     @property
     def verdict(self) -> str:
-        """One sentence: what was found, or why nothing is known.
+        """What was found, or why nothing is known, and what attackers who know more find.
 
         An AUC counts as above 0.5 by as many SE as make a false alarm of any of the
         attacks as rare as 2.5% (Bonferroni).
         """
         if self.refused:
             return f"No figures: {self.reason or '; '.join(self.withheld.values())}"
-        name = self.strongest or ""
+        beyond = set(self.attacks).difference(self.counted)
+        name = max(beyond, key=lambda a: (self._area(a), a), default="")
+        more = name and (
+            f". Not counted: {name}, of an attacker who has {KNOWS[self.knows[name]]}: AUC "
+            f"{self.figure(name, 'auc')}"
+        )
+        return f"{self._found}{more}"
+
+    @property
+    def _found(self) -> str:
+        """What the attacks that count found."""
+        if (name := self.strongest) is None:
+            return (
+                f"Nothing is known: no attack was run whose attacker has {KNOWS[self.knowledge]} "
+                f"and no more"
+            )
         area = self.figure(name, "auc")
         if area.value is None:
             return f"Nothing is known ({name}: AUC unknown: {area.reason})"
         strongest = f"{name}: AUC {area}"
-        reach = float(ndtri(1 - 0.025 / len(self.attacks)))
+        reach = float(ndtri(1 - 0.025 / len(self.counted)))
         if self._area(name) - 0.5 > reach * (area.error or 0.0):
             return f"Members can be distinguished from non-members ({strongest})"
         return f"No attack here distinguished members from non-members (strongest {strongest})"
@@ -133,7 +174,8 @@ class ModelAudit:
 
     def exceeds(self, limit: float) -> bool:
         """Say whether the strongest attack's AUC is above this; what is unknown is above any."""
-        return self.refused or float(self.figure(self.strongest or "", "auc")) > limit
+        area = None if self.strongest is None else self.figure(self.strongest, "auc").value
+        return area is None or area > limit
 
     def figure(self, attack: str, rate: str) -> Figure:
         """Return one figure of an attack; `rate` is one of `RATES`."""
@@ -171,6 +213,8 @@ class ModelAudit:
             **{name: getattr(self, name) for name in _PLAIN},
             "withheld": dict(self.withheld),
             "unknown": sorted(filter(None, unknown)),
+            "knowledge": self.knowledge,
+            "blind_auc": asdict(self.blind_auc),
             "controls": {name: asdict(each) for name, each in self.controls.items()},
             "accuracies": dict(self.accuracies),
             "exposed": exposed,
@@ -212,6 +256,7 @@ class ModelAudit:
     def _attack_dict(self, attack: str) -> dict[str, Any]:
         content: dict[str, Any] = asdict(self.attacks[attack])
         content["by_group"].pop("", None)  # everybody is in no group
+        content["knows"] = self.knows[attack]
         content["overall"]["advantage"] = asdict(self.figure(attack, "advantage"))
         return json.loads(json.dumps(content))
 
@@ -228,7 +273,9 @@ def rows(audit: ModelAudit) -> list[dict[str, str]]:
     """Return the overall figures as texts, one row per attack, the strongest first."""
     by_area = sorted(audit.attacks, key=lambda a: audit.figure(a, "auc").value or 0.0, reverse=True)
     return [
-        {"attack": name} | {rate: audit.figure(name, rate).cell for rate in RATES}
+        {"attack": name}
+        | {rate: audit.figure(name, rate).cell for rate in RATES}
+        | {"knows": KNOWS[audit.knows[name]]}
         for name in by_area
     ]
 

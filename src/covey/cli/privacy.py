@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from covey.auditor.result import ModelAudit
     from covey.dp.current_guarantee import Guarantee
     from covey.dp.run_guarantees import Noise, NoisePlan
+    from covey.membership.attacks import Knowledge
     from covey.runtime.auditing import Audit
     from covey.runtime.places import Explanation
     from covey.runtime.plausible import PlausibleModels
 
 ATTACKED = ("AUC", "balanced accuracy", "advantage", "TPR at 1% FPR", "at 0.1%")
+WITHOUT_MODEL = "AUC of a classifier that never sees the model (0.5: the sides are alike):"
 REFERENCES = 4
 MODEL_REFERENCES = 8
 
@@ -56,6 +58,7 @@ class RunAudited(Answer):
             ],
         )
         for each in self.audit.clusters:
+            yield f"cluster {each.cluster}: {WITHOUT_MODEL} {each.blind_auc}"
             for reason in filter(None, (each.reason, *each.unknown)):
                 yield f"cluster {each.cluster}: {reason}"
             if (exposed := each.exposed) is not None:
@@ -132,7 +135,9 @@ class ModelAudited(Answer):
 
         yield f"{self.audit.verdict}."
         if self.audit.attacks:
-            yield tabled(("attack", *ATTACKED), [tuple(row.values()) for row in rows(self.audit)])
+            head = ("attack", *ATTACKED, "its attacker has")
+            yield tabled(head, [tuple(row.values()) for row in rows(self.audit)])
+        yield f"{WITHOUT_MODEL} {self.audit.blind_auc}"
         yield from (f"{name}: {why}" for name, why in self.audit.withheld.items())
         yield from (f"unknown: {why}" for why in self.figures["unknown"])
         if self.limit is not None:
@@ -188,7 +193,14 @@ class ModelAudited(Answer):
 @click.option(
     "--limit",
     type=click.FloatRange(0, 1),
-    help="With --model: exit code 1, too, where the strongest attack's AUC is above this.",
+    help="With --model: exit code 1, too, where the strongest attack's AUC is above this, of "
+    "those that --knowledge counts.",
+)
+@click.option(
+    "--knowledge",
+    type=click.Choice(("outputs", "weights", "all-others")),
+    help="With --model: what the attackers that the verdict and --limit are about have at most: "
+    "answers (the default), the model itself, or all other members, too.",
 )
 @click.option(
     "--plausible",
@@ -208,6 +220,7 @@ def audit(
     train: str | None,
     out: Path | None,
     limit: float | None,
+    knowledge: Knowledge | None,
     plausible: bool,
 ) -> Iterator[RunAudited | ModelAudited | PlausibleModels]:
     """Attack every final cluster model, with its members against matched non-members.
@@ -222,7 +235,7 @@ def audit(
         )
     sides = {"--members": members, "--non-members": non_members}
     of_model = {**sides, "--weights": weights, "--train": train, "--out": out}
-    of_model |= {"--limit": limit is not None}
+    of_model |= {"--limit": limit is not None, "--knowledge": knowledge}
     if strange := [] if model else [name for name, value in of_model.items() if value]:
         raise ConfigError(
             f"{' and '.join(strange)} belong to --model, found a run. Give two commands."
@@ -251,6 +264,7 @@ def audit(
             named_function("--train", train) if train else None,
             num_references=count,
             attacks=attack or MODEL_ATTACKS,
+            knowledge=knowledge or "outputs",
             folder=out and out / "references",
             observe=lambda n: console.print(f"reference {n} of {count} trained"),
         )

@@ -213,6 +213,10 @@ Needs = Literal["none", "gradients", "outside", "both"]
 """What an attack learns of beside the model's answers: nothing, gradients, references without a
 record, or with and without."""
 
+Knowledge = Literal["outputs", "weights", "all-others"]
+"""What an attacker has, the least first: answers of the model and of its like; the model
+itself; the model, and all members but one."""
+
 Scores = Float[ndarray, " records"]
 
 Scorer = Callable[[Signals], Scores]

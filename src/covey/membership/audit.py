@@ -10,6 +10,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.base.errors import ConfigError
+from covey.base.figure import Figure
 from covey.base.names import Params
 from covey.base.params import subtract
 from covey.base.rng import Streams
@@ -17,6 +18,7 @@ from covey.data.examples import Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
 from covey.membership.attacks import MIN_OTHERS, Scorer, Signals, fedmia, of_label
+from covey.membership.controls import blind_figure
 from covey.membership.intervals import MIN_RECORDS, AttackMetrics, attack_metrics, roc
 from covey.membership.references import (
     ExposedCounts,
@@ -194,7 +196,7 @@ class ClusterAuditResult:
     members: int
     non_members: int
     background: int
-    blind_auc: float | None
+    blind_auc: Figure
     reason: str
     accuracies: Mapping[str, float]
     attacks: Mapping[str, AttackFigures]
@@ -239,7 +241,7 @@ def examine_cluster(
         members=int(candidates.member.sum()),
         non_members=int((~candidates.member).sum()),
         background=sum(len(each.background) for each in candidates.strata),
-        blind_auc=auc,
+        blind_auc=blind_figure(auc),
         reason=reason,
         accuracies=accuracies(signals, candidates.member),
         attacks={
@@ -254,7 +256,9 @@ def _without_attacks(
     target: Target, blind_auc: float | None, reason: str, *, diverged: bool = False
 ) -> ClusterAuditResult:
     return ClusterAuditResult(
-        target.cluster, len(target.members), 0, 0, 0, blind_auc, reason, {}, {}, diverged=diverged
+        *(target.cluster, len(target.members), 0, 0, 0),
+        *(blind_figure(blind_auc, reason), reason, {}, {}),
+        diverged=diverged,
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
-from covey.base.figure import RiskEstimate
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Params
 from covey.base.rng import Streams
 from covey.data.examples import Examples, hashes
@@ -77,6 +77,18 @@ def blind_baseline(
     forest.n_jobs = 1  # several threads would add up the trees in any order
     inside, outside = (np.asarray(forest.predict_proba(side))[:, 1] for side in judge)
     return risk_at(0.5, inside, outside)
+
+
+NO_BLIND = "too few records on a side for a classifier of their inputs"
+
+
+def blind_figure(auc: float | None, reason: str = "") -> Figure:
+    """Return the AUC of a classifier that never sees the model, or why it is unknown.
+
+    It stands beside the figures of every audit: a shift between the sides that is too small to
+    refuse them moves them all the same.
+    """
+    return Figure(auc, reason="" if auc is not None else reason or NO_BLIND)
 
 
 def _blind_halves(

@@ -171,7 +171,7 @@ def audit_of(cluster: int) -> str:
         "members": 70,
         "non_members": 70,
         "background": 0,
-        "blind_auc": 0.5,
+        "blind_auc": {"value": 0.5},
         "reason": "",
         "unknown": [],
         "exposed": None,
