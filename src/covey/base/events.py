@@ -32,7 +32,7 @@ class RunStarted(Event):
 
     Attributes:
         config_hash: SHA-256 of the resolved settings.
-        data_hash: SHA-256 over every client's examples.
+        data_hash: SHA-256 over every client's examples, or with secrets "os" an HMAC of it.
         groups: each client's group, where a simulation has it.
         risk_thresholds: tau of each client, where a simulation has it.
         risk_lifetime: rounds for which a risk figure counts.
@@ -369,7 +369,8 @@ class HeadsSolved(Event):
     """Every cluster's head was solved from the sums over its clients' records.
 
     Attributes:
-        sums: SHA-256 of each cluster's sums, which are whole numbers.
+        sums: SHA-256 of each cluster's sums, which are whole numbers, or with secrets "os" an
+            HMAC of it.
         clients: how many clients are in each cluster's.
         pooling: per cluster, how much of the other clusters' sums enters.
         regularisation: per cluster, in units of the mean diagonal of everybody's sums.
@@ -616,8 +617,8 @@ class ClientLeft(Event):
 
     Attributes:
         answer: "deny", "subtract", "roll_back", "retrain", "calibrate" or "stop".
-        data_hash: SHA-256 over the remaining clients' examples; None: they were not at
-            hand when this was answered.
+        data_hash: of the remaining clients' examples, as `RunStarted` has it; None: they were
+            not at hand when this was answered.
         request: the request's identifier.
         subject: the requester's mark, as `LeaveRequested` has it.
     """

@@ -19,7 +19,8 @@ EVERY = 64
 def data_hash(population: Population) -> str:
     """Return SHA-256 over all clients' handles and examples, as hex.
 
-    Empty where the clients keep their examples to themselves.
+    Empty where the clients keep their examples to themselves. It is recorded under a run's
+    secret, if it has one (`Secrets.keyed`): all records but one, and this, give that one away.
     """
     return DataHashes().of(population)
 

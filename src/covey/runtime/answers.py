@@ -246,11 +246,12 @@ def _serve(
         for each, option in answers
     ]
     events: list[Event] = [*unrecorded(session, [request for request, _ in answers])]
+    data = rest.run.data_hash
     events += [
         ClientLeft(
             request.handle,
             option.answer,
-            rest.run.data_hash,
+            None if data is None else session.secrets.keyed(data),
             request.id,
             # no one has the salt of drawn requests, and equal runs have equal chains
             mark.subject if request.after_round is None else "",
@@ -270,7 +271,7 @@ def _serve(
     }
     for name in erased.values():
         erase_from_copies(session.folder, name, names.values())
-    session.ledger.files.note(input_hashes(rest.run))
+    session.ledger.files.note(input_hashes(rest.run, session.secrets))
     served = [
         replace(
             request,

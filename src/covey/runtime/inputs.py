@@ -6,30 +6,46 @@ in `ComponentsUsed`; what clients accept, and the examples of no client, in the 
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, takewhile
 
 from covey.base.errors import RunError
-from covey.base.events import ComponentsUsed
+from covey.base.events import ComponentsUsed, Event, HeadsSolved, RunStarted
 from covey.base.history import History
 from covey.data.data_hash import data_hash
 from covey.ledger.store import Ledger
+from covey.runtime.secrets import Secrets
 from covey.settings.run import BuiltRun
+
+log = logging.getLogger(__name__)
 
 PREFERENCES = "input:preferences"
 
 
+def with_keyed_digests(event: Event, secrets: Secrets) -> Event:
+    """Return an event as it is recorded: its hashes of clients' data are under the secret."""
+    if isinstance(event, RunStarted):
+        return replace(event, data_hash=secrets.keyed(event.data_hash))
+    if isinstance(event, HeadsSolved):
+        return replace(event, sums=tuple(map(secrets.keyed, event.sums)))
+    return event
+
+
 def check_inputs(
-    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger
+    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger, secrets: Secrets
 ) -> Mapping[str, str]:
     """Refuse other data, components or preferences than those that the run last knew.
+
+    Without the run's secret it is unknown whether the data are the same, and a warning says so.
 
     Args:
         whole: the run with the clients that its settings or a program bring.
         active: the same, with the clients that have not left, under their handles.
         history: the run's.
         ledger: the same.
+        secrets: under which hashes of data are recorded.
 
     Returns:
         The hashes of what is beside the clients' data.
@@ -37,12 +53,19 @@ def check_inputs(
     Raises:
         RunError: naming what changed.
     """
-    hashes = input_hashes(active)
-    changed = chain(
-        _other_sources(active, history),
-        _other_data(whole, active, history, ledger),
-        _other_inputs(active, history, ledger, hashes),
-    )
+    if secrets.is_lost and history.started:
+        log.warning(
+            "It is unknown whether the data are those that began the run: their hashes are under "
+            "its secret, which is not on this machine."
+        )
+        hashes, of_data = dict[str, str](), iter(())
+    else:
+        hashes = input_hashes(active, secrets)
+        of_data = chain(
+            _other_data(whole, active, history, ledger, secrets),
+            _other_inputs(active, history, ledger, hashes),
+        )
+    changed = chain(_other_sources(active, history), of_data)
     for what in changed if history.started else ():
         raise RunError(
             f"{what} must be what began the run in {ledger.location}, but it was changed since. "
@@ -69,7 +92,7 @@ def _sources(used: ComponentsUsed | None) -> dict[str, str]:
 
 
 def _other_data(
-    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger
+    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger, secrets: Secrets
 ) -> Iterator[str]:
     """Yield what is other of the clients' data.
 
@@ -78,7 +101,7 @@ def _other_data(
     by the clients' names where no one does.
     """
     before = history.started.data_hash if history.started else None
-    if active.data_hash in (None, before):
+    if active.data_hash is None or secrets.keyed(active.data_hash) == before:
         return
     unknown = takewhile(lambda each: each.data_hash is None, reversed(history.left))
     left = {each.handle for each in unknown}
@@ -90,7 +113,7 @@ def _other_data(
             for client in whole.population.clients
             if client.name in present or client.handle in left
         )
-        if data_hash(replace(whole.population, clients=clients)) != before:
+        if secrets.keyed(data_hash(replace(whole.population, clients=clients))) != before:
             yield "The clients' data"
     elif odd := sorted(present.keys() ^ (set(ledger.names().values()) - ledger.stopped().keys())):
         yield f"The names of the clients with data ({odd[0]!r} is missing on one side)"
@@ -119,8 +142,8 @@ def _other_inputs(
         yield accepted_by if name == PREFERENCES else non_members
 
 
-def input_hashes(run: BuiltRun) -> Mapping[str, str]:
-    """Return a hash of every input that is at hand."""
+def input_hashes(run: BuiltRun, secrets: Secrets) -> Mapping[str, str]:
+    """Return a hash of every input that is at hand, as it is recorded."""
     if run.client_backend is not None or run.data_hash is None:
         return {}
     accepted = [
@@ -131,7 +154,6 @@ def input_hashes(run: BuiltRun) -> Mapping[str, str]:
     for examples in (*run.population.non_members, *run.population.test):
         others.update(examples.inputs.numpy().tobytes())
         others.update(examples.labels.numpy().tobytes())
-    return {
-        PREFERENCES: hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
-        "input:others": others.hexdigest(),
-    }
+    preferences = hashlib.sha256(json.dumps(accepted).encode())
+    hashed = {PREFERENCES: preferences, "input:others": others}
+    return {name: secrets.keyed(each.hexdigest()) for name, each in hashed.items()}

@@ -54,6 +54,7 @@ from covey.runtime.evaluation import (
     with_fewer_tests,
 )
 from covey.runtime.folder import checkpoint_path
+from covey.runtime.inputs import with_keyed_digests
 from covey.runtime.ledger_record import records_of
 from covey.runtime.replays import Rewind, newest_rewind, solved_again, subtracted_state
 from covey.runtime.session import Session, quiet, rounds_of
@@ -355,6 +356,7 @@ def _record(
     session: Session, t: int, events: Sequence[Event], recorded: int, history: History
 ) -> History:
     """Append a new round, or compare one of those that are recorded with what is."""
+    events = [with_keyed_digests(each, session.secrets) for each in events]
     if t < recorded:
         session.ledger.compare(t, records_of(events, t))
     else:

@@ -111,6 +111,22 @@ class Secrets:
         words = {name: name.encode("utf-8", "surrogatepass") for name in names}
         return {name: hmac.digest(key, word, "sha256").hex() for name, word in words.items()}
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the run has a secret, and it is not on this machine."""
+        return self.path is not None and not self.path.is_file()
+
+    def keyed(self, digest: str) -> str:
+        """Return what is recorded of a hash of somebody's data: an HMAC of it, unless seeded.
+
+        A bare one lets a reader with all records but one find that one out. The message is no
+        client's name, so that no tombstone is one of these.
+        """
+        if self.path is None or not digest:
+            return digest
+        key = bytes.fromhex(self._kept()["tombstones"])
+        return hmac.digest(key, b"\xff" + bytes.fromhex(digest), "sha256").hex()
+
     def handle(self, derived: Handle) -> Handle:
         """Return the handle of a client that has none yet."""
         return derived if self.path is None else f"h-{secrets.token_hex(6)}"

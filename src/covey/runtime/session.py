@@ -196,7 +196,7 @@ def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session,
     active = with_recorded_handles(run, ledger, secrets)
     history = folder.reader.read(ledger).history
     check_settings(active.config, history, folder)
-    inputs = check_inputs(run, active, history, ledger)
+    inputs = check_inputs(run, active, history, ledger, secrets)
     stopped = ledger.stopped()
     returned = {
         stopped[client.name]: replace(client, handle=stopped[client.name])
