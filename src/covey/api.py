@@ -193,6 +193,9 @@ def load(
     model: Model | None = None,
     clients: Clients | None = None,
     config: Config | Mapping[str, Any] | None = None,
+    *,
+    trust_code: bool = False,
+    trust_servers: bool = False,
 ) -> Run:
     """Return a run, finished or not.
 
@@ -203,10 +206,18 @@ def load(
         clients: the same.
         config: the same: settings in which parts of the program's own stand, such as a
             loss that no module has. Of all else the run's own settings count.
+        trust_code: allow, from now on, the code that the settings name as it is now, in a
+            folder that you did not begin there.
+        trust_servers: the same of the database, cluster and trackers that they name.
 
     Raises:
         CoveyError: there is no run, or other parts stand in the settings.
     """
+    found = RunFolder.existing(Path(folder))
+    if trust_code:
+        found.allow_code()
+    if trust_servers:
+        found.allow_servers()
     overrides = _overrides(model, clients)
     if config is not None:
         overrides = replace(overrides, parts=config_of(config))

@@ -12,8 +12,7 @@ from torch import nn
 
 from covey import Config, History, Run, load, load_config
 from covey.base.components import reference
-from covey.base.names import ClientName
-from covey.base.own_code import only_from
+from covey.base.names import FLOWERS_COMMAND, ClientName
 from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
 from covey.report.queries import round_line
@@ -74,8 +73,7 @@ class Federated:
             CoveyError: something does not fit.
         """
         folder = self._folder(Path(out))
-        with only_from(folder.origins()):
-            config = folder.checked_config()
+        config = folder.checked_config()
         # the folder of the deployment, if there is one
         home = "" if isinstance(self.config, Config) else str(Path(self.config).resolve().parent)
         roster = FederationMetadata.of(folder) or FederationMetadata(
@@ -115,7 +113,12 @@ class Federated:
         names = {"engine": reference(FlowerNodes())}
         if self.model is not None:
             names["model"] = reference(PassedModel())
-        return RunFolder.create(out, config.naming(**names))
+        folder = RunFolder.create(out, config.naming(**names))
+        if not isinstance(self.config, Config):
+            command = Path(self.config).resolve().parent / FLOWERS_COMMAND
+            if command.is_file():
+                folder.check_script(command, trust=True)
+        return folder
 
 
 def _ledger_facts(folder: RunFolder) -> tuple[Mapping[ClientName, str], int, frozenset[ClientName]]:

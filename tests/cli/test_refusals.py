@@ -47,7 +47,7 @@ def here(tmp_path, monkeypatch):
         ("population.exclude=['nobody']", "no such client"),
         ("population.preferences=who.csv", "who.csv"),
         ("model.name=nowhere:factory", "nowhere"),
-        ("model.name=collections:OrderedDict", "must return an nn.Module"),
+        ("model.name=collections:OrderedDict", "and is Python's own"),
         ("model.name=three_classes:small", "Give its last layer 10 outputs"),
         ("data.name=mnist data.dir=.", "train-images-idx3"),
         ("data.name=npz data.dir=npz", "one.npz"),

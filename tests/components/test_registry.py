@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from covey import ClusterSelection, Component, ConfigError, select_by_loss
+from covey import ClusterSelection, Component, ConfigError, SelectionInputs
 from covey.algorithms.selection import OwnSelection
 from covey.base import component_names as names
 from covey.base.built_ins import BUILT_INS
@@ -100,15 +100,19 @@ def test_what_is_no_component_of_the_kind_is_refused():
     assert find("selection", f"{__name__}:Tried.Inside", "key") is Tried.Inside
 
 
+def own_selection(inputs: SelectionInputs, scale: int = 1):
+    return (inputs.losses * scale).argmin(1)
+
+
 def test_a_function_is_a_component_with_its_keywords():
-    by_loss = f"{select_by_loss.__module__}:select_by_loss"
+    by_loss = f"{own_selection.__module__}:own_selection"
     plain, bound = selection(by_loss), selection(by_loss, scale=2)
     assert isinstance(bound, OwnSelection)
-    assert plain.call is select_by_loss
-    assert (bound.function, bound.own_settings()) == (select_by_loss, {"scale": 2})
+    assert plain.call is own_selection
+    assert (bound.function, bound.own_settings()) == (own_selection, {"scale": 2})
     assert bound.name == by_loss
     assert selection(by_loss, scale=2) == bound != plain
-    given: Any = partial(select_by_loss, scale=2)  # pyright: ignore
+    given: Any = partial(own_selection, scale=2)  # pyright: ignore
     same = create("selection", given, "key", ClusterSelection)
     assert same == bound
 

@@ -81,9 +81,10 @@ def test_a_changed_source_is_refused(name: str, tmp_path: Path, monkeypatch: pyt
     source.write_text(with_a_thought(text, case.own.__name__))
     said = rf"source of {case.key} must be what began .*Put it back"
     with pytest.raises(covey.RunError, match=said):
-        covey.resume(tmp_path / "run")
+        covey.load(tmp_path / "run", trust_code=True).resume()
     source.write_text(f"{text}\n# another thought\n")
-    assert covey.resume(tmp_path / "run").history.finished is not None
+    done = covey.load(tmp_path / "run", trust_code=True).resume()
+    assert done.history.finished is not None
     monkeypatch.delitem(sys.modules, f"own_{module}")
 
 

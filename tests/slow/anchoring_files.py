@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from covey import verify
-from covey.base.own_code import only_from
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import unacknowledged
 from covey.unlearning.signature import (
@@ -32,7 +31,6 @@ def anchoring_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     revoke_key(fingerprint(signing_key(revoked).public_key()), revoked)
     keys = public_keys_path(revoked)
     yield "key lists", kept(keys, lambda: key_records(keys))
-    yield "imports.json", kept(home.imports, lambda: _origins_used(home), of_json)
 
 
 def _changed_fails(proof: Path, receipt: Path) -> Callable[[], None]:
@@ -43,8 +41,3 @@ def _changed_fails(proof: Path, receipt: Path) -> Callable[[], None]:
         assert receipt.read_bytes() == honest or not found.valid
 
     return check
-
-
-def _origins_used(home: RunFolder) -> None:
-    with only_from(home.origins()):
-        pass

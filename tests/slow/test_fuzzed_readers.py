@@ -25,7 +25,6 @@ READERS = (
     *("config.toml of a run", "copies", "requests", "states", "updates"),
     *("federation.json", "secrets", "which secret", "a node's memory", "a node's tensors"),
     *("deploy.toml", "receipts", "unacknowledged salts", "key lists"),
-    "imports.json",
     *("questions", "replies", "hellos", "arrays"),
 )
 

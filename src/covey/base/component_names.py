@@ -10,15 +10,16 @@ import re
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic import BaseModel
 
 from covey.base.built_ins import BUILT_INS, DEFAULTS
+from covey.base.consent import Source
 from covey.base.errors import ConfigError
-from covey.base.own_code import check_import
+from covey.base.own_code import check_import, no_part
 
 GROUP = "covey.components"
 PASSED = "python:"
@@ -66,24 +67,43 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
         key: the setting, for messages.
 
     Raises:
-        ConfigError: there is none, or importing it failed.
+        ConfigError: there is none, it is not made to be a part of a run, or importing it failed.
     """
     if name in passed:
         return passed[name]
     built_in = BUILT_INS[kind].get(name)
     path = built_in or _installed().get(f"{kind}.{name}", name)
-    if kind == "optimizer" and name.isidentifier() and name[0].isupper():
-        path = f"torch.optim:{name}"
-    elif path == name and ":" in name and not name.startswith("covey."):
-        check_import(key, name)
-    module, colon, attribute = path.partition(":")
-    if not colon:
+    of_torch = name.removeprefix("torch.optim:")
+    if kind == "optimizer" and of_torch.isidentifier() and of_torch[0].isupper():
+        return named_object(key, name, f"torch.optim:{of_torch}")
+    if path != name:
+        return named_object(key, name, path)
+    if ":" not in path:
         near = get_close_matches(name, known_names(kind), n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
             f"{key} must be one of {', '.join(known_names(kind))} or "
             f"package.module:name, found {name!r}. {meant}Change the value."
         )
+    if _top(name) not in coveys_packages():
+        check_import(key, name)
+    component = named_object(key, name, path)
+    _check_part(key, name, component)
+    return component
+
+
+def named_object(key: str, name: str, path: str) -> Any:  # noqa: ANN401 - a class, or a function
+    """Return what an import of `package.module:name` finds.
+
+    Args:
+        key: the setting, for messages.
+        name: what stands there.
+        path: what that stands for.
+
+    Raises:
+        ConfigError: importing it failed, or it cannot be called.
+    """
+    module, _, attribute = path.partition(":")
     try:
         component: Any = importlib.import_module(module)
         for part in attribute.split("."):
@@ -100,6 +120,48 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
             f"{type(component).__name__}. Name one of those."
         )
     return component
+
+
+def _check_part(key: str, name: str, component: object) -> None:
+    """Refuse what a module of somebody's has, and what is not made to be a part of a run."""
+    if is_derived(component):
+        return
+    home = home_of(component) or _top(name)
+    if home != _top(name) and home not in coveys_packages():
+        check_import(key, f"{home}:{name.partition(':')[2]}")
+    if not may_be_part(home):
+        raise no_part(key, name, f"of {home}")
+
+
+def home_of(component: object) -> str:
+    """Return the package in which a class or a function was written; "": it is neither."""
+    maker = component.func if isinstance(component, partial) else component
+    if not hasattr(maker, "__qualname__"):
+        return ""
+    return _top(getattr(maker, "__module__", None) or "builtins")
+
+
+def may_be_part(package: str) -> bool:
+    """Say whether what a package has may be a part of a run, if it is not derived from covey's.
+
+    What is Python's own may not, nor what is installed without being made for covey.
+    """
+    declared = {_top(path) for path in _installed().values()}
+    if package in coveys_packages() or package in sys.stdlib_module_names:
+        return False
+    source = Source.of_package(package)
+    return package in declared or source is None or not source.is_installed
+
+
+def is_derived(component: object) -> bool:
+    """Say whether it is a class derived from one of covey's."""
+    bases = component.__mro__ if isinstance(component, type) else ()
+    roots = ((base.__module__, base.__qualname__) for base in bases)
+    return ("covey.base.components", "Component") in roots
+
+
+def _top(path: str) -> str:
+    return path.partition(":")[0].partition(".")[0]
 
 
 def is_missing(name: str) -> bool:

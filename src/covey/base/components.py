@@ -34,7 +34,9 @@ from covey.base.component_names import (
     described_in,
     find,
     imported,
+    is_derived,
     is_known,
+    may_be_part,
     passed,
     recorded_names,
     settings_of_kind,
@@ -333,8 +335,8 @@ def create(kind: str, value: object, key: str, base: type[C]) -> C:
 def reference(component: object) -> str:
     """Return the name under which a component that a program passes is recorded.
 
-    `package.module:name` where an import finds it again; else `python:name`, which is
-    found as long as this process runs.
+    `package.module:name` where an import finds it again and it may be named; else
+    `python:name`, which is found as long as this process runs.
     """
     maker: Any = component.func if isinstance(component, partial) else component
     if isinstance(component, OwnFunction):
@@ -347,7 +349,8 @@ def reference(component: object) -> str:
         return known
     if module.startswith("torch.optim") and inspect.isclass(maker):
         return qualname
-    if module != "__main__" and imported(module, qualname) == maker:
+    is_part = is_derived(maker) or may_be_part(module.partition(".")[0])
+    if module != "__main__" and imported(module, qualname) == maker and is_part:
         return f"{module}:{qualname}"
     word = f"{PASSED}{qualname.rpartition('.')[2].strip('<>')}"
     names = (word if n == 1 else f"{word}_{n}" for n in count(1))

@@ -128,8 +128,9 @@ def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 def user_folder() -> Path:
     """Return where covey keeps what is a user's, and no run's or node's."""
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "covey"
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    # a relative one is to be ignored, as the XDG specification says
+    return (base if base.is_absolute() else Path.home() / ".config") / "covey"
 
 
 def make_folder(folder: Path) -> tuple[Path, ...]:

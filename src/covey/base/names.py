@@ -47,6 +47,9 @@ Basis = Literal["erasure", "withdrawal", "objection", "restriction", "none"]
 
 BASES: tuple[Basis, ...] = get_args(Basis)
 
+FLOWERS_COMMAND = "flwr.sh"
+"""Flower's own command, in the folder of a deployment."""
+
 
 def round_number(t: int, rounds: int | None = None) -> int:
     """Return a round as people count it, from 1; its index counts from 0.

@@ -1,27 +1,26 @@
 """A user's own code: when it may be imported and from where, its source, what it makes and raises.
 
-A setting can name any function of any module, so the settings of a run are code. Who only
-reads a run runs none of it; who carries one on imports it from where the run's first start
-did.
+A setting can name any function of a user's modules, so the settings of a run are code. Who only
+reads a run runs none of it; who carries one on imports what this user allowed for its folder.
 """
 
 import hashlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from importlib.machinery import PathFinder
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, cast
 
+from covey.base.consent import Consent, Source
 from covey.base.errors import ConfigError
 
 _allowed: ContextVar[bool] = ContextVar("allowed", default=True)
-_origins: ContextVar[Mapping[str, str] | None] = ContextVar("origins", default=None)
+_folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
 class ForeignCodeError(ConfigError):
@@ -39,17 +38,13 @@ def no_foreign_code() -> Generator[None]:
 
 
 @contextmanager
-def only_from(origins: Mapping[str, str]) -> Generator[None]:
-    """Import what settings name only from these files, and nothing else.
-
-    Args:
-        origins: as `origins_of` returned them when the run was started.
-    """
-    before = _origins.set(origins)
+def only_with_consent(folder: Path) -> Generator[None]:
+    """Import of what settings name only what this user allowed for a run's folder."""
+    before = _folder.set(folder)
     try:
         yield
     finally:
-        _origins.reset(before)
+        _folder.reset(before)
 
 
 def check_import(key: str, name: str) -> None:
@@ -57,45 +52,55 @@ def check_import(key: str, name: str) -> None:
 
     Raises:
         ForeignCodeError: this only reads a run.
-        ConfigError: the package lies elsewhere than when the run was started.
+        ConfigError: it is Python's own, or this user did not allow it for the run's folder.
     """
     if not _allowed.get():
         raise ForeignCodeError(
             f"{key} = {name!r} names code that is not covey's, and reading a run runs "
             f"none. What needs it is run and resume; do that with runs of your own alone."
         )
-    origins, package = _origins.get(), _package(name)
-    if origins is None:
+    package = name.partition(":")[0].partition(".")[0]
+    if package in sys.stdlib_module_names:
+        raise no_part(key, name, "Python's own")
+    if (folder := _folder.get()) is not None:
+        source = Source.of_package(package)
+        if source is None:
+            raise ConfigError(
+                f"{key} = {name!r} must be in a folder of the search path, and no module "
+                f"{package!r} is. Put the folder in PYTHONPATH from which the run was started, "
+                f"or start the command there."
+            )
+        check_allowed(folder, name, source)
+
+
+def check_allowed(folder: Path, name: str, source: Source) -> None:
+    """Refuse what this user did not allow for a run's folder, as it is now.
+
+    Args:
+        folder: the run's.
+        name: `package.module:name`, or the path of a script.
+        source: of it.
+
+    Raises:
+        ConfigError: naming the file, its hash and the remedy.
+    """
+    if Consent.for_run(folder).allows(name, source):
         return
-    known, origin = origins.get(package), _origin(package)
-    if known is None or origin != known:
-        raise ConfigError(
-            f"{key} = {name!r} must be imported from where the run's first start did, "
-            f"{known or 'which imported no such thing'}, but it would be from "
-            f"{origin or 'nowhere'}. Put the folder in PYTHONPATH from which it was "
-            f"started, or start the command there."
-        )
+    raise ConfigError(
+        f"Code that {folder} names must be allowed by you before it is run, as it is now and for "
+        f"this folder, found {name!r}: {source.path}, SHA-256 {source.sha256}. Read it. If you "
+        f"trust it, add --trust-code once to covey resume, audit or forget, or trust_code=True "
+        f"to covey.load."
+    )
 
 
-def origins_of(names: Iterable[str]) -> dict[str, str]:
-    """Return where the packages of `package.module:name` lie, for `only_from`."""
-    origins = {package: _origin(package) for package in map(_package, names)}
-    return {package: origin for package, origin in sorted(origins.items()) if origin}
-
-
-def _package(name: str) -> str:
-    return name.partition(":")[0].partition(".")[0]
-
-
-def _origin(package: str) -> str | None:
-    """Return the file of a top-level package, and run none of its code; None: unknown."""
-    loaded = sys.modules.get(package)
-    spec = loaded.__spec__ if loaded else PathFinder.find_spec(package)
-    if spec is None:
-        return None
-    places = list(spec.submodule_search_locations or ())
-    place = spec.origin or (places[0] if places else None)
-    return str(Path(place).resolve()) if place and Path(place).exists() else place
+def no_part(key: str, name: str, whose: str) -> ConfigError:
+    """Return what is raised where settings name what is not made to be a part of a run."""
+    return ConfigError(
+        f"{key} = {name!r} must be code of yours, a class derived from covey's, or of a package "
+        f"with an entry point covey.components, and is {whose}. Call it from a function in a "
+        f"module of your own, and name that."
+    )
 
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))

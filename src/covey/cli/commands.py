@@ -51,6 +51,18 @@ PLACES = {name: place for places in OWN.values() for name, place in places.items
 
 PATH = click.Path(path_type=Path)
 
+trust_code_option = click.option(
+    "--trust-code",
+    is_flag=True,
+    help="Allow, from now on, the code that the run's settings name, as it is now. A run that you "
+    "began needs it only if that code changed or the folder was moved.",
+)
+trust_servers_option = click.option(
+    "--trust-servers",
+    is_flag=True,
+    help="Allow, from now on, the database, cluster and trackers that the run's settings name.",
+)
+
 
 def _flag(names: Sequence[str], apply: Callable[[bool], object], meaning: str) -> click.Option:
     """Return an option that no function gets: what it is for is done at once."""

@@ -15,7 +15,7 @@ from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.names import BASES, Basis
 from covey.cli.answer import BAD, Answer, Line, Text, fail_if, table_of, text_of, wants_json
-from covey.cli.commands import PATH, argument, command
+from covey.cli.commands import PATH, argument, command, trust_code_option
 from covey.cli.console import errors
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
@@ -188,6 +188,7 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str:
 @click.option(
     "--received", metavar="REQUEST", multiple=True, help="Its requester has the salt: delete it."
 )
+@trust_code_option
 def forget(
     run: Path,
     clients: Sequence[str],
@@ -197,6 +198,7 @@ def forget(
     plan: bool,
     again: bool,
     received: Sequence[str],
+    trust_code: bool,
 ) -> Iterator[Forgotten | Queued | Plans | Unacknowledged]:
     """Answer clients that ask to leave a run, and prove what was answered."""
     from covey.runs.parts import wanted_answer
@@ -225,7 +227,7 @@ def forget(
         )
     who: list[str | Returning] = [*names] if salt is None else [Returning(names[0], salt)]
     folder = RunFolder.existing(run)
-    held = covey.load(run)
+    held = covey.load(run, trust_code=trust_code)
     _name_own_parts(folder)
     if plan:
         yield Plans(run, held.plan(who, wanted, known_basis))

@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from covey.base.component_names import find
+from covey.base.component_names import named_object
 from covey.base.errors import ConfigError, DataError, ModelError
 from covey.base.files import check_regular
 from covey.models.build import factory_of
@@ -46,7 +46,7 @@ def named_function(key: str, name: str) -> Callable[..., Any]:
             f"{key} must be package.module:function, found {name!r}. Name the function, "
             f"of a module in this folder or in PYTHONPATH."
         )
-    return find("model", name, key)
+    return named_object(key, name, name)
 
 
 def _state(path: Path) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.errors import ConfigError
 from covey.base.names import round_number
 from covey.cli.answer import Answer, Line, fail_if, short, tabled, text_of
-from covey.cli.commands import PATH, argument, command
+from covey.cli.commands import PATH, argument, command, trust_code_option
 from covey.cli.console import console
 from covey.unlearning.participation import DeniabilityRow, settings_below
 
@@ -208,6 +208,7 @@ class ModelAudited(Answer):
     help="In place of attacks: on how many records a loss threshold answers otherwise of a model "
     "that the last round's anonymity sets allow instead, and how far that model is away.",
 )
+@trust_code_option
 def audit(
     run: Path | None,
     *,
@@ -222,6 +223,7 @@ def audit(
     limit: float | None,
     knowledge: Knowledge | None,
     plausible: bool,
+    trust_code: bool,
 ) -> Iterator[RunAudited | ModelAudited | PlausibleModels]:
     """Attack every final cluster model, with its members against matched non-members.
 
@@ -281,7 +283,7 @@ def audit(
             f"{'neither' if run is None else 'both'}. Name one: covey audit runs/NAME, or covey "
             f"audit --model package.module:factory --members A.npz --non-members B.npz."
         )
-    held = covey.load(run)
+    held = covey.load(run, trust_code=trust_code)
     if plausible:
         from covey.runtime.plausible import plausible_models
 

@@ -20,8 +20,16 @@ import covey
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.built_ins import BASELINE, REFERENCES
 from covey.base.errors import ConfigError, RunError
+from covey.base.names import FLOWERS_COMMAND
 from covey.cli.answer import BAD, FAILED_CHECK, Answer, Line, fail_if, short, table_of
-from covey.cli.commands import PATH, CommandGroup, argument, command
+from covey.cli.commands import (
+    PATH,
+    CommandGroup,
+    argument,
+    command,
+    trust_code_option,
+    trust_servers_option,
+)
 from covey.cli.console import console, errors
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
@@ -187,22 +195,27 @@ def run(
 
 @command()
 @argument("run", type=PATH, help="The folder of a run that was started.")
-def resume(run: Path) -> Iterator[RunConcluded]:
+@trust_code_option
+@trust_servers_option
+def resume(run: Path, trust_code: bool, trust_servers: bool) -> Iterator[RunConcluded]:
     """Continue a stopped run; the result is the same."""
     from covey.runtime.folder import FederationMetadata, RunFolder
     from covey.settings.load import idle_settings
 
     folder = RunFolder.existing(run)
     unused, began = idle_settings(folder.config()), time.monotonic()
+    result = covey.load(run, trust_code=trust_code, trust_servers=trust_servers)
     if (roster := FederationMetadata.of(folder)) is not None:
-        _submit(Path(roster.home) if roster.home else None, run)
+        home = Path(roster.home) if roster.home else None
+        if home is not None:
+            folder.check_script(home / FLOWERS_COMMAND, trust=trust_code)
+        _submit(home, run)
         yield from _concluded(covey.load(run), unused, began)
         return
-    result = covey.load(run)
     with stoppable(run):
         _play(result)
         if ((baseline := run / "baseline") / "config.toml").is_file():
-            _play(covey.load(baseline))
+            _play(covey.load(baseline, trust_code=trust_code, trust_servers=trust_servers))
     yield from _concluded(result, unused, began)
 
 
@@ -246,7 +259,7 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
     words = ["run", str(home / "app"), "covey", "--stream", "--run-config"]
     where = str(out.resolve()).replace('"', '\\"')
     done = subprocess.run(  # noqa: S603 - the deployment's own command
-        [str(home / "flwr.sh"), *words, f'out="{where}"'], stdout=sys.stderr, check=False
+        [str(home / FLOWERS_COMMAND), *words, f'out="{where}"'], stdout=sys.stderr, check=False
     )
     ended = (out / "config.toml").is_file() and covey.load(out).history.finished is not None
     if done.returncode or not ended:
@@ -433,14 +446,15 @@ class ReportWritten:
 @command()
 @argument("runs", type=PATH, nargs=-1, required=True, help="Folders of runs.")
 @click.option("--out", type=PATH, help="The HTML file.")
-def report(runs: Sequence[Path], out: Path | None) -> Iterator[ReportWritten]:
+@trust_servers_option
+def report(runs: Sequence[Path], out: Path | None, trust_servers: bool) -> Iterator[ReportWritten]:
     """Write a run's report again, or one that compares several runs.
 
     Exit code 1 if a model of theirs diverged: the report says which.
     """
     from covey.runs.pages import page_over
 
-    held = {str(run): covey.load(run) for run in runs}
+    held = {str(run): covey.load(run, trust_servers=trust_servers) for run in runs}
     one = held[str(runs[0])]
     page = one.report(out) if len(runs) == 1 else page_over(runs, out)
     histories = {name: run.history for name, run in held.items()}

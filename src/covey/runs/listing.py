@@ -164,12 +164,10 @@ class Reading:
 def is_run(path: Path) -> bool:
     """Say whether a folder is a run's, and not one that has such a file by chance."""
     folder = RunFolder(path)
-    if folder.imports.exists():
-        return True
+    has_settings, has_ledger = folder.config_path.exists(), folder.ledger_path.exists()
     try:
-        if folder.ledger_path.exists():
-            return folder.config_path.exists() or Ledger.exists(folder.ledger_path)
-        return bool(folder.config().ledger.url)
+        begun = has_settings if has_ledger else folder.has_all_settings
+        return begun or (has_ledger and Ledger.exists(folder.ledger_path))
     except LedgerError:
         return True  # damaged, and maybe a run's
     except (CoveyError, ValueError, OSError):

@@ -14,6 +14,7 @@ from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
 from covey.base.own_code import no_foreign_code
+from covey.base.rng import Streams
 from covey.data.population import Population
 from covey.report.page import write_report
 from covey.report.queries import Reported, round_line
@@ -22,8 +23,8 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.reading import read_record
 from covey.runtime.session import Observer
+from covey.settings.clients import population_and_notes
 from covey.settings.load import without_passwords
-from covey.settings.run import build_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,11 +81,11 @@ def baseline_of(path: Path) -> History | None:
 def _population(folder: RunFolder) -> Population | None:
     """Read the run's data again, if they are still there and may be shown."""
     config = folder.config()
-    if config.has_own_data:
-        return None  # users' own clients, and no test images beside them
     try:
-        return build_run(config).population  # a user's code is refused here
-    except CoveyError:
+        if config.has_own_data or config.engine.is_remote:
+            return None  # users' own clients, and no test images beside them
+        return population_and_notes(config, None, Streams(config.seed))[0]
+    except CoveyError:  # or a user's code would have to run
         return None
 
 

@@ -19,12 +19,11 @@ from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort
-from covey.base.component_names import PASSED, is_missing, pass_again
+from covey.base.component_names import PASSED, is_derived, is_missing, may_be_part, pass_again
 from covey.base.components import Component, Unread, components_in
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
 from covey.base.events import RunStarted
 from covey.base.names import BASES, Basis, ClientName, Handle, Params
-from covey.base.own_code import only_from
 from covey.base.rng import Streams
 from covey.data.examples import Examples, Preference
 from covey.data.population import absent_population
@@ -63,8 +62,7 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
             f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started with "
             f"what can be imported records it as package.module:function, and needs no program."
         )
-    with only_from(folder.origins()):
-        run = _rebuilt(folder, overrides)
+    run = _rebuilt(folder, overrides)
     _check_same_model(run, folder)
     return run
 
@@ -350,6 +348,8 @@ def reference_of(made: object) -> str | None:
     if module in ("__main__", "__mp_main__"):
         return None
     if getattr(sys.modules.get(module), name, None) is not made or not _is_importable(module):
+        return None
+    if not is_derived(made) and not may_be_part(module.partition(".")[0]):
         return None
     try:
         takes_two = len(inspect.signature(made).parameters) == 2

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from covey.base.as_json import HIDDEN
+from covey.base.consent import Consent
 from covey.base.errors import LedgerLocked, RunError
 from covey.base.files import delete_whole, flush_folder, move
 from covey.ledger.backends import backend_of
@@ -202,6 +203,7 @@ def _delete_folder(folder: Path) -> None:
     aside = folder.with_name(f"{PRUNED}{secrets.token_hex(4)}")
     move(folder, aside)
     flush_folder(folder.parent)
+    Consent(str(folder)).write()
     for each in folder.parent.glob(f"{PRUNED}*"):  # of a deletion that was cut off too
         shutil.rmtree(each)
     flush_folder(folder.parent)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 import tomllib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import TypeAdapter
 
 from covey.base.component_names import PASSED
+from covey.base.consent import Consent, Source
 from covey.base.errors import ConfigError, LedgerError, RunError
 from covey.base.files import (
     checked,
@@ -29,7 +31,7 @@ from covey.base.files import (
 )
 from covey.base.history import History
 from covey.base.names import Basis, ClientName
-from covey.base.own_code import origins_of
+from covey.base.own_code import check_allowed, only_with_consent
 from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import LedgerReader
@@ -51,7 +53,6 @@ class QueuedRequest(NamedTuple):
 
 
 _reader = TypeAdapter(QueuedRequest).validate_json
-_origins = TypeAdapter(dict[str, str]).validate_json
 
 
 class _Inside:
@@ -107,17 +108,17 @@ class RunFolder:
                 f"the folder, or give another one: --out, or out= in Python."
             )
         # what a start that was cut off leaves
-        begun = {"config.unfinished", "imports.unfinished", "imports.json"}
         empty = not path.exists() or (
-            path.is_dir() and all(each.name in begun for each in path.iterdir())
+            path.is_dir() and all(each.name == "config.unfinished" for each in path.iterdir())
         )
         if not empty:
             raise RunError(
                 f"{path} exists and is not a covey run. Give another --out, or an empty folder."
             )
         made = make_folder(path)
-        origins = origins_of(_OWN.findall(config.model_dump_json()))
-        replace_whole(folder.imports, json.dumps(origins).encode(), mode=0o600)
+        settings = config.model_dump(mode="json")
+        consent = Consent(str(path.resolve())).with_code(_own_code(settings))
+        consent.with_servers(_servers(settings)).write()
         # the last: with it, there is a run
         replace_whole(folder.config_path, config.toml().encode("utf-8"), mode=0o600)
         return cls(path, made)
@@ -146,6 +147,7 @@ class RunFolder:
                 shutil.rmtree(each)
             else:
                 each.unlink()
+        Consent(str(self.path.resolve())).write()
         for folder in self.created:
             with suppress(OSError):  # something else was put there meanwhile
                 folder.rmdir()
@@ -180,8 +182,6 @@ class RunFolder:
     """Who requested to leave while another process played the run."""
     secret_marker = _Inside("secret")
     """Which of the user's secrets is this run's, if it has one."""
-    imports = _Inside("imports.json")
-    """Where the user's own code lay when the run was started."""
     federation = _Inside("federation.json")
     """What is known of the clients, where they are on machines of their own."""
 
@@ -228,6 +228,13 @@ class RunFolder:
                 return written
         return self.config().model_dump(mode="json")
 
+    @property
+    def has_all_settings(self) -> bool:
+        """Whether every section of the settings is written out, as only a run's are."""
+        from covey.settings.schema import Sections
+
+        return Sections.model_fields.keys() <= tomllib.loads(self._text()).keys()
+
     def is_checked(self, ledger: Ledger) -> bool:
         """Say whether a session has checked settings of these very bytes, for this ledger."""
         return file_hash(self.config_path) in ledger.files.of(self.config_path.name)
@@ -248,12 +255,21 @@ class RunFolder:
         """Read the settings back to play with them: a user's components are imported.
 
         Raises:
-            ConfigError: they do not go with each other, or cannot be imported.
+            ConfigError: they do not go with each other, or cannot be imported, or name what
+                this user did not allow.
         """
         from covey.settings.load import Config
 
-        with self._same_format():
-            return Config.recorded(tomllib.loads(self._text()))
+        with self._same_format(), only_with_consent(self.path):
+            written = tomllib.loads(self._text())
+            for name, source in _own_code(written).items():  # before anything is made of them
+                check_allowed(self.path, name, source)
+            config = Config.recorded(written)
+        consent = Consent.for_run(self.path)
+        for setting, value in _servers(config.model_dump(mode="json")).items():
+            if not consent.reaches(setting, value):
+                raise ConfigError(not_reached(self.path, f"{setting} = {value!r}"))
+        return config
 
     @contextmanager
     def _same_format(self) -> Generator[None]:
@@ -265,20 +281,61 @@ class RunFolder:
                 Ledger.read(self.ledger_path)
             raise
 
-    def origins(self) -> dict[str, str]:
-        """Return where the user's code lay.
+    def allow_code(self) -> None:
+        """Put on record that this user allows the code that the settings name, as it is now."""
+        code = _own_code(tomllib.loads(self._text()))
+        Consent.for_run(self.path).with_code(code).write()
+
+    def check_script(self, path: Path, *, trust: bool = False) -> None:
+        """Refuse a script that this user did not allow here; or allow it, as it is now.
 
         Raises:
-            RunError: the record cannot be read.
+            ConfigError: it is another, or was never allowed.
         """
-        with as_written(self.imports, "where the code of this run's settings lay"):
-            return _origins(read_bounded(self.imports))
+        consent, source = Consent.for_run(self.path), Source((path.resolve(),))
+        if trust:
+            consent.with_code({str(path): source}).write()
+        else:
+            check_allowed(self.path, str(path), source)
+
+    def allow_servers(self) -> None:
+        """Put on record that this user allows the servers that the settings name."""
+        servers = _servers(self.config().model_dump(mode="json"))
+        Consent.for_run(self.path).with_servers(servers).write()
 
     def _text(self) -> str:
         with as_written(self.config_path, "the settings of this run"):
             written = read_text(self.config_path)
             tomllib.loads(written)
             return written
+
+
+def _own_code(settings: Mapping[str, Any]) -> dict[str, Source]:
+    """Return the sources of what may be a user's code in settings, by `package.module:name`."""
+    names = {*_OWN.findall(json.dumps(settings))}
+    packages = {name: re.split("[.:]", name)[0] for name in names}
+    own = {name: each for name, each in packages.items() if each not in sys.stdlib_module_names}
+    sources = {name: Source.of_package(each) for name, each in own.items()}
+    return {name: source for name, source in sources.items() if source}
+
+
+def _servers(settings: Mapping[str, Any]) -> dict[str, object]:
+    """Return what settings name outside of the run's folder that is written to, by its key."""
+    named = {
+        "ledger.url": settings["ledger"]["url"],
+        "engine.address": settings["engine"].get("address"),
+        "tracking": settings["tracking"],
+    }
+    return {key: value for key, value in named.items() if value}
+
+
+def not_reached(folder: Path, what: str) -> str:
+    """Return what is said of a server that this user did not allow for a run's folder."""
+    return (
+        f"What {folder} names outside of itself must be allowed by you before it is connected to, "
+        f"found {what}. If you trust it, add --trust-servers once to covey resume or report, or "
+        f"trust_servers=True to covey.load."
+    )
 
 
 def _read(written: str) -> "Config":

@@ -8,7 +8,7 @@ from covey.base.errors import ConfigError, RunError
 from covey.base.events import ModelsMerged
 from covey.base.history import History, of_kinds
 from covey.base.names import Basis, ClientName, Handle
-from covey.base.own_code import no_foreign_code, only_from
+from covey.base.own_code import no_foreign_code
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, checkpoint_paths, round_of, rounds_in
 from covey.runtime.ledger_record import LedgerRecord
@@ -93,8 +93,7 @@ def client_plans(
 def planning_config(folder: RunFolder) -> Config:
     """Return a run's settings, with a user's own components where these can be imported."""
     try:
-        with only_from(folder.origins()):
-            return folder.checked_config()
+        return folder.checked_config()
     except ConfigError:
         return folder.config()
 

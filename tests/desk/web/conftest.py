@@ -43,7 +43,6 @@ def shown(once: Callable[[str, Make], Path]) -> Path:
         real.forget(sorted(real.names)[0], "retrain")
         (folder / "begun").mkdir()
         shutil.copy(folder / "real" / "config.toml", folder / "begun")
-        (folder / "begun" / "imports.json").write_text("{}")
         name = HOSTILE_FOLDER
         with written(folder / name, Story(hostile=True, sets=True)) as writer:
             writer.play(12)
