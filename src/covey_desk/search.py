@@ -10,7 +10,7 @@ from covey import CoveyError, RunError, Streams
 from covey.base.as_json import json_of
 from covey.base.names import ClientName
 from covey.ledger.store import Ledger
-from covey.runs.listing import RunEntry, find_runs, reader_url
+from covey.runs.listing import RunEntry, find_runs
 from covey.runtime.copies import BASELINE
 from covey.runtime.folder import RunFolder
 from covey.runtime.places import YOU, explain_client
@@ -54,7 +54,7 @@ def search_runs(roots: Sequence[str | Path], names: Sequence[ClientName]) -> Hol
             if entry.folder is None or entry.state == "unreadable":
                 raise RunError(entry.reason or "only its ledger is here")
             folder = RunFolder(entry.folder)
-            place = reader_url(folder.ledger)
+            place = folder.ledger
             if not Ledger.exists(place):
                 continue
             with Ledger.read(place) as ledger:

@@ -37,7 +37,7 @@ def test_runs_share_a_database_and_nothing_else(where: str, life):
 @pytest.mark.parametrize("query", ["", "?run=Digits", '?run=a"', "?run=a&run=b"])
 def test_a_url_names_one_run_that_can_name_a_schema(query: str):
     url = f"postgresql://covey:secret@host/runs{query}"
-    with pytest.raises(LedgerError, match=r"End it with \?run=NAME") as no:
+    with pytest.raises(LedgerError, match=r"End the URL with \?run=NAME") as no:
         Ledger.create(url, noon)
     assert "secret" not in str(no.value)
 
@@ -58,7 +58,7 @@ def test_no_server_is_one_sentence_without_the_password():
             door(url)
         assert "secret" not in str(no.value)
         assert "\n" not in str(no.value)
-        assert "covey:***@127.0.0.1:1/runs?run=a" in str(no.value)
+        assert "postgresql://127.0.0.1:1/runs?run=a" in str(no.value)
 
 
 def test_a_failure_quotes_no_client(where: str, life):

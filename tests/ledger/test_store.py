@@ -149,14 +149,11 @@ def test_a_second_ledger_is_not_begun_over_a_first(where: str):
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("mysql://covey:secret@host/runs?password=secret", "other databases"),
-        ("postgresql://covey:secret@host:port/runs", "one that SQLAlchemy can read"),
-    ],
+    "url",
+    ["mysql://covey:secret@host/runs?password=secret", "postgresql://covey:secret@host:port/runs"],
 )
-def test_another_database_is_refused_without_its_password(url: str, said: str):
-    with pytest.raises(LedgerError, match=said) as no:
+def test_another_database_is_refused_without_its_password(url: str):
+    with pytest.raises(LedgerError, match="in SQLite or PostgreSQL") as no:
         Ledger.create(url, noon)
     assert "secret" not in str(no.value)
     assert no.value.__cause__ is None or "secret" not in str(no.value.__cause__)

@@ -178,6 +178,7 @@ def test_a_package_is_all_of_its_modules(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     invalidate_caches()
     before = Source.of_package("own_package")
+    assert before
     digest = before.sha256
     (package / "inner" / "deep.py").write_text("one = 2")
     assert before.sha256 != digest

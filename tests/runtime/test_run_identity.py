@@ -52,14 +52,15 @@ def test_a_password_among_the_settings_is_refused_and_not_repeated(url):
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes")
 def test_a_file_with_the_url_is_its_owners_only(tmp_path):
     place = tmp_path / "url"
-    place.write_text(f"sqlite:///{tmp_path}/ledger.sqlite?password={SECRET}\n")
+    place.write_text(f"postgresql://me:{SECRET}@127.0.0.1:1/runs?run=a\n")
     place.chmod(0o640)
     with pytest.raises(LedgerError, match="chmod 600") as refused:
         Ledger.create(f"file:{place}", str)
     assert SECRET not in str(refused.value)
     place.chmod(0o600)
-    Ledger.create(f"file:{place}", lambda: "now").close()
-    assert (tmp_path / "ledger.sqlite").is_file()
+    with pytest.raises(LedgerError, match="Check the URL") as refused:
+        Ledger.create(f"file:{place}", str)
+    assert SECRET not in str(refused.value)
     for missing in ("env:COVEY_NO_SUCH_NAME", f"file:{tmp_path}/none"):
         with pytest.raises(LedgerError, match="The ledger's URL is to be in"):
             Ledger.read(missing)

@@ -28,14 +28,12 @@ from covey.ledger.tables import clients, requests
 ENVIRONMENT, FILE = "env:", "file:"
 
 
-def resolved(location: str | Path) -> str | Path:
-    """Return a path or a URL: of `env:NAME` and `file:PATH`, what stands there.
+def _resolved(location: str) -> str:
+    """Return what stands where `env:NAME` or `file:PATH` says: never a part of a message.
 
     Raises:
         LedgerUnavailable: nothing does, or others may read the file.
     """
-    if isinstance(location, Path):
-        return location
     if location.startswith(ENVIRONMENT):
         name = location.removeprefix(ENVIRONMENT)
         if url := os.environ.get(name, "").strip():
@@ -44,8 +42,6 @@ def resolved(location: str | Path) -> str | Path:
             f"The ledger's URL is to be in the environment variable {name}, but that is "
             f"not set. Set it, for example to postgresql://USER@HOST/DATABASE?run=NAME."
         )
-    if not location.startswith(FILE):
-        return location
     path = Path(location.removeprefix(FILE))
     try:
         mode, url = path.stat().st_mode, read_text(path).strip()
@@ -62,6 +58,9 @@ def resolved(location: str | Path) -> str | Path:
         )
     return url
 
+
+CONNECT_SECONDS = "10"
+"""How long a database may take to answer, unless its URL says so."""
 
 BUSY_SECONDS = 30.0  # a commit waits for readers to finish, and they for it
 LOOK_SECONDS = 0.1  # `is_locked` holds a lock for an instant, which stops no writer
@@ -114,6 +113,10 @@ class SqliteFile:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def masked(self, reason: str) -> str:
+        """Return a failure's reason as it is."""
+        return reason
 
     def exists(self) -> bool:
         """Return whether the file is there."""
@@ -225,17 +228,32 @@ class PostgresRun:
 
     Attributes:
         url: the database, without the run.
+        secret: where the URL stands, if no setting and no command shows it: `env:NAME`.
         remedy: what to do when it fails.
     """
 
     url: URL
     run: str
+    secret: str = ""
 
     remedy: ClassVar[str] = "Check the URL, your rights, and that the server runs and has space."
 
     def __str__(self) -> str:
-        # the rest of the query could hold a password too
-        return self.url.set(drivername="postgresql", query={"run": self.run}).render_as_string()
+        if self.secret:
+            return self.secret
+        # no user: the rest of the query could hold a password too
+        query = {"run": self.run, **{k: v for k, v in self.url.query.items() if k == "host"}}
+        shown = URL.create("postgresql", host=self.url.host, port=self.url.port, query=query)
+        return shown.set(database=self.url.database).render_as_string()
+
+    def masked(self, reason: str) -> str:
+        """Return a failure's reason without what only a secret URL says."""
+        url = self.url
+        names = [url.username, url.password, url.host, url.port, url.database, self.run]
+        hidden = {str(each) for each in (*names, *url.query.values()) if each}
+        for word in sorted(hidden, key=len, reverse=True) if self.secret else ():
+            reason = reason.replace(word, "***")
+        return reason
 
     def exists(self) -> bool:
         """Return True: only the database can say."""
@@ -327,40 +345,90 @@ Backend = SqliteFile | PostgresRun
 def backend_of(location: str | Path) -> Backend:
     """Return the place that a path or an SQLAlchemy URL names.
 
-    `env:NAME` and `file:PATH` stand for the URL in an environment variable or a file.
+    `env:NAME` and `file:PATH` stand for the URL of a PostgreSQL database in an environment
+    variable or a file.
 
     Raises:
-        LedgerUnavailable: no ledger can live there.
+        LedgerUnavailable: no ledger can live there, or it would be reached without TLS.
     """
-    location = resolved(location)
-    if "://" not in str(location):
-        return SqliteFile(Path(location))
-    try:
-        url = sql.make_url(str(location))
-    except (ArgumentError, ValueError):
-        # the cause would show the URL, and with it a password
+    text = str(location)
+    if isinstance(location, Path):
+        return SqliteFile(location)
+    if text.startswith((ENVIRONMENT, FILE)):
+        return _postgres(_resolved(text), secret=text)
+    if "://" not in text:
+        return SqliteFile(Path(text))
+    with suppress(ArgumentError, ValueError):
+        url = sql.make_url(text)
+        if url.get_backend_name() == "sqlite" and url.database:
+            return SqliteFile(Path(url.database))
+    return _postgres(text)
+
+
+def _postgres(text: str, secret: str = "") -> PostgresRun:
+    """Return the run that a URL names; no error has a word of it."""
+    url, whose = None, secret or "The URL of a ledger"
+    with suppress(ArgumentError, ValueError):
+        url = sql.make_url(text)
+    if url is None or url.drivername not in ("postgresql", "postgresql+psycopg"):
         raise LedgerUnavailable(
-            "A ledger's URL must be one that SQLAlchemy can read, but it is not. "
-            "Give a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE?run=NAME."
-        ) from None
-    if url.get_backend_name() == "sqlite" and url.database:
-        return SqliteFile(Path(url.database))
-    if url.drivername not in ("postgresql", "postgresql+psycopg"):
-        shown = url.set(query={}).render_as_string(hide_password=True)
-        raise LedgerUnavailable(
-            f"A ledger is kept in SQLite or PostgreSQL, but its URL is {shown}: other "
-            f"databases and drivers are not built. Give a path, sqlite:///PATH or "
-            f"postgresql://USER@HOST/DATABASE?run=NAME."
+            f"{whose} must be the place of a ledger in SQLite or PostgreSQL, and is none that "
+            f"can be read. Give a path, sqlite:///PATH or "
+            f"postgresql://USER@HOST/DATABASE?run=NAME; env: and file: stand for the last alone."
         )
     run = url.query.get("run", "")
     if not isinstance(run, str) or not RUN.fullmatch(run):
         raise LedgerUnavailable(
-            f"A ledger in PostgreSQL needs the name of its run, a letter a-z and "
-            f"then up to 62 of a-z, 0-9 and _, but the URL says {run!r}. "
-            f"End it with ?run=NAME."
+            f"{whose} must name its run, a letter a-z and then up to 62 of a-z, 0-9 and _, and "
+            f"does not. End the URL with ?run=NAME."
         )
     bare = url.set(drivername="postgresql+psycopg").difference_update_query(["run"])
-    return PostgresRun(bare, run)
+    if "connect_timeout" not in bare.query:
+        bare = bare.update_query_dict({"connect_timeout": CONNECT_SECONDS})
+    backend = PostgresRun(bare, run, secret)
+    if not _is_local(bare) and not _says_tls(bare):
+        raise LedgerUnavailable(
+            f"The ledger {backend} is on another host, and its URL must say how the connection "
+            f"is encrypted: add &sslmode=verify-full (or verify-ca, require), or sslmode=disable "
+            f"where nobody else can read the network."
+        )
+    return backend
+
+
+def _is_local(url: URL) -> bool:
+    """Say whether libpq stays on this machine, with this URL and its own environment."""
+    environment = os.environ.get
+    elsewhere = ("service", "conninfo", "dsn")
+    if any(url.query.get(key) for key in elsewhere) or environment("PGSERVICE"):
+        return False
+    named = [url.host, url.query.get("host"), url.query.get("hostaddr")]
+    lists = [each for each in named if each] or [environment("PGHOST")]
+    lists.append(environment("PGHOSTADDR"))
+    texts = [",".join(each) if isinstance(each, tuple) else each for each in lists if each]
+    hosts = [host for text in texts for host in text.split(",")]
+    return all(host.startswith(("/", "@")) or _is_loopback(host) for host in hosts)
+
+
+def _is_loopback(host: str) -> bool:
+    return re.fullmatch(r"(localhost|127\.0\.0\.1|\[?::1\]?)(:\d+)?", host) is not None
+
+
+def _says_tls(url: URL) -> bool:
+    """Say whether the URL chooses itself, or the user's environment asks for TLS."""
+    wanted = ("require", "verify-ca", "verify-full")
+    return bool(url.query.get("sslmode")) or os.environ.get("PGSSLMODE") in wanted
+
+
+def describe(location: str) -> str:
+    """Name a ledger's place without reading what `env:` or `file:` stands for."""
+    if location.startswith((ENVIRONMENT, FILE)):
+        return location
+    with suppress(LedgerUnavailable):
+        return str(backend_of(location))
+    with suppress(ArgumentError, ValueError):
+        url = sql.make_url(location)
+        return f"{url.drivername.partition('+')[0]} on {url.host}"
+    return "a URL that cannot be read"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -407,10 +475,10 @@ def errors_explained(place: Backend) -> Iterator[None]:
         yield
     # UnicodeError: SQLite quotes a damaged file in its message as it stands
     except (DBAPIError, UnicodeError, JSONDecodeError, OSError) as error:
-        reason = str(error.orig if isinstance(error, DBAPIError) else error)
+        reason = place.masked(str(error.orig if isinstance(error, DBAPIError) else error))
         closed = isinstance(error, OperationalError | OSError)
         # its first line: PostgreSQL quotes the row, a client's name, in the next ones
         raise (LedgerUnavailable if closed else LedgerError)(
             f"{place} must be a covey ledger that can be used here, but: "
             f"{reason.partition(chr(10))[0]}. {place.remedy}"
-        ) from error
+        ) from (None if isinstance(place, PostgresRun) and place.secret else error)

@@ -8,15 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
-
 from covey.base.errors import CoveyError, LedgerError, LedgerUnavailable, RunError
 from covey.base.events import RunEndedEarly, RunStarted
 from covey.base.history import History, of_kinds
 from covey.base.own_code import no_foreign_code
 from covey.dp.status import guarantee_status
-from covey.ledger.backends import resolved
+from covey.ledger.backends import describe
 from covey.ledger.grammar import event_of
 from covey.ledger.store import Ledger
 from covey.report.summary import describe_early_end
@@ -142,9 +139,6 @@ VERIFIED_EVENTS = 20_000
 VERIFIED_BYTES = 64 * 2**20
 """Bytes of the same, in a file."""
 
-CONNECT_SECONDS = "5"
-"""How long a database may take to answer: one that is away must not stop the list."""
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -191,32 +185,18 @@ def entry_of_folder(path: Path, name: str, reading: Reading) -> RunEntry:
     except (CoveyError, ValueError, OSError) as error:
         return _with_ledger(_faulty(entry, error), folder.ledger_path, reading, None)
     entry = replace(entry, method=settings["method"]["name"], rounds_planned=settings["rounds"])
-    return _with_ledger(entry, folder.ledger, reading, folder)
+    try:
+        place = folder.ledger
+    except LedgerUnavailable as error:  # this user did not allow it
+        return _faulty(entry, error)
+    return _with_ledger(entry, place, reading, folder)
 
 
 def entry_of_ledger(url: str, reading: Reading) -> RunEntry:
     """Return the line of a run whose ledger lies in a database."""
-    shown = _shown(url)
+    shown = describe(url)
     entry = RunEntry(place=shown, folder=None, name=shown, state="waiting")
     return _with_ledger(entry, url, reading, None)
-
-
-def reader_url(location: str | Path) -> str | Path:
-    """Return where to read a ledger, waiting for its database for some seconds only.
-
-    Raises:
-        LedgerUnavailable: what the location stands for cannot be found out.
-    """
-    place = resolved(location)
-    if isinstance(place, Path) or not place.startswith("postgresql"):
-        return place
-    try:
-        url = make_url(place)
-    except (ArgumentError, ValueError):
-        return place  # opening it shows what is wrong with it
-    if "connect_timeout" not in url.query:
-        url = url.update_query_dict({"connect_timeout": CONNECT_SECONDS})
-    return url.render_as_string(hide_password=False)
 
 
 def _with_ledger(
@@ -224,13 +204,12 @@ def _with_ledger(
 ) -> RunEntry:
     """Return the line with what the ledger shows; of a damaged one, as far as it goes."""
     try:
-        place = reader_url(location)
-        if not Ledger.exists(place):
+        if not Ledger.exists(location):
             reason = "nothing is recorded yet"
             begun = {"rounds_played": 0, "open_requests": _queued(entry)}
             fresh = replace(entry, reason=reason, guarantee_reason=reason, **begun)
             return fresh if entry.state == "waiting" else entry
-        with Ledger.read(place) as ledger:
+        with Ledger.read(location) as ledger:
             entry = _overviewed(entry, ledger, reading)
             return _verified(entry, ledger, reading, folder)
     except Exception as error:  # a damaged file can hold anything
@@ -329,13 +308,6 @@ def _line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _shown(url: str) -> str:
-    try:
-        return make_url(str(resolved(url))).render_as_string(hide_password=True)
-    except (ArgumentError, ValueError, LedgerUnavailable):
-        return url.partition("?")[0] if "@" not in url else "a ledger's URL"
-
-
 URLS = ("postgresql:", "postgresql+psycopg:", "env:", "file:")
 
 
@@ -346,7 +318,7 @@ def find_runs(
 
     Ledgers are opened to be read, none of a run's own code is imported, and nothing is
     written. A run that is damaged, or that cannot be looked at, is an entry that says so.
-    Databases that runs' settings name are connected to.
+    Databases that runs' settings name are connected to if this user allowed that.
 
     Args:
         roots: folders, and URLs of ledgers: `postgresql://...?run=NAME`, or `env:NAME` and

@@ -14,7 +14,7 @@ from covey.base.errors import LedgerLocked, RunError
 from covey.base.files import delete_whole, flush_folder, move
 from covey.ledger.backends import backend_of
 from covey.ledger.store import Ledger
-from covey.runs.listing import PRUNED, RunEntry, find_runs, reader_url
+from covey.runs.listing import PRUNED, RunEntry, find_runs
 from covey.runtime.folder import RunFolder, checkpoint_paths
 
 What = Literal["states", "whole"]
@@ -176,7 +176,7 @@ def _delete(candidate: Retention, folder: Path) -> None:
         RunError: it is needed now.
     """
     run = RunFolder(folder)
-    location = reader_url(run.ledger) if run.config_path.exists() else run.ledger_path
+    location = run.ledger if run.config_path.exists() else run.ledger_path
     lock = backend_of(location).lock() if Ledger.exists(location) else None
     try:
         (now,) = find_runs([folder], depth=0)

@@ -293,6 +293,7 @@ class Run:
             CoveyError: these are missing or are others, or another process plays the run.
         """
         run, folder = self._playable(call) if plays else self._available(call), self._folder
+        folder.check_servers(run.config)
         self._seen, self._folder = None, replace(folder, created=None)  # it is kept from now on
         with open_session(run, folder) as session:
             yield replace(session, observe=observe)
@@ -323,7 +324,9 @@ class Run:
     @property
     def unacknowledged(self) -> tuple[Handover, ...]:
         """The salts of requests whose arrival no one has acknowledged yet."""
-        return unacknowledged(self._folder, key_of(self._folder.config()))
+        config = self._folder.config()
+        self._folder.check_servers(config)  # its key, above all
+        return unacknowledged(self._folder, key_of(config))
 
     def acknowledge(self, request: str) -> None:
         """Delete a salt that the requester has.

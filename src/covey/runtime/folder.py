@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from covey.base.component_names import PASSED
 from covey.base.consent import Consent, Source
-from covey.base.errors import ConfigError, LedgerError, RunError
+from covey.base.errors import ConfigError, LedgerError, LedgerUnavailable, RunError
 from covey.base.files import (
     checked,
     checked_json,
@@ -33,6 +33,7 @@ from covey.base.history import History
 from covey.base.names import Basis, ClientName
 from covey.base.own_code import check_allowed, only_with_consent
 from covey.data.source import DataProfile
+from covey.ledger.backends import describe
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import LedgerReader
 
@@ -187,10 +188,18 @@ class RunFolder:
 
     @property
     def ledger(self) -> str | Path:
-        """Where the events are: a file of this folder, or a database elsewhere."""
+        """Where the events are: a file of this folder, or a place elsewhere.
+
+        Raises:
+            LedgerUnavailable: this user did not allow that place.
+        """
         with as_written(self.config_path, "the settings of this run"):
-            url = tomllib.loads(self._text()).get("ledger", {}).get("url")
-            return str(url) if url else self.ledger_path
+            url = str(tomllib.loads(self._text()).get("ledger", {}).get("url") or "")
+        if not url:
+            return self.ledger_path
+        if not Consent.for_run(self.path).reaches("ledger.url", url):
+            raise LedgerUnavailable(_not_reached(self.path, f"the ledger {describe(url)}"))
+        return url
 
     def queue_request(self, client: str, wanted: str, basis: Basis = "none") -> None:
         """Queue a client's request to leave, for the process that runs the rounds now."""
@@ -265,11 +274,20 @@ class RunFolder:
             for name, source in _own_code(written).items():  # before anything is made of them
                 check_allowed(self.path, name, source)
             config = Config.recorded(written)
+        self.check_servers(config)
+        return config
+
+    def check_servers(self, config: "Config") -> None:
+        """Refuse settings that lead out of this folder to where this user did not allow it.
+
+        Raises:
+            ConfigError: naming the first of them.
+        """
         consent = Consent.for_run(self.path)
         for setting, value in _servers(config.model_dump(mode="json")).items():
             if not consent.reaches(setting, value):
-                raise ConfigError(not_reached(self.path, f"{setting} = {value!r}"))
-        return config
+                shown = describe(str(value)) if setting == "ledger.url" else repr(value)
+                raise ConfigError(_not_reached(self.path, f"{setting}: {shown}"))
 
     @contextmanager
     def _same_format(self) -> Generator[None]:
@@ -325,14 +343,15 @@ def _servers(settings: Mapping[str, Any]) -> dict[str, object]:
         "ledger.url": settings["ledger"]["url"],
         "engine.address": settings["engine"].get("address"),
         "tracking": settings["tracking"],
+        "secrets.key_path": settings["secrets"]["key_path"],
     }
     return {key: value for key, value in named.items() if value}
 
 
-def not_reached(folder: Path, what: str) -> str:
-    """Return what is said of a server that this user did not allow for a run's folder."""
+def _not_reached(folder: Path, what: str) -> str:
+    """Return what is said of a place that this user did not allow for a run's folder."""
     return (
-        f"What {folder} names outside of itself must be allowed by you before it is connected to, "
+        f"What {folder} names outside of itself must be allowed by you before it is used, "
         f"found {what}. If you trust it, add --trust-servers once to covey resume or report, or "
         f"trust_servers=True to covey.load."
     )

@@ -120,7 +120,7 @@ def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
     """
     is_open, began = False, time.monotonic()
     try:
-        with _data_set_aside(), _ledger(run, folder) as ledger:
+        with _data_set_aside(), _ledger(folder) as ledger:
             session = replace(_session(run, folder, ledger), began=began)
             is_open = True
             yield session
@@ -252,8 +252,8 @@ TRACES = (
 """What a run's folder holds once its ledger was begun."""
 
 
-def _ledger(run: BuiltRun, folder: RunFolder) -> Ledger:
-    where = run.config.ledger.url or folder.ledger_path
+def _ledger(folder: RunFolder) -> Ledger:
+    where = folder.ledger
     if Ledger.exists(where):
         return Ledger.open(where, now, folder.reader.last)
     if left := [each for each in TRACES if (folder.path / each).exists()]:
