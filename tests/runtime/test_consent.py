@@ -18,7 +18,8 @@ from covey import Config
 from covey.base.consent import Source
 from covey.base.errors import ConfigError
 from covey.base.files import user_folder
-from covey.runtime.folder import FederationMetadata, RunFolder, settings_hash
+from covey.runtime.folder import FederationMetadata, RunFolder
+from covey.settings.load import settings_hash
 from covey_desk.lifecycle import add_request
 from support.resealed import reseal, rows_of
 
