@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from covey import ConfigError
 from covey.base.as_json import HIDDEN
+from covey.base.files import path_inside
 from covey.runtime.folder import RunFolder
 
 RequestBasis = Literal["erasure", "withdrawal", "restriction", "objection", "access"]
@@ -224,4 +225,4 @@ def by_hand(runs: Iterable[RunOfRequest]) -> tuple[ToDo, ...]:
 
 def proof_path(run: Path, request: str) -> Path:
     """Return where a run keeps the proof of a request."""
-    return RunFolder(run).proofs / f"{request}.json"
+    return path_inside(RunFolder(run).proofs, f"{request}.json")

@@ -78,10 +78,7 @@ def test_after_a_replay_what_holds_an_old_model_is_deleted_or_to_be_told_of(
 def test_after_a_denial_models_stay_and_pages_do_not(folder: RunFolder, tmp_path: Path):
     model, page = folder.exports / "model", folder.path / "page.html"
     put(folder, model, recipient="a hospital")
-    put(folder, page, what="report", beside=("figures/*.svg",))
-    picture = folder.path / "figures" / "risk.svg"
-    picture.parent.mkdir()
-    picture.touch()
+    put(folder, page, what="report")
     put(folder, tmp_path / "both.html", what="comparison")
     assert fates(folder, None) == {
         "model": ("unchanged", False),
@@ -90,7 +87,6 @@ def test_after_a_denial_models_stay_and_pages_do_not(folder: RunFolder, tmp_path
     }
     assert model.is_file()
     assert not page.exists()
-    assert not picture.exists()
 
 
 def test_an_export_without_a_record_is_found_where_exports_lie(folder: RunFolder):

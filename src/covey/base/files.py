@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import json
 import os
+import re
 import stat
 import sys
 import zlib
@@ -133,6 +134,37 @@ def user_folder() -> Path:
     return (base if base.is_absolute() else Path.home() / ".config") / "covey"
 
 
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+"""What Windows takes for a device, whatever folder it is in."""
+
+
+def path_inside(folder: Path, relative: str) -> Path:
+    """Return the path of a file in a folder, by what data or a message call it there.
+
+    Raises:
+        ValueError: it is not below the folder: by itself, by a link, or as a device's name.
+    """
+    path = folder / relative
+    parts, home = Path(relative).parts, folder.resolve()
+    # the parent, as a link in the place of the file itself is that file
+    is_below = (path.parent.resolve() / path.name).is_relative_to(home)
+    if not parts or ".." in parts or Path(relative).is_absolute() or not is_below:
+        raise ValueError(f"{relative!r} must be a path below {folder}. It leads elsewhere")
+    if any(map(_DEVICE.fullmatch, parts)):
+        raise ValueError(f"{relative!r} must be the path of a file. It names a device")
+    return path
+
+
+def leaving_link(folder: Path) -> Path | None:
+    """Return a link below a folder that leads out of it; None: there is none."""
+    home = folder.resolve()
+    for place, inner, files in os.walk(folder):
+        for path in (Path(place, each) for each in (*inner, *files)):
+            if path.is_symlink() and not path.resolve().is_relative_to(home):
+                return path
+    return None
+
+
 def make_folder(folder: Path) -> tuple[Path, ...]:
     """Make a folder, for its owner only, that is there after a power cut too.
 
@@ -159,10 +191,14 @@ def delete(path: Path) -> None:
 
 
 def delete_whole(path: Path) -> None:
-    """Take away a file, or a folder with all that is in it, for good."""
-    if not path.exists():
+    """Take away a file, a link, or a folder with all that is in it, for good.
+
+    What a link leads to stays.
+    """
+    if not path.exists() and not path.is_symlink():
         return
-    inside = sorted(path.rglob("*"), reverse=True) if path.is_dir() else []
+    is_folder = path.is_dir() and not path.is_symlink()
+    inside = sorted(path.rglob("*"), reverse=True) if is_folder else []
     for each in (*inside, path):
         disk.delete(each)
     flush_folder(path.parent)

@@ -262,6 +262,11 @@ def _request(note: str | None, **cells: Any) -> Request:  # noqa: ANN401 - as th
             f"A request keeps what its answer needs, but what stands with {cells['id']} is "
             f"not that: {error.errors()[0]['msg']}. Restore the ledger from a copy."
         ) from error
+    if not str(cells["id"]).isalnum():
+        raise LedgerError(
+            f"A request's name must be letters and digits, as files have it, found "
+            f"{cells['id']!r}. Restore the ledger from a copy."
+        )
     del cells["number"]
     mark = kept if isinstance(kept, Mark) else None
     return Request(**cells, mark=mark, served=kept if isinstance(kept, Served) else None)

@@ -14,7 +14,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from covey.base.built_ins import BASELINE, REFERENCES
 from covey.base.figure import Figure, number
-from covey.base.files import replace_whole
+from covey.base.files import make_folder, replace_whole
 from covey.base.names import round_number
 from covey.report.clients import diverged_sentences
 from covey.report.comparison import comparison, labels, means, with_baselines
@@ -32,11 +32,11 @@ from covey.runtime.auditing import Audit
 from covey.runtime.places import Explanation
 
 
-def write_report(reported: Sequence[Reported], out: Path) -> Path:
+def write_report(reported: Sequence[Reported], out: Path, *, alone: bool = False) -> Path:
     """Write the page to the file `out`, needing nothing beside it and no network.
 
-    Of one run also `figures/*.svg` and `metrics.csv` in the same folder. Several runs
-    are compared instead.
+    Of one run also `figures/*.svg` and `metrics.csv` in the same folder, unless `alone`.
+    Several runs are compared instead.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     if len(reported) > 1:
@@ -46,10 +46,11 @@ def write_report(reported: Sequence[Reported], out: Path) -> Path:
     (run,) = reported
     view = run_view(run)
     pictures = {name: drawn(run, name) for name in pictures_of(run, view["summary"])}
-    (out.parent / "figures").mkdir(exist_ok=True)
-    for name, picture in pictures.items():
-        write(out.parent / "figures" / f"{name}.svg", picture)
-    write(out.parent / "metrics.csv", metrics_csv(run.history).encode())
+    if not alone:
+        make_folder(out.parent / "figures")
+        for name, picture in pictures.items():
+            write(out.parent / "figures" / f"{name}.svg", picture)
+        write(out.parent / "metrics.csv", metrics_csv(run.history).encode())
     write(out, rendered("run.html", pictures, view))
     return out
 
@@ -196,7 +197,7 @@ def write_audit(audit: Audit, run: Path) -> None:
     from covey.report.figures import svg
 
     folder = run / "audit"
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     pictures: dict[str, bytes] = {}
     for each in audit.clusters:
         if each.attacks:

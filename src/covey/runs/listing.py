@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from covey.base.errors import CoveyError, LedgerError, LedgerUnavailable, RunError
 from covey.base.events import RunEndedEarly, RunStarted
+from covey.base.files import leaving_link
 from covey.base.history import History, of_kinds
 from covey.base.own_code import no_foreign_code
 from covey.dp.status import guarantee_status
@@ -180,6 +181,10 @@ def entry_of_folder(path: Path, name: str, reading: Reading) -> RunEntry:
         undelivered_answers=len(list(folder.unacknowledged.glob("*.sealed"))),
         proofs=len(list(folder.proofs.glob("*.json"))),
     )
+    try:
+        folder.check_links()
+    except RunError as error:
+        return replace(_faulty(entry, error), state="unreadable")
     try:
         settings = folder.settings()
     except (CoveyError, ValueError, OSError) as error:
@@ -385,6 +390,8 @@ def run_folders(top: Path, depth: int = DEPTH) -> Iterator[tuple[Path, str, str]
     """Yield each run below a folder: where, its name, and why it was not looked at, if so."""
     for folder, problem in _folders_below(top.resolve(), depth):
         path = top / folder.relative_to(top.resolve())
+        if not problem and (link := leaving_link(path)):
+            problem = f"{link.relative_to(path)} is a link that leads out of it"
         if problem or is_run(path):
             name = path.relative_to(top).as_posix() if path != top else path.resolve().name
             yield path, name, problem

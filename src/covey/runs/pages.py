@@ -39,15 +39,17 @@ def page_of(
     out: Path | None = None,
     record: LedgerRecord | None = None,
 ) -> Path:
-    """Write one run's page; without its data it has no sample images."""
+    """Write one run's page; without its data it has no sample images.
+
+    In the run's own folder `figures/` and `metrics.csv` are written as well.
+    """
     with no_foreign_code():
         shown = [reported(folder, _samples(population or _population(folder)), record)]
         own = folder.path / "report.html"
         if out is None or out.resolve() == own.resolve():
             return write_report(shown, own)
-        beside = ("metrics.csv", "figures/*.svg")
-        with on_record([folder.path], "report", out, beside):
-            return write_report(shown, out)
+        with on_record([folder.path], "report", out):
+            return write_report(shown, out, alone=True)
 
 
 def page_over(paths: Sequence[Path], out: Path | None = None) -> Path:

@@ -1,5 +1,6 @@
 """What may be deleted of old runs, what can then no longer be done, and deleting it."""
 
+import re
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -132,7 +133,7 @@ def _states(entry: RunEntry) -> Retention:
         return Retention(entry.place, entry.folder, "states", kept=kept or ELSEWHERE)
     folder = RunFolder(entry.folder)
     states = checkpoint_paths(folder.checkpoints)[:-1]
-    updates = sorted(each for each in folder.updates.rglob("*") if each.is_file())
+    updates = checkpoint_paths(folder.updates)
     lost: list[str] = []
     if states:
         lost.append("roll_back and retrain play all rounds again, from the first one")
@@ -204,8 +205,10 @@ def _delete_folder(folder: Path) -> None:
     move(folder, aside)
     flush_folder(folder.parent)
     Consent(str(folder)).write()
-    for each in folder.parent.glob(f"{PRUNED}*"):  # of a deletion that was cut off too
-        shutil.rmtree(each)
+    for each in folder.parent.iterdir():  # of a deletion that was cut off too
+        ours = re.fullmatch(rf"{re.escape(PRUNED)}[0-9a-f]{{8}}", each.name)
+        if ours and not each.is_symlink():
+            shutil.rmtree(each)
     flush_folder(folder.parent)
 
 

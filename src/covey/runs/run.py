@@ -381,10 +381,10 @@ class Run:
             return export_model(self._folder, j, path, recipient, after)
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Write the run's page anew: report.html in its folder, with figures/.
+        """Write the run's page anew: report.html in its folder, with figures/ and metrics.csv.
 
         Args:
-            out: another place.
+            out: another place, for the page alone.
 
         Raises:
             CoveyError: there is no ledger, or it is broken.

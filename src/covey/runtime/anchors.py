@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from covey.base.as_json import HIDDEN
 from covey.base.errors import LedgerError
-from covey.base.files import read_bounded, replace_whole
+from covey.base.files import make_folder, path_inside, read_bounded, replace_whole
 from covey.ledger import tree
 from covey.ledger.store import Ledger
 from covey.ledger.tree import TreeHead, begins_with, entries_of, head_of, origin_of
@@ -83,7 +83,7 @@ def sign_receipt(
         "subject": subject,
         "checkpoint": head_of(hashes).signed(key).note(),
     }
-    folder.receipts.mkdir(mode=0o700, exist_ok=True)
+    make_folder(folder.receipts)
     written = proof_json(sign(key, document)).encode("ascii")
     replace_whole(_path(folder, request.id), written, mode=0o600)
 
@@ -192,7 +192,7 @@ def _misfits(
 
 
 def _path(folder: RunFolder, request: str) -> Path:
-    return folder.receipts / f"{request}.json"
+    return path_inside(folder.receipts, f"{request}.json")
 
 
 def _read(path: Path) -> tuple[bytes, dict[str, Any], TreeHead]:

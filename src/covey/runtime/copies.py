@@ -25,6 +25,7 @@ from covey.base.files import (
     delete_whole,
     file_hash,
     make_folder,
+    path_inside,
     read_bounded,
     replace_whole,
 )
@@ -34,6 +35,8 @@ from covey.unlearning.facts import CopyFact, Fate
 from covey.unlearning.requests import Request
 
 LETTER = r"[^\W_]"
+_ID = re.compile(r"\d{8}-[0-9a-f]{8,16}")
+"""The name of a record, which is a file's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ CopyKind = Literal["model", "report", "comparison", "explanation"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """One file that was written, and what was written beside it.
+    """One file that was written.
 
     Attributes:
         id: names the record; as text it is larger than those of all earlier records.
@@ -89,7 +92,6 @@ class Copy:
         cluster: whose model it is.
         round_index: how many rounds the model had seen; None: not known.
         subject: the one client that it is about; "": the whole run.
-        beside: what was written with it into the same folder, as glob patterns.
         deleted: when covey deleted it, or wrote another file in its place, ISO 8601; "":
             it did not.
     """
@@ -103,7 +105,6 @@ class Copy:
     cluster: int | None = None
     round_index: int | None = None
     subject: Handle = field(default="", metadata=HIDDEN)
-    beside: tuple[str, ...] = ()
     deleted: str = ""
 
     @property
@@ -112,8 +113,12 @@ class Copy:
         return not Path(self.path).is_absolute()
 
     def location(self, folder: RunFolder) -> Path:
-        """Return where it was written."""
-        return folder.path / self.path
+        """Return where it was written.
+
+        Raises:
+            ValueError: inside the run's folder, as it says, this path is not.
+        """
+        return path_inside(folder.path, self.path) if self.is_inside else Path(self.path)
 
     def holds(self, handle: Handle, first: int | None) -> bool:
         """Say whether something of a client is in it whose data were first used in a round."""
@@ -134,7 +139,11 @@ def copies_of(folder: RunFolder) -> tuple[Copy, ...]:
     copies: list[Copy] = []
     for path in sorted(folder.copies.glob("*.json")):
         with as_written(path, "the record of a copy", remedy):
-            copies.append(_reader(checked(read_bounded(path))))
+            copy = _reader(checked(read_bounded(path)))
+            if copy.id != path.stem or not _ID.fullmatch(copy.id):
+                raise ValueError("its name is not that of the record")
+            copy.location(folder)
+            copies.append(copy)
     return tuple(copies)
 
 
@@ -185,19 +194,15 @@ def record_copy(
 
 @contextmanager
 def on_record(
-    runs: Iterable[Path],
-    kind: CopyKind,
-    page: Path,
-    beside: tuple[str, ...] = (),
-    subject: Handle = "",
+    runs: Iterable[Path], kind: CopyKind, page: Path, subject: Handle = ""
 ) -> Generator[None]:
     """Put on record, with every run that it shows, a page that the block writes."""
     folders = [RunFolder(path) for path in runs]
     for folder in folders:
-        record_copy(folder, kind, page, beside=beside, subject=subject)
+        record_copy(folder, kind, page, subject=subject)
     yield
     for folder in folders:  # in the place of the first record
-        record_copy(folder, kind, page, file_hash(page), beside=beside, subject=subject)
+        record_copy(folder, kind, page, file_hash(page), subject=subject)
 
 
 def keep_copy(folder: RunFolder, copy: Copy) -> None:
@@ -324,26 +329,27 @@ def _outcome(
         return CopyOutcome(copy, "deleted", notify)
     if not obsolete:
         return CopyOutcome(copy, "unchanged", notify)
-    if (
-        REQUESTER not in copy.path
-    ):  # else the operator who answers has the name, and covey has it no more
-        path = copy.location(folder)
-        try:
-            sha256 = file_hash(path) if path.is_file() else None
-        except OSError:
-            sha256 = copy.sha256  # there, and not for covey to read
-        if sha256 is None or copy.sha256 not in ("", sha256):
-            return CopyOutcome(copy, "missing", notify)
+    if REQUESTER in copy.path:  # the operator who answers has the name, and covey has it no more
+        return CopyOutcome(copy, "missing" if copy.is_inside else "outside", notify)
+    path = copy.location(folder)
+    try:
+        sha256 = file_hash(path) if path.is_file() else None
+    except OSError:
+        sha256 = copy.sha256  # there, and not for covey to read
+    if sha256 is None or copy.sha256 not in ("", sha256):
+        return CopyOutcome(copy, "missing", notify)
     if copy.is_inside:
         return CopyOutcome(_deleted(folder, copy), "deleted", notify)
     return CopyOutcome(copy, "outside", notify)
 
 
 def _deleted(folder: RunFolder, copy: Copy) -> Copy:
-    """Delete a copy inside the run's folder, and then say so in the record."""
+    """Delete a copy inside the run's folder, if it is what covey wrote; then say so."""
     path = copy.location(folder)
-    for each in (path, *(each for pattern in copy.beside for each in path.parent.glob(pattern))):
-        delete_whole(each)
+    if path.is_file():
+        if copy.sha256 not in ("", file_hash(path)):
+            return copy
+        delete_whole(path)
     deleted = replace(copy, deleted=now())
     keep_copy(folder, deleted)
     return deleted

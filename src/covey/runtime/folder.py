@@ -24,6 +24,7 @@ from covey.base.files import (
     checked_json,
     delete_whole,
     file_hash,
+    leaving_link,
     make_folder,
     read_bounded,
     read_text,
@@ -137,7 +138,20 @@ class RunFolder:
                 f"{path} is not a covey run: it has no config.toml. Give the folder "
                 f"that `covey run` named, for example with --out."
             )
+        folder.check_links()
         return folder
+
+    def check_links(self) -> None:
+        """Refuse links that lead out: what is written or deleted here would be elsewhere.
+
+        Raises:
+            RunError: naming one.
+        """
+        if link := leaving_link(self.path):
+            raise RunError(
+                f"What is in {self.path} must be there itself, found the link {link}, which leads "
+                f"out of it. Put the files in its place; the whole folder may lie behind a link."
+            )
 
     def discard(self) -> None:
         """Take away what `create` has just made; a run that was there before stays."""

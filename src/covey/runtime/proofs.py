@@ -7,7 +7,7 @@ from pathlib import Path
 from covey.algorithms.clients import divergences
 from covey.algorithms.state import ServerState
 from covey.base.errors import LedgerError, RunError
-from covey.base.files import make_folder, replace_whole
+from covey.base.files import make_folder, path_inside, replace_whole
 from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.membership.estimators import ClientEstimator, RiskContext
@@ -172,7 +172,7 @@ def write_proof(
             f"{session.folder.path}` says what is damaged."
         )
     written = proof_json(signed_proof(key_of(session.run.config), signed)).encode("ascii")
-    path = session.folder.proofs / f"{request.id}.json"
+    path = path_inside(session.folder.proofs, f"{request.id}.json")
     make_folder(path.parent)
     replace_whole(path, written, mode=0o600)
     page = proof_page(read_proof(written)).encode()

@@ -33,6 +33,7 @@ from covey.base.files import (
     file_hash,
     flush_folder,
     make_folder,
+    path_inside,
     read_bounded,
     read_text,
     replace_whole,
@@ -293,8 +294,7 @@ def acknowledge(folder: RunFolder, request: str) -> None:
     Raises:
         RunError: none is kept of this request.
     """
-    path = _path(folder, request)
-    if not request.isalnum() or not path.exists():
+    if not request.isalnum() or not (path := _path(folder, request)).exists():
         kept = ", ".join(sorted(each.stem for each in folder.unacknowledged.glob("*.sealed")))
         raise RunError(
             f"A salt is acknowledged once, by its request, found {request!a}, and kept "
@@ -305,4 +305,4 @@ def acknowledge(folder: RunFolder, request: str) -> None:
 
 
 def _path(folder: RunFolder, request: str) -> Path:
-    return folder.unacknowledged / f"{request}.sealed"
+    return path_inside(folder.unacknowledged, f"{request}.sealed")
