@@ -12,10 +12,12 @@ from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from covey import ConfigError, LedgerError, LedgerLocked
+from covey.base.databases import LAYOUT, bounded, layout, strange
 from covey.base.files import make_folder
 from covey.runtime.copies import Mention
 from covey.runtime.folder import RunFolder
@@ -353,7 +355,7 @@ def _opened(path: Path, *at_begin: str) -> Generator[sqlite3.Connection]:
     uri = f"{path.absolute().as_uri()}?mode=rw"
     try:
         opened = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
-        with closing(opened) as database:
+        with closing(bounded(opened)) as database:
             database.row_factory = sqlite3.Row
             for each in ("PRAGMA synchronous = EXTRA", "PRAGMA secure_delete = ON", *at_begin):
                 database.execute(each)
@@ -374,13 +376,26 @@ def _is_made(database: sqlite3.Connection, path: Path) -> bool:
         LedgerError: it has others.
     """
     (found,) = database.execute("PRAGMA user_version").fetchone()
-    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    tables = layout(database.execute(LAYOUT))
     if found != FORMAT and tables:
         raise LedgerError(
             f"{path} must be a register of format {FORMAT}, found {found}. Close its requests "
             f"with the version of covey that wrote it, and move it away."
         )
+    if tables and (odd := strange(tables, _layout())):
+        raise LedgerError(
+            f"{path} must hold the tables of a register and nothing else, and differs by the "
+            f"{odd}. Restore it from a copy."
+        )
     return bool(tables)
+
+
+@cache
+def _layout() -> frozenset[tuple[str, ...]]:
+    with closing(sqlite3.connect(":memory:")) as database:
+        for each in TABLES:
+            database.execute(each)
+        return layout(database.execute(LAYOUT))
 
 
 def _locked(path: Path) -> LedgerLocked:

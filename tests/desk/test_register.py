@@ -235,3 +235,19 @@ def test_add_and_close_outlive_a_kill_at_every_change(tmp_path, none, dying, ste
     else:
         raise AssertionError("it never ends")
     assert n > 10
+
+
+@pytest.mark.parametrize("kind", ["view", "trigger"])
+def test_what_covey_did_not_lay_out_is_refused_unread(register, none, kind):
+    add(register, none)
+    with closing(sqlite3.connect(register / "register.sqlite")) as place, place:
+        if kind == "view":
+            place.execute("DROP TABLE packs")
+            place.execute(
+                "CREATE VIEW packs AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 "
+                "FROM n) SELECT i AS request, 1 AS person FROM n"
+            )
+        else:
+            place.execute("CREATE TRIGGER t AFTER INSERT ON texts BEGIN DELETE FROM texts; END")
+    with pytest.raises(LedgerError, match="nothing else"), read_register(register) as held:
+        held.requests()

@@ -20,6 +20,7 @@ from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
+from covey.base.databases import bounded
 from covey.base.errors import LedgerError, LedgerLocked, LedgerUnavailable
 from covey.base.files import read_text
 from covey.base.names import how_to_install
@@ -213,7 +214,8 @@ class SqliteFile:
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             uri = f"{self.path.absolute().as_uri()}?mode={mode}"
             # isolation_level None: transactions begin where `at_begin` says, only there
-            return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+            opened = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+            return bounded(opened)
 
         return _engine("sqlite://", *at_begin, creator=connect)
 

@@ -6,9 +6,12 @@ chains. `requests` and `tombstones` are about those who leave. `states` and `fil
 of what the run wrote and read beside its ledger.
 """
 
+from functools import cache
+
 import sqlalchemy as sql
 from sqlalchemy import Column, Connection, Index, Integer, Table, Text, event
 
+from covey.base.databases import LAYOUT, layout, strange
 from covey.base.errors import LedgerError
 from covey.base.names import another_format
 
@@ -107,15 +110,42 @@ def lay_out(connection: Connection, location: str) -> None:
     connection.execute(sql.insert(schema).values(version=VERSION))
 
 
+@cache
+def _layout() -> frozenset[tuple[str, ...]]:
+    with sql.create_engine("sqlite://").connect() as connection:
+        metadata.create_all(connection)
+        return layout(connection.exec_driver_sql(LAYOUT))
+
+
 def check_version(connection: Connection, location: str) -> None:
-    """Refuse a database that is no ledger, or one of another version of covey."""
+    """Refuse a database that is no ledger, or one of another version of covey.
+
+    In an SQLite file whatever covey did not lay out is refused, too, before it is queried.
+    """
     if not is_laid_out(connection):
         raise LedgerError(
             f"{location} must hold a ledger, but it holds no ledger. Check the place."
         )
+    odd = ""
+    if connection.dialect.name == "sqlite":
+        found = layout(connection.exec_driver_sql(LAYOUT))
+        odd = strange(found, _layout())
+        if any(kind not in ("table", "index") for kind, *_ in found) or not any(
+            each in found for each in _layout() if each[1] == schema.name
+        ):
+            raise _not_laid_out(location, odd)
     version = connection.scalar(sql.select(schema.c.version))
     if version != VERSION:
         raise LedgerError(another_format(f"The ledger {location}", version, VERSION))
+    if odd:
+        raise _not_laid_out(location, odd)
+
+
+def _not_laid_out(location: str, odd: str) -> LedgerError:
+    return LedgerError(
+        f"{location} must hold the tables of a ledger as covey lays them out and nothing else, "
+        f"and differs by the {odd}. Restore it from a copy."
+    )
 
 
 def check_writable(connection: Connection) -> None:

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -15,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from covey import RunError
+from covey.base.databases import stopping
 from covey.base.own_code import no_foreign_code
 from covey_desk.web import pages
 from covey_desk.web.guard import Guard
@@ -94,6 +96,13 @@ def application(roots: list[Path], port: int, on_used: Callable[[str], object]) 
 HOST = "127.0.0.1"
 
 
+class _Uvicorn(uvicorn.Server):
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End what still reads, too: no thread of it keeps the process."""
+        stopping.set()
+        super().handle_exit(sig, frame)
+
+
 class Server:
     """What listens, and answers once it is run."""
 
@@ -110,7 +119,7 @@ class Server:
             ws="none",
             timeout_graceful_shutdown=1,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Uvicorn(config)
 
     @property
     def link(self) -> str:
@@ -119,8 +128,11 @@ class Server:
 
     def run(self) -> None:
         """Answer until the process gets a signal to stop, or `stop` is called."""
-        with closing(self._listener):
-            self._server.run(sockets=[self._listener])
+        try:
+            with closing(self._listener):
+                self._server.run(sockets=[self._listener])
+        finally:
+            stopping.clear()
 
     def stop(self) -> None:
         """Let `run` end."""
