@@ -165,6 +165,7 @@ def _written(
     files["statement.html"] = page.encode("utf-8", "surrogatepass")
     files["annex.json"] = json.dumps(facts, indent=1).encode("ascii")
     delete_whole(into)
+    make_folder(into.parent)
     make_folder(into)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

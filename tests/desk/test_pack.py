@@ -51,6 +51,7 @@ def own(register, runs) -> Path:
 
 def test_a_pack_says_and_proves_what_was_answered(own):
     (pack,) = write_packs(own)
+    assert [each.stat().st_mode & 0o777 for each in (pack.folder, own / "packs")] == [0o700] * 2
     page, annex = page_of(pack), json.loads((pack.folder / "annex.json").read_text())
     assert 'data-says="subtracted"' in page
     assert "Your data are no longer in model solved" in text_of(page)

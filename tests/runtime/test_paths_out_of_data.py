@@ -1,5 +1,6 @@
 """Whatever a received folder calls a path, nothing outside of it is written or deleted."""
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -11,7 +12,7 @@ import pytest
 import covey
 from cli.conftest import command
 from covey.base.errors import RunError
-from covey.base.files import checked_json, delete_whole, path_inside
+from covey.base.files import checked_json, delete_whole, path_inside, user_folder
 from covey.runs.listing import find_runs
 from covey.runs.pruning import prune, retention
 
@@ -182,3 +183,43 @@ def test_a_link_that_stays_inside_is_none_that_leads_out(received):
     (received / "elsewhere").symlink_to("/tmp")  # noqa: S108
     with pytest.raises(RunError, match="leads out"):
         covey.load(received)
+
+
+@pytest.fixture
+def open_umask():
+    """Let everything be made as open as it may be."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_folders_in_a_runs_folder_are_its_owners(received):
+    run = covey.load(received)
+    run.export(0)
+    run.report()
+    run.audit(references=2)
+    modes = {each.name: each.stat().st_mode & 0o777 for each in received.iterdir() if each.is_dir()}
+    assert {"exports", "figures", "audit"} <= modes.keys()
+    assert {*modes.values()} == {0o700}
+
+
+def test_what_a_kill_left_of_an_export_goes_with_the_next_and_with_a_resume(received):
+    run = covey.load(received)
+    run.export(0)
+    left, other = (received / "exports" / f"{each}.unfinished" for each in ("cluster-7", "mine"))
+    for go_on in (lambda: run.export(0), run.resume):
+        for path in (left, other):
+            path.touch()
+            os.utime(path, (0, 0))
+        go_on()
+        assert not left.exists()
+        assert other.exists()
+
+
+def test_a_relative_configuration_folder_is_ignored(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for value in ("", "config", "./config"):
+        monkeypatch.setenv("XDG_CONFIG_HOME", value)
+        assert user_folder() == tmp_path / "home" / ".config" / "covey"

@@ -41,7 +41,7 @@ from covey.runtime.auditing import (
 )
 from covey.runtime.copies import Copy
 from covey.runtime.evaluation import BestRound, OnRound
-from covey.runtime.exports import best_kept_round, export_model, latest_model
+from covey.runtime.exports import best_kept_round, delete_unfinished, export_model, latest_model
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import ForgetResult, forget
 from covey.runtime.ledger_record import LedgerRecord
@@ -435,6 +435,7 @@ class Run:
         Raises:
             CoveyError: the run cannot be played here, or is not the one that began.
         """
+        delete_unfinished(self._folder)
         with (
             self.open(observe) as session,
             tracked(session.run.config, self._folder, on_round) as followed,

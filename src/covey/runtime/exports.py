@@ -1,13 +1,15 @@
 """A cluster's model as a file: which one, written where, and on record before it is there."""
 
 import hashlib
+import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import safetensors.torch
 
 from covey.base.errors import ConfigError, RunError
-from covey.base.files import replace_whole
+from covey.base.files import delete_whole, make_folder, replace_whole
 from covey.base.history import History
 from covey.base.names import Params
 from covey.ledger.store import Ledger
@@ -18,6 +20,22 @@ from covey.runtime.states import kept_state, whole_models
 
 MAX_RECIPIENT_LENGTH = 200
 """Characters of a recipient's name."""
+
+
+_UNFINISHED = re.compile(r"cluster-\d+(-round-\d+)?\.unfinished")
+"""An export whose writing was cut off."""
+
+_STALE_SECONDS = 600.0
+"""From which age on no process is writing it."""
+
+
+def delete_unfinished(folder: RunFolder) -> None:
+    """Delete what a kill left of exports in the run's folder."""
+    if folder.exports.is_dir():
+        for path in folder.exports.iterdir():
+            is_ours = _UNFINISHED.fullmatch(path.name) is not None
+            if is_ours and path.lstat().st_mtime < time.time() - _STALE_SECONDS:
+                delete_whole(path)
 
 
 def model_bytes(params: Params) -> bytes:
@@ -106,7 +124,8 @@ def export_model(
     digest = hashlib.sha256(payload).hexdigest()
     about = {"recipient": name, "cluster": cluster, "round_index": rounds}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        delete_unfinished(folder)
         copy = record_copy(folder, "model", path, digest, **about)
         try:
             replace_whole(path, payload)

@@ -261,7 +261,7 @@ class Handover:
 
 def keep_handover(folder: RunFolder, key: SigningKey, handover: Handover) -> None:
     """Seal what is to be handed over, before anyone else sees it."""
-    folder.unacknowledged.mkdir(mode=0o700, exist_ok=True)
+    make_folder(folder.unacknowledged)
     content, beside = json.dumps(asdict(handover)).encode(), handover.request.encode()
     sealed = seal(key.private_bytes_raw(), PURPOSE, content, beside)
     replace_whole(_path(folder, handover.request), sealed, mode=0o600)
