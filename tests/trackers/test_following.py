@@ -92,7 +92,7 @@ def test_off_loads_nothing(tmp_path: Path):
     ("settings", "message"),
     [
         ({"tracking": ["tensorbord"]}, "Did you mean 'tensorboard'"),
-        ({"tracking": ["pathlib:Path"]}, "derived from covey.Tracker"),
+        ({"tracking": ["pathlib:Path"]}, "derived from covey's"),
     ],
 )
 def test_a_mistake_is_refused_before_anything_is_played(settings, message):
