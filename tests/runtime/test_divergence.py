@@ -149,7 +149,7 @@ def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
     answer = result.audit(["loss", "source"], references=2)
     assert all(each.reason.startswith("the model diverged: ") for each in answer.clusters)
     assert not any(each.attacks or each.accuracies for each in answer.clusters)
-    assert {each.blind_auc for each in answer.clusters} == {None}
+    assert {each.blind_auc.value for each in answer.clusters} == {None}
     assert answer.source is None
     assert answer.source_reason.startswith("it rests on all models in use")
     page = (result.folder / "audit" / "audit.html").read_text()

@@ -5,6 +5,7 @@ import stat
 import sys
 
 import pytest
+from sqlalchemy import make_url
 
 from covey import Config, ConfigError, LedgerError, RunError, load, resume, run
 from covey.ledger.store import Ledger
@@ -15,9 +16,13 @@ SECRET = "pa55-for-the-ledger"  # noqa: S105 - of no ledger
 
 
 @pytest.mark.slow
-def test_a_password_is_in_no_file_of_the_run_and_may_be_replaced(settings, tmp_path, monkeypatch):
+def test_a_password_is_in_no_file_of_the_run_and_may_be_replaced(
+    settings, postgres, tmp_path, monkeypatch
+):
+    url = make_url(postgres.run("rotated"))
+
     def rotate(password: str) -> None:
-        place = f"sqlite:///{tmp_path}/ledgers.sqlite?password={password}"
+        place = url.set(password=password).render_as_string(hide_password=False)
         monkeypatch.setenv("COVEY_LEDGER_URL", place)
 
     rotate(SECRET)

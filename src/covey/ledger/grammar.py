@@ -203,7 +203,7 @@ class Grammar:
             yield event, f"it could not be answered so. {option.reason}"
         self._answers += ((event, option),)
         self._gone = {**self._gone, handle: kind}
-        self._answered |= {event.request}
+        self._answered = self._answered.union([event.request])
         self._requests = {k: v for k, v in self._requests.items() if k != event.request}
 
     def _option(self, handle: Handle, kind: str) -> Option:
@@ -273,7 +273,7 @@ class Grammar:
             known = {*joined.handles} & (self._joined | self._gone.keys())
             if known or not t or not self._is_remote:
                 yield joined, "a client joins once, in a run that is going on"
-            self._joined |= {*joined.handles}
+            self._joined = self._joined.union(joined.handles)
         for event in facts:
             last = max(clusters_in(event), default=0)
             if not 0 <= last < began.num_clusters:
@@ -301,7 +301,7 @@ class Grammar:
             if began.deniability_threshold != self._x:
                 yield began, f"x was {self._x} before, and is {began.deniability_threshold}"
         self._started, self._x = began, began.deniability_threshold
-        self._joined |= began.groups.keys()
+        self._joined = self._joined.union(began.groups)
         if terms is None:
             return
         for name, value in terms.started.items():

@@ -195,6 +195,9 @@ class RoundFacts:
             yield from self._trained()
             yield from self._hidden()
         yield from self._noise()
+        solves = self.terms is not None and self.terms.subtracts and not self.is_own
+        if solves and self.clusters and not self.of(events.HeadsSolved):
+            yield last, "no heads were solved in its round"
         if self.replay is not None:
             yield from self._again(self.replay)
 
@@ -230,7 +233,10 @@ class RoundFacts:
     def _trained(self) -> Iterator[Problem]:
         """Judge that all who trained were merged, and that all others have a reason."""
         (merged, *_), counts = self.of(events.ModelsMerged), Counter(self.clusters.values())
-        if any(counts[j] != n for j, n in enumerate(merged.participants)):
+        models = 1 if any(each.by == SHARED for each in self.chosen) else self.num_clusters
+        if len(merged.participants) not in (models, self.num_clusters) or any(
+            counts[j] != n for j, n in enumerate(merged.participants)
+        ):
             yield merged, f"{[*merged.participants]} clients were merged, and others trained"
         idle = {*self.cohort.handles} - self.clusters.keys() - missing(self.facts)
         waiting = sum(each.waiting for each in self.of(events.NewcomersWaited))
@@ -269,6 +275,9 @@ class RoundFacts:
         self, j: int, terms: SetTerms, event: events.AnonymitySetsFormed | None
     ) -> Iterator[Problem]:
         inside, k = self.inside(j), terms.k
+        for each in self.of(events.ClusterWaited):
+            if each.min_anonymity != k:
+                yield each, f"clusters wait for {k} clients, not for {each.min_anonymity}"
         if event is None:
             waited = any(each.cluster == j for each in self.of(events.ClusterWaited))
             if not waited or (len(inside) >= k and not terms.leaves_out):
@@ -373,8 +382,6 @@ def per_cluster(event: Event) -> Sequence[Sequence[object]]:
             return (event.sums, event.clients, event.pooling, event.regularisation)
         case events.PricesSet():
             return (event.prices, event.desired)
-        case events.ModelsMerged(participants=participants) if len(participants) != 1:
-            return (participants,)  # a warm start trains one model for all
         case _:
             return ()
 
