@@ -19,6 +19,7 @@ from covey.base.consent import Source
 from covey.base.errors import ConfigError
 from covey.base.files import user_folder
 from covey.runtime.folder import FederationMetadata, RunFolder
+from covey.settings.ledger_terms import own_parts
 from covey.settings.load import settings_hash
 from covey_desk.lifecycle import add_request
 from support.resealed import reseal, rows_of
@@ -89,9 +90,17 @@ def named(folder: Path, section: str, table: str) -> None:
     head, _, rest = path.read_text().partition(f"[{section}]\n")
     path.write_text(f"{head}[{section}]\n{table}\n\n[{rest.partition(chr(10) + '[')[2]}")
     with suppress(ConfigError):  # it is refused even to be read
+        config = RunFolder(folder).config()
         (t, kind, body), *others = rows_of(folder)
-        began = json.loads(body) | {"config_hash": settings_hash(RunFolder(folder).config())}
-        reseal(folder, [(t, kind, json.dumps(began)), *others])
+        began = json.loads(body) | {"config_hash": settings_hash(config)}
+        parts = {
+            setting: {"name": name, "options": {}, "source": "0" * 64}
+            for setting, name in own_parts(config).items()
+        }
+        used = {"components": parts, "mixes_clusters": True}
+        others = [each for each in others if each[1] != "ComponentsUsed"]
+        first = [(t, kind, json.dumps(began)), (t, "ComponentsUsed", json.dumps(used))]
+        reseal(folder, [*first, *others])
 
 
 def started_again() -> None:
