@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 from filelock import FileLock
 from pydantic import ConfigDict, TypeAdapter
@@ -68,6 +68,7 @@ class AllAnswered:
     kinds: Mapping[str, Answered] = field(default_factory=dict[str, Answered])
 
 
+@runtime_checkable
 class Chosen(Protocol):
     """An answer that names a cluster."""
 
