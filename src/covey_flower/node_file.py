@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -60,7 +60,7 @@ class NodeFile(BaseModel):
     config: str = "covey.toml"
 
     @model_validator(mode="after")
-    def _no_answers_without_noise(self) -> Self:
+    def _no_answers_without_noise(self) -> "NodeFile":
         if self.epsilon_limit is not None and (self.report_violation or self.report_accuracy):
             raise ValueError(
                 "epsilon_limit pays for no answer without noise, so report_violation and "
