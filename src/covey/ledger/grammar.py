@@ -285,7 +285,7 @@ class Grammar:
         if t == rounds:
             yield from self._end(facts)
             return
-        there, replay = self._joined - self._gone.keys(), self._replay
+        there, replay = self._joined.difference(self._gone), self._replay
         again = replay if replay and t < replay.until else None
         whole = RoundFacts(t, facts, self.terms, there, self._gone, again, began.num_clusters)
         yield from whole.problems()
@@ -293,7 +293,7 @@ class Grammar:
 
     def _start(self, began: events.RunStarted, facts: Sequence[Event]) -> Iterator[Problem]:
         """Judge the start by the settings; where round 0 is played again, by the first one."""
-        there, terms = self._joined - self._gone.keys(), self.terms
+        there, terms = self._joined.difference(self._gone), self.terms
         if self._started is not None:
             added = began.groups.keys() - there if self._is_remote else frozenset[Handle]()
             if frozenset(began.groups) - added != there:
@@ -348,7 +348,7 @@ class Grammar:
         if len(finals) != 1:
             yield last, f"clients choose once for the last time, and not {len(finals)} times"
             return
-        chosen, there = finals[0].clusters, self._joined - self._gone.keys()
+        chosen, there = finals[0].clusters, self._joined.difference(self._gone)
         if strange := chosen.keys() - there:
             yield finals[0], f"it names a client that is not there: {min(strange)!a}"
         ends = {each.handle: each.cluster for each in of_kinds(facts, events.ClientExposed)}
