@@ -16,7 +16,14 @@ from types import FunctionType
 from typing import Annotated, Any, NoReturn, TypeVar, cast, no_type_check
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    model_validator,
+)
 from pydantic_core import (
     CoreSchema,
     InitErrorDetails,
@@ -43,6 +50,7 @@ from covey.base.component_names import (
     spec_of_kind,
 )
 from covey.base.errors import ConfigError
+from covey.base.names import client_name
 from covey.base.own_code import ForeignCodeError, check_import, source_hash
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -53,6 +61,11 @@ AboveZero = Annotated[float, Field(gt=0)]
 Range = Annotated[tuple[float, float], Field(strict=False)]  # TOML has lists alone
 Shares = Annotated[tuple[Share, Share], Field(strict=False)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
+Names = Annotated[
+    tuple[Annotated[str, BeforeValidator(lambda name: client_name(name) or name)], ...],
+    Field(strict=False),
+]
+"""Clients' names; whole numbers are names, too."""
 C = TypeVar("C", bound="Component")
 
 

@@ -242,13 +242,13 @@ def check_regular(path: Path) -> int:
 
 
 def read_text(path: Path, at_most: int = 16 * MEBIBYTE) -> str:
-    """Return a file's text, as `read_bounded` does.
+    """Return a file's text, as `read_bounded` does, without a byte order mark.
 
     Raises:
         OSError: it cannot be read, is no regular file, or is larger.
         UnicodeDecodeError: it is not UTF-8.
     """
-    return read_bounded(path, at_most).decode("utf-8")
+    return read_bounded(path, at_most).decode("utf-8-sig")
 
 
 def file_hash(path: Path) -> str:

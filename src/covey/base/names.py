@@ -1,6 +1,9 @@
 """Words and small types that every module speaks, and which covey this is."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib.metadata import version
+from numbers import Integral
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
@@ -18,6 +21,19 @@ if TYPE_CHECKING:
 
 ClientName = str
 """What people call a client: `client-00017`, or the stem of its file."""
+
+
+def client_name(key: object) -> ClientName:
+    """Return a client's name: a text, or a whole number of any library; "": it is neither."""
+    whole = isinstance(key, Integral) and not isinstance(key, bool)
+    return str(key) if whole or isinstance(key, str) else ""
+
+
+def do_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question for a message: which of these names is meant; "": none is like it."""
+    near = get_close_matches(name, [*known], n=1)
+    return f" Do you mean {near[0]!r}?" if near else ""
+
 
 Handle = str
 """A client's random pseudonym: the only identity that events and reports show."""

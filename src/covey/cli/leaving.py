@@ -205,6 +205,7 @@ def forget(
     from covey.runtime.folder import FederationMetadata, RunFolder
     from covey.runtime.leaving import put_down_requests
     from covey.runtime.planning import Returning
+    from covey.runtime.reading import unknown_client
 
     if again or received:
         held = covey.load(run)
@@ -259,7 +260,7 @@ def forget(
             raise
     if salt is None:  # for the process that runs the rounds, now or next
         if unknown := [name for name in names if name not in held.names]:
-            raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
+            raise unknown_client(folder, unknown[0], held.names)
         for name in names:
             folder.queue_request(name, wanted, known_basis)
     yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)

@@ -10,9 +10,10 @@ of numbers, and (train, test) where both halves are such data by themselves.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import SEEK_END, BufferedReader
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from zipfile import ZipFile
 
 import numpy as np
@@ -158,7 +159,14 @@ def _is_pair(inputs: object, labels: Any) -> bool:  # noqa: ANN401 - anything
     listed = isinstance(labels, list) or (
         isinstance(labels, tuple) and not isinstance(inputs, tuple)
     )
-    return listed and all(isinstance(each, (bool, int, float)) for each in labels)
+    return listed and all(map(_is_scalar, labels))
+
+
+def _is_scalar(value: Any) -> bool:  # noqa: ANN401 - anything
+    """Say whether this is one number or one text, of Python, numpy or torch."""
+    return isinstance(value, (bool, int, float, str, np.generic)) or (
+        _is_array(value) and getattr(value, "ndim", 1) == 0
+    )
 
 
 def _is_set(data: Any) -> bool:  # noqa: ANN401 - anything
@@ -194,6 +202,24 @@ def described(data: object) -> str:
     if isinstance(data, Mapping):
         return f"a dict with {', '.join(map(str, data))}"
     return f"a {type(data).__name__}"
+
+
+def in_order(who: str, examples: Examples, columns: tuple[str, ...]) -> Examples:
+    """Return examples of a table with its columns in this order; what has no names stays.
+
+    Raises:
+        DataError: its columns have other names.
+    """
+    own = examples.columns
+    if not own or not columns or own == columns:
+        return examples
+    if len(own) != len(columns) or {*own} != {*columns}:
+        raise DataError(
+            f"All tables must have the columns {', '.join(columns)}, found {', '.join(own)} in "
+            f"{who}. Give all tables the same columns, in any order."
+        )
+    places = torch.tensor([own.index(name) for name in columns])
+    return replace(examples, inputs=examples.inputs.index_select(1, places), columns=columns)
 
 
 def check_alike(sets: Mapping[str, Examples]) -> None:
@@ -251,7 +277,14 @@ def _from_columns(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: 
             return next(iter(columns.values())), labels
         if all(getattr(each, "ndim", 1) > 1 for each in columns.values()):
             return columns, labels
-    return _stacked(who, columns), labels
+    return _Table(_stacked(who, columns), tuple(columns)), labels
+
+
+class _Table(NamedTuple):
+    """Columns of numbers side by side, and what they are called."""
+
+    values: Tensor
+    names: tuple[str, ...]
 
 
 def _columns(data: Any) -> dict[str, Any]:  # noqa: ANN401 - a table, or a dict of columns
@@ -363,8 +396,13 @@ def _from_pair(who: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN4
     """
     y = _tensor(who, "its labels", labels)
     y, layout = y if y.is_floating_point() else y.long(), None
+    if y.is_floating_point() and y.dim() == 2 and y.shape[1] == 1:
+        y = y.squeeze(1)  # a column of numbers to predict
+    names: tuple[str, ...] = ()
     if _is_table(inputs):
-        x = _stacked(who, _columns(inputs))
+        inputs = _Table(_stacked(who, _columns(inputs)), tuple(_columns(inputs)))
+    if isinstance(inputs, _Table):
+        x, names = inputs
     elif isinstance(inputs, Mapping) or (
         _are_arrays(inputs) and all(len(each) == len(y) for each in inputs)
     ):  # several inputs by name or by position, and no tuple of examples
@@ -378,7 +416,7 @@ def _from_pair(who: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN4
             f"{who} must bring inputs (examples, ...) and as many labels: whole numbers "
             f"(examples,) or (examples, labels), or floating-point numbers (examples,), "
             f"found {tuple(x.shape)} and {tuple(y.shape)} of {y.dtype}. "
-            f"Correct its arrays."
+            f"{'Pass labels.squeeze()' if y.numel() == len(x) else 'Correct its arrays'}."
         )
     if not y.is_floating_point() and ((y < 0) & ((y != MASKED) | (y.dim() == 1))).any():
         raise DataError(
@@ -389,7 +427,7 @@ def _from_pair(who: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN4
         raise DataError(f"{who} must bring an example, found none. Leave it out.")
     _check_finite(who, "its inputs", x)
     _check_finite(who, "its labels", y)
-    return Examples(x, y, layout)
+    return Examples(x, y, layout, names)
 
 
 def _are_arrays(inputs: object) -> bool:

@@ -9,9 +9,17 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from covey.base.errors import DataError, blamed
-from covey.base.names import ClientName
+from covey.base.names import ClientName, client_name
 from covey.base.rng import Streams
-from covey.data.arrays import PARTS, check_alike, client_data_of, described, examples_of, form_of
+from covey.data.arrays import (
+    PARTS,
+    check_alike,
+    client_data_of,
+    described,
+    examples_of,
+    form_of,
+    in_order,
+)
 from covey.data.examples import Client, Examples, NoShift, Preference, ShiftRange, TrainTest
 from covey.data.population import (
     Group,
@@ -85,6 +93,14 @@ def clients_of(clients: object, label: str = "") -> dict[ClientName, TrainTest]:
     held = {name: client_data_of(name, data, label) for name, data in _named(clients)}
     if not held:
         raise DataError("clients must hold at least one client, found none. Add some.")
+    columns = next((own.train.columns for own in held.values() if own.train.columns), ())
+    held = {
+        name: TrainTest(
+            in_order(name, own.train, columns),
+            own.test and in_order(f"{name} (test)", own.test, columns),
+        )
+        for name, own in held.items()
+    }
     parts = {name: own.train for name, own in held.items()}
     parts |= {f"{name} (test)": own.test for name, own in held.items() if own.test is not None}
     check_alike(parts)
@@ -122,8 +138,7 @@ def _by_name(clients: Mapping[Any, object]) -> Iterator[tuple[ClientName, object
         )
     seen: set[str] = set()
     for key, data in clients.items():
-        whole = isinstance(key, int) and not isinstance(key, bool)
-        name = str(key) if whole or isinstance(key, str) else ""
+        name = client_name(key)
         if not name.strip() or name in seen:
             raise DataError(
                 f"Clients must have different names that are texts or whole numbers, "
@@ -193,7 +208,9 @@ def _with_groups(
     """Return the population with the groups and the examples that the source has."""
 
     def examples(what: str, form: object) -> Examples:
-        features = _features(examples_of(what, form, request.label), request)
+        columns = population.clients[0].train.columns
+        features = in_order(what, examples_of(what, form, request.label), columns)
+        features = _features(features, request)
         request.outputs(features.labels, what)
         check_alike({"the clients": population.clients[0].train, what: features})
         return features

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,11 +31,14 @@ class Examples:
     Attributes:
         layout: how several inputs of a model lie in `inputs`, as columns of float64; None:
             there is one.
+        columns: what the numbers of an example are called, where they come from a table; (): they
+            have no names.
     """
 
     inputs: Shaped[Tensor, "examples ..."]
     labels: Shaped[Tensor, "examples *label"]
     layout: "Layout | None" = None
+    columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -46,17 +49,17 @@ class Examples:
     def take(self, indices: Int[Tensor, " chosen"]) -> "Examples":
         """Return the examples at these positions, in this order."""
         inputs, labels = self.inputs.index_select(0, indices), self.labels.index_select(0, indices)
-        return Examples(inputs, labels, self.layout)
+        return Examples(inputs, labels, self.layout, self.columns)
 
     def first(self, count: int) -> "Examples":
         """Return the first `count` examples."""
-        return Examples(self.inputs[:count], self.labels[:count], self.layout)
+        return replace(self, inputs=self.inputs[:count], labels=self.labels[:count])
 
     @classmethod
     def joined(cls, sets: "Sequence[Examples]") -> "Examples":
         """Return the examples of all sets, one set after the other."""
         inputs, labels = [each.inputs for each in sets], [each.labels for each in sets]
-        return cls(torch.cat(inputs), torch.cat(labels), sets[0].layout)
+        return cls(torch.cat(inputs), torch.cat(labels), sets[0].layout, sets[0].columns)
 
 
 class TrainTest(NamedTuple):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covey.base.errors import ConfigError, DataError
 from covey.base.files import read_text
-from covey.base.names import ClientName, Handle
+from covey.base.names import ClientName, Handle, do_you_mean
 from covey.base.rng import Streams
 from covey.data.examples import (
     CHUNK,
@@ -120,22 +120,60 @@ def _share(value: object) -> float:
     return share
 
 
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+
+
 def _entries(path: Path, forms: str) -> dict[ClientName, Any]:
     """Return what a file says of each client: in CSV a row, in TOML a value or table."""
     try:
         text = read_text(path)
-        if path.suffix != ".csv":
-            return tomllib.loads(text)
-        rows = list(csv.DictReader(text.splitlines(), skipinitialspace=True))
-        names = [(row["name"] or "").strip() for row in rows]
-    except (OSError, KeyError, ValueError, RecursionError, csv.Error) as error:
+        entries = (
+            _rows(text) if path.suffix.lower() == ".csv" else list(tomllib.loads(text).items())
+        )
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise ConfigError(
-            f"{forms}; {path} is neither: {error!r}. Correct the file or the setting."
+            f"{forms}; {path} is neither: {error}. Correct the file or the setting."
         ) from None
-    if len(set(names)) < len(names):
+    if len(dict(entries)) < len(entries):
         raise ConfigError(f"{path} must name each client once, found one twice. Correct it.")
-    kept = ({key: value for key, value in row.items() if value} for row in rows)
-    return dict(zip(names, kept, strict=True))
+    for name, entry in entries:
+        if unknown := set(entry if isinstance(entry, Mapping) else ()) - COLUMNS:
+            key = min(unknown)
+            raise ConfigError(
+                f"{path} must give clients {' and '.join(sorted(COLUMNS))}, found {key!r} for "
+                f"{name}.{do_you_mean(key, COLUMNS)} Correct or remove it."
+            )
+    return dict(entries)
+
+
+COLUMNS = {"risk_threshold", "risk_weight"}
+
+
+def _rows(text: str) -> list[tuple[ClientName, dict[str, str]]]:
+    """Return the rows of a table as spreadsheets write it: commas, semicolons or tabs between.
+
+    With semicolons, decimals may have commas.
+
+    Raises:
+        ValueError: no column is called name.
+    """
+    first = text.partition("\n")[0]
+    separator = max(SEPARATORS, key=first.count)
+    rows = list(csv.reader(text.splitlines(), delimiter=separator, skipinitialspace=True))
+    header = [each.strip().lower() for each in rows[0]] if rows else []
+    if "name" not in header:
+        raise ValueError(
+            f"it has the columns {', '.join(header) or 'none'}, separated by "
+            f"{SEPARATORS[separator]}, and none called name"
+        )
+    entries: list[tuple[ClientName, dict[str, str]]] = []
+    for row in rows[1:]:
+        entry = dict(zip(header, map(str.strip, row), strict=False))
+        if separator != ",":
+            entry = {k: v if k == "name" else v.replace(",", ".") for k, v in entry.items()}
+        if name := entry.pop("name", ""):
+            entries.append((name, {key: value for key, value in entry.items() if value}))
+    return entries
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -316,7 +354,7 @@ def reserve(name: ClientName, examples: Examples, holdout: float) -> tuple[Examp
             f"{held_out} of its {len(examples)}. Lower population.holdout or give it more examples."
         )
     reserved = examples.inputs[members:], examples.labels[members:]
-    return examples.first(members), Examples(*reserved, examples.layout)
+    return examples.first(members), Examples(*reserved, examples.layout, examples.columns)
 
 
 def handle_of(name: ClientName, streams: Streams) -> Handle:

@@ -220,10 +220,12 @@ TASKS: Mapping[str, Task] = MappingProxyType(
 
 
 def _unfit(task: str, expected: str, labels: Tensor) -> DataError:
+    one = labels.dim() == 2 and labels.shape[1] == 1
+    remedy = "Pass labels.squeeze(1)" if one else "Correct the labels"
     return DataError(
         f"model.task = {task!r} needs labels with {expected}, found shape "
-        f"{tuple(labels.shape)} of {labels.dtype}. Correct the labels, or choose the task "
-        f"that fits them: one of {', '.join(TASKS)}."
+        f"{tuple(labels.shape)} of {labels.dtype}. {remedy}, or choose the task that fits them: "
+        f"one of {', '.join(TASKS)}."
     )
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Never
+from typing import Never, cast
 
 import torch
 
@@ -23,7 +23,7 @@ from covey.base.component_names import PASSED, is_derived, is_missing, may_be_pa
 from covey.base.components import Component, Unread, components_in
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
 from covey.base.events import RunStarted
-from covey.base.names import BASES, Basis, ClientName, Handle, Params
+from covey.base.names import BASES, Basis, ClientName, Handle, Params, client_name
 from covey.base.rng import Streams
 from covey.data.examples import Examples, Preference
 from covey.data.population import absent_population
@@ -397,6 +397,11 @@ def wanted_answer(answer: str | None, basis: str | None) -> tuple[str, Basis]:
 
 def listed(names: Names) -> tuple[Who, ...]:
     """Return one client or several as several, each once."""
-    one = isinstance(names, str | Returning)
-    several: Sequence[Who] = (names,) if one else names
-    return tuple(dict.fromkeys(several))
+    several = cast("Sequence[Who]", (names,) if is_one(names) else names)
+    named = (each if isinstance(each, Returning) else client_name(each) for each in several)
+    return tuple(dict.fromkeys(named))
+
+
+def is_one(names: Names) -> bool:
+    """Say whether this is one client, and not several."""
+    return isinstance(names, Returning) or bool(client_name(names))

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from covey.base.errors import ConfigError, CoveyError
 from covey.base.history import History
-from covey.base.names import ClientName, Handle, Params
+from covey.base.names import ClientName, Handle, Params, client_name
 from covey.base.own_code import no_foreign_code
 from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.ledger.store import Ledger
@@ -25,6 +25,7 @@ from covey.runs.parts import (
     Several,
     available_parts,
     check_answerable,
+    is_one,
     listed,
     playable,
     wanted_answer,
@@ -185,9 +186,10 @@ class Run:
         Raises:
             RunError: there is no such client, or it never chose.
         """
-        j = self.history.assignment.get(self.names.get(client, ""))
+        name, more = client_name(client), ", or let it choose first: resume the run"
+        j = self.history.assignment.get(self.names.get(name, ""))
         if j is None:
-            raise unknown_client(self._folder, client, ", or let it choose first: resume the run")
+            raise unknown_client(self._folder, name, self.names, more)
         return j
 
     def params(self, cluster: int) -> Params:
@@ -234,7 +236,7 @@ class Run:
             RunError: a client is not known to the run, or they cannot all leave.
         """
         plans = client_plans(self._folder, listed(names), *wanted_answer(answer, basis))
-        return plans[0] if isinstance(names, str | Returning) else plans
+        return plans[0] if is_one(names) else plans
 
     def explain(self, name: ClientName) -> Explanation:
         """Return what is held on a client, before anything is erased.
@@ -242,7 +244,7 @@ class Run:
         Raises:
             RunError: the client is not known to the run.
         """
-        return explain_client(self._folder, name)
+        return explain_client(self._folder, client_name(name))
 
     def forget(
         self,

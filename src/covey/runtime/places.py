@@ -311,7 +311,7 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
         requests, location = ledger.requests(), ledger.location
     handle = next((h for h, name in names.items() if name == client), None)
     if handle is None:
-        raise unknown_client(folder, client)
+        raise unknown_client(folder, client, names.values())
     began = next((e for _, e in record.events if isinstance(e, RunStarted)), None)
     held = record.participation
     trained, first = held.trained.get(handle, {}), held.first_round(handle)

@@ -7,7 +7,7 @@ from statistics import median
 from covey.base.errors import ConfigError, RunError
 from covey.base.events import ModelsMerged
 from covey.base.history import History, of_kinds
-from covey.base.names import Basis, ClientName, Handle
+from covey.base.names import Basis, ClientName, Handle, client_name
 from covey.base.own_code import no_foreign_code
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, checkpoint_paths, round_of, rounds_in
@@ -33,6 +33,9 @@ class Returning:
     client: ClientName
     salt: str = field(repr=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "client", client_name(self.client))
+
 
 def wanted_answers_of(
     ledger: Ledger,
@@ -54,7 +57,7 @@ def wanted_answers_of(
         handle = _unsealed_handle(ledger, each) if back else handles.get(name)
         if handle is None:
             more = "; who left comes back with --salt and the salt of the last answer, unless that "
-            raise unknown_client(folder, name, f"{more}was a retraining")
+            raise unknown_client(folder, name, handles, f"{more}was a retraining")
         by_client[name] = Request(handle, wanted, basis, name)
     return [*by_client.values()]
 

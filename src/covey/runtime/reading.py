@@ -1,10 +1,10 @@
 """A run's record, checked, as its folder holds it; nothing here loads what learns."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 
 from covey.base.errors import LedgerError, RunError
-from covey.base.names import ClientName, Handle
+from covey.base.names import ClientName, Handle, do_you_mean
 from covey.ledger.store import Ledger
 from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, check_settings
@@ -42,11 +42,14 @@ def describe_reached(folder: RunFolder) -> str:
     return f"after round {min(last + 1, folder.config().rounds)}"
 
 
-def unknown_client(folder: RunFolder, name: ClientName, more: str = "") -> RunError:
-    """Return what is raised where a run has no client of a name."""
+def unknown_client(
+    folder: RunFolder, name: ClientName, known: Iterable[ClientName], more: str = ""
+) -> RunError:
+    """Return what is raised where a run has none of these clients of a name."""
     return RunError(
         f"Clients have the names that {folder.path} records, but it has no client "
-        f"{name!r}: it never did, or not any more. Check the spelling{more}."
+        f"{name!r}: it never did, or not any more.{do_you_mean(name, known)} Check the "
+        f"spelling{more}."
     )
 
 

@@ -16,7 +16,7 @@ from covey.algorithms.state import Cohort
 from covey.base.components import Share, Unread
 from covey.base.errors import ConfigError, DataError, user_function
 from covey.base.events import Event
-from covey.base.names import ClientName
+from covey.base.names import ClientName, do_you_mean
 from covey.base.rng import Streams
 from covey.data.clients import PopulationRequest
 from covey.data.examples import Preference, ShiftRange
@@ -156,7 +156,8 @@ def _no_such_client(
 ) -> ConfigError:
     return ConfigError(
         f"{what} must name clients of the run, found {min(unknown)!r}, and there is no such "
-        f"client. The first is {min(known)!r}, the last {max(known)!r}. Correct the name."
+        f"client.{do_you_mean(min(unknown), known)} The first is {min(known)!r}, the last "
+        f"{max(known)!r}. Correct the name."
     )
 
 
@@ -218,6 +219,10 @@ def population_and_notes(
     if config.data.normalise == "image":
         population = normalised_population(population)
     _check_groups(config, population)
+    if config.population.preferences and not config.engine.is_remote:  # where more may come
+        known = {client.name for client in population.clients}
+        if unknown := read_preferences(Path(config.population.preferences)).keys() - known:
+            raise _no_such_client("population.preferences", unknown, known)
     return _without(population, config.population.exclude), notes
 
 

@@ -17,6 +17,7 @@ from covey.algorithms.ifca import IfcaMir
 from covey.base.components import (
     AboveZero,
     Count,
+    Names,
     NotNegative,
     Part,
     Positive,
@@ -24,7 +25,6 @@ from covey.base.components import (
     SettingsSection,
     Share,
     Shares,
-    Texts,
     Unread,
     components_in,
 )
@@ -120,7 +120,7 @@ class PopulationConfig(SettingsSection):
     risk_weight: Literal["from-threshold"] | Share = "from-threshold"
     preferences: str = ""
     preferences_by_handle: ByHandle = ()
-    exclude: Texts = ()
+    exclude: Names = ()
 
 
 class TrainConfig(SettingsSection):

@@ -1,0 +1,171 @@
+"""What people hand in: names are compared before places, and files read as programs write them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import covey
+from covey.data.clients import clients_of
+from covey.data.population import read_preferences
+
+LABELS = np.tile([0, 1], 10)
+
+
+def table(*columns: str) -> pd.DataFrame:
+    """Return columns of which each holds its own number."""
+    values = {"age": 1.0, "bmi": 2.0, "height": 3.0}
+    return pd.DataFrame({name: np.full(20, values[name]) for name in columns} | {"y": LABELS})
+
+
+FORMS: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "a table": lambda frame: frame,
+    "a table and labels": lambda frame: (frame.drop(columns="y"), LABELS),
+    "a dict of columns": lambda frame: {name: frame[name].to_numpy() for name in frame},
+    "a list of dicts": lambda frame: frame.to_dict("records"),
+    "train and test": lambda frame: (frame, frame),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_are_joined_by_name(form):
+    first, other = (FORMS[form](table(*names)) for names in (("age", "bmi"), ("bmi", "age")))
+    held = clients_of({"a": first, "b": other})
+    for own in held.values():
+        for part in filter(None, own):
+            assert part.inputs.tolist() == [[1.0, 2.0]] * 20
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("names", [("age", "height"), ("age",), ("age", "bmi", "height")])
+def test_other_columns_are_refused_by_name(form, names):
+    clients = {"a": FORMS[form](table("age", "bmi")), "b": FORMS[form](table(*names))}
+    with pytest.raises(covey.DataError):
+        clients_of(clients)
+
+
+def test_a_test_set_in_another_order_is_put_in_the_order_of_training():
+    (own,) = clients_of([(table("age", "bmi"), table("bmi", "age"))]).values()
+    assert own.test is not None
+    assert own.test.inputs.tolist() == own.train.inputs.tolist()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        LABELS.tolist(),
+        list(LABELS),
+        [np.int32(v) for v in LABELS],
+        [np.bool_(v) for v in LABELS],
+        [torch.tensor(int(v)) for v in LABELS],
+        tuple(LABELS),
+        pd.Series(LABELS),
+    ],
+)
+def test_labels_in_a_list_are_numbers_of_any_library(labels):
+    (own,) = clients_of([(np.zeros((20, 2), np.float32), labels)]).values()
+    assert own.train.labels.tolist() == LABELS.tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([str(v) for v in LABELS], "its labels must be numbers.*Number classes and words"),
+        (LABELS[None], r"Pass labels.squeeze\(\)"),
+        (LABELS[:-1], "Correct its arrays"),
+    ],
+)
+def test_labels_of_another_form_are_refused_with_what_to_do(labels, said):
+    with pytest.raises(covey.DataError, match=said):
+        clients_of([(np.zeros((20, 2), np.float32), labels)])
+
+
+def test_a_column_of_numbers_to_predict_is_a_list_of_them():
+    (own,) = clients_of([(np.zeros((20, 2), np.float32), np.ones((20, 1), np.float32))]).values()
+    assert own.train.labels.shape == (20,)
+
+
+def started(out: Path, clients: dict[Any, Any] | None = None, **population: Any) -> covey.Run:
+    settings = {"rounds": 1, "method.name": "fedavg", "risk.name": "none"}
+    settings |= {f"population.{key}": value for key, value in population.items()}
+    model = None if clients is None else lambda: nn.Linear(3, 2)
+    if clients is None:
+        settings |= {"model.name": "linear", "population.clients": 4}
+    return covey.run(model, clients, config=settings, out=out, progress=False)
+
+
+def site(seed: int) -> tuple[Any, Any]:
+    inputs = np.random.default_rng(seed).normal(size=(20, 3)).astype(np.float32)
+    return inputs, LABELS
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.uint8, np.str_])
+def test_a_client_is_found_by_the_name_that_was_handed_in(kind, tmp_path):
+    names = [kind(number) for number in (3, 4, 5, 6)]
+    sites = {name: site(i) for i, name in enumerate(names)}
+    run = started(tmp_path / "run", sites, exclude=[names[3]])
+    assert sorted(run.names) == ["3", "4", "5"]
+    assert run.cluster_of(names[1]) == 0
+    assert run.explain(names[1]).client == "4"
+    assert run.plan(names[1]).client == "4"
+    assert [each.client for each in run.plan(names[:2])] == ["3", "4"]
+    run.export(client=names[1])
+    (one,) = run.forget(names[1], answer="stop")
+    assert one.client == "4"
+
+
+@pytest.mark.parametrize(
+    "use", [lambda run, name: run.explain(name), lambda run, name: run.forget(name, "retrain")]
+)
+def test_a_misspelt_name_is_answered_with_the_nearest(use, tmp_path):
+    run = started(tmp_path / "run")
+    with pytest.raises(covey.RunError, match="Do you mean 'client-00002'"):
+        use(run, "clinet-00002")
+
+
+NAMED = "name,risk_threshold\nclient-00001,0.6\n"
+MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
+TABLES = {
+    "marked.csv": MARK + NAMED,
+    "semicolons.csv": "name;risk_threshold\nclient-00001;0,6\n",
+    "tabs.csv": "name\trisk_threshold\nclient-00001\t0.6\n",
+    "LOUD.CSV": NAMED,
+    "spaces.csv": " Name , risk_threshold\nclient-00001 , 0.6\n",
+    "lines.csv": NAMED.replace("\n", "\r\n") + "\r\n",
+    "quoted.csv": '"name","risk_threshold"\n"client-00001","0.6"\n',
+    "marked.toml": MARK + "[client-00001]\nrisk_threshold = 0.6\n",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_files_are_read_as_other_programs_write_them(name, tmp_path):
+    (tmp_path / name).write_bytes(TABLES[name].encode("utf-8"))
+    (preference,) = read_preferences(tmp_path / name).values()
+    assert preference.risk_threshold == 0.6
+
+
+def test_settings_with_a_byte_order_mark_are_read(tmp_path):
+    (tmp_path / "a.toml").write_text(MARK + "rounds = 3\n", encoding="utf-8")
+    assert covey.load_config(tmp_path / "a.toml").rounds == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("client;risk_threshold\na;0.6\n", "client, risk_threshold, separated by semicolons"),
+        ("name,risk_treshold\nclient-00001,0.6\n", "Do you mean 'risk_threshold'"),
+        ("name,risk_threshold,risk_wieght\nclient-00001,0.6,0.1\n", "Do you mean 'risk_weight'"),
+        (NAMED + "clinet-00002,0.6\n", "found 'clinet-00002'.* Do you mean 'client-00002'"),
+        (NAMED + "client-00001,0.7\n", "must name each client once"),
+        (NAMED + "client-00002,60\n", "60 is not in"),
+    ],
+)
+def test_what_nobody_reads_in_a_file_is_refused_by_name(text, said, tmp_path):
+    (tmp_path / "accepted.csv").write_text(text)
+    with pytest.raises(covey.ConfigError, match=said):
+        started(tmp_path / "run", preferences=str(tmp_path / "accepted.csv"))
