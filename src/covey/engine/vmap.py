@@ -560,6 +560,13 @@ def check_batchable(module: nn.Module) -> None:
     Raises:
         ModelError: naming the layer.
     """
+    names = dict[int, str]()
+    for name, value in module.named_parameters(remove_duplicate=False):
+        if (first := names.setdefault(id(value), name)) != name:
+            raise ModelError(
+                f"The vmap engine needs a tensor for each name, but {first} and {name} of a model "
+                f"share one. Use the parallel engine: engine.name = 'parallel'."
+            )
     check_dropout(module)
     remedy = "Set its dropout to 0, or use the parallel engine."
     refuse_dropout(module, "The vmap engine", remedy, fused_alone=True)

@@ -16,7 +16,7 @@ from covey.base.built_ins import BUILT_INS
 from covey.base.components import Component, OwnFunction, Texts
 from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.names import Params
-from covey.base.params import model_hash
+from covey.base.params import STATISTICS, model_hash
 from covey.base.rng import Streams
 from covey.models import networks
 
@@ -234,9 +234,35 @@ _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def frozen_params(module: nn.Module) -> Params:
-    """Return the parameters that do not train: all models of a run have the module's own."""
+    """Return what does not train: all models of a run have the module's own.
+
+    That are parameters without a gradient, and constant buffers with infinite entries, as an
+    attention mask has them.
+    """
     named = module.named_parameters(remove_duplicate=False)
-    return {name: value for name, value in named if not value.requires_grad}
+    frozen = {name: value for name, value in named if not value.requires_grad}
+    if masks := _infinite_buffers(module):
+        buffers = module.named_buffers(remove_duplicate=False)
+        frozen |= {name: value for name, value in buffers if name in masks}
+    return frozen
+
+
+_MASKS = "_covey_infinite_buffers"
+
+
+def _infinite_buffers(module: nn.Module) -> frozenset[str]:
+    """Return the buffers that were infinite when the module was fresh; copies know them, too."""
+    if _MASKS not in module.__dict__:
+        buffers, state = module.named_buffers(remove_duplicate=False), module.state_dict()
+        module.__dict__[_MASKS] = frozenset(
+            name
+            for name, value in buffers
+            if name in state
+            and value.is_floating_point()
+            and name.rpartition(".")[2] not in STATISTICS
+            and bool(value.isinf().any())
+        )
+    return module.__dict__[_MASKS]
 
 
 def personal_params(module: nn.Module, patterns: Collection[str]) -> Params:
@@ -337,6 +363,23 @@ def refuse_batch_norm(module: nn.Module, why: str) -> None:
             )
 
 
+def _check_state(module: nn.Module) -> None:
+    """Refuse state that no mean can be taken of.
+
+    Raises:
+        ModelError: naming the first entry that is no dense tensor of real numbers.
+    """
+    for name, value in module.state_dict().items():
+        real = isinstance(value, Tensor) and not value.is_complex() and not value.is_quantized
+        if not real or value.layout != torch.strided:
+            kind = value.dtype if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise ModelError(
+                f"A model's state must be dense tensors of real numbers, found {kind} in "
+                f"{name!r} of {type(module).__name__}. Register a constant with persistent=False, "
+                f"split complex numbers by torch.view_as_real, and leave out get_extra_state."
+            )
+
+
 def check_model(
     module: nn.Module,
     input_shape: tuple[int, ...],
@@ -365,6 +408,7 @@ def check_model(
             f"A model must know its sizes when it is made, but {type(module).__name__} has lazy "
             f"layers. Give every layer its sizes."
         )
+    _check_state(module)
     trial = copied(module).train()
     for layer in (*dropout_layers(trial), *fused_dropout_layers(trial)):
         layer.eval()
