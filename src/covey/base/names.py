@@ -25,8 +25,8 @@ ClientName = str
 
 def client_name(key: object) -> ClientName:
     """Return a client's name: a text, or a whole number of any library; "": it is neither."""
-    whole = isinstance(key, Integral) and not isinstance(key, bool)
-    return str(key) if whole or isinstance(key, str) else ""
+    is_name = isinstance(key, (Integral, str)) and key is not True and key is not False
+    return str(key) if is_name else ""
 
 
 def do_you_mean(name: str, known: Iterable[str]) -> str:
