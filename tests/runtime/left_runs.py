@@ -66,6 +66,7 @@ def left_runs(base: Path) -> Callable[[str], Left]:
             "train": {"batch_size": 10},
             "privacy": {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"},
         },
+        "retrain,own": {"train": {"loss": {"name": "support.own_loss:Plain"}}},
         "deny,blind": {"aggregation": {**SETTINGS["aggregation"], "partition": "public-random"}},
         "roll_back,clusters": {
             "aggregation": {**NARROW, "min_anonymity": 2, "deniability_threshold": 2},

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from covey import RunError, run, verify
+from covey.base.events import ComponentsUsed
+from covey.base.own_code import UNKNOWN_SOURCE, source_hash
+from covey.dp.run_guarantees import is_known_fact
 
 MODULE = """
 import json, pathlib
@@ -121,3 +124,12 @@ def test_sets_of_a_users_own_deny_nobody_unless_their_class_says_that_they_hide(
     held = run(config=config, out=tmp_path / "sound")
     (one,) = held.forget(LEAVER, "deny")
     assert verify(one.answered.proof, held.folder).failed == ()
+
+
+def test_code_whose_source_is_in_no_file_is_not_taken_for_coveys():
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec("class Plain: pass", made)  # noqa: S102
+    source = source_hash(made["Plain"])
+    assert source == UNKNOWN_SOURCE
+    used = {"train.loss": {"name": "python:Plain", "options": {}, "source": source}}
+    assert not is_known_fact(ComponentsUsed(used))  # then noise guarantees nothing

@@ -66,6 +66,11 @@ def fewer_steps(liar: Liar) -> None:
         body["sampling"] = {h: q / 1_000 for h, q in body["sampling"].items()}
 
 
+def as_coveys(liar: Liar) -> None:
+    for body in liar.of("ComponentsUsed"):
+        body["components"]["train.loss"]["source"] = ""
+
+
 # who took part
 
 
@@ -272,6 +277,7 @@ LIES: dict[str, tuple[str, Lie, str]] = {
         each("RunStarted", deniability_threshold=1),
         "sets of no members, it says 1",
     ),
+    "a part of one's own as covey's": ("retrain,own", as_coveys, "train.loss: the settings say"),
     "a set below k": ("deny", small_set, "sets have 4 to 7 members, not 3"),
     "a member that was not drawn": ("deny", undrawn_member, "a client that was not drawn"),
     "a member that did not train": (

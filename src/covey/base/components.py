@@ -61,7 +61,7 @@ AboveZero = Annotated[float, Field(gt=0)]
 Range = Annotated[tuple[float, float], Field(strict=False)]  # TOML has lists alone
 Shares = Annotated[tuple[Share, Share], Field(strict=False)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
-Names = Annotated[
+ClientNames = Annotated[
     tuple[Annotated[str, BeforeValidator(lambda name: client_name(name) or name)], ...],
     Field(strict=False),
 ]

@@ -107,8 +107,12 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Constants of a module that count as they are."""
 
 
+UNKNOWN_SOURCE = "unknown"
+"""What is recorded of a user's own code whose source is in no file: "" is covey's own."""
+
+
 def source_hash(maker: object) -> str:
-    """Return the SHA-256 of a user's own class or function, as text; "" if unknown.
+    """Return the SHA-256 of a user's own class or function, as text, or `UNKNOWN_SOURCE`.
 
     With it counts what it uses by name from its own module: functions, classes above all
     those that it is derived from, and constants. The rest of the file does not, such as a
@@ -117,7 +121,7 @@ def source_hash(maker: object) -> str:
     texts: dict[str, str] = {}
     _collect(maker.func if isinstance(maker, partial) else maker, texts)
     if not any(texts.values()):
-        return ""
+        return UNKNOWN_SOURCE
     digest = hashlib.sha256()
     for name, text in sorted(texts.items()):
         digest.update(f"{name}\n{text}\n".encode("utf-8", "surrogatepass"))

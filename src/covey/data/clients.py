@@ -97,7 +97,7 @@ def clients_of(clients: object, label: str = "") -> dict[ClientName, TrainTest]:
     held = {
         name: TrainTest(
             in_order(name, own.train, columns),
-            own.test and in_order(f"{name} (test)", own.test, columns),
+            None if own.test is None else in_order(f"{name} (test)", own.test, columns),
         )
         for name, own in held.items()
     }

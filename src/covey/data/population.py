@@ -79,6 +79,11 @@ class PopulationSpec:
     partition: Partition = Iid()  # noqa: RUF009 - frozen
 
 
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_COLUMNS = {"risk_threshold", "risk_weight"}
+"""Of a file of preferences, beside each client's name."""
+
+
 def weight_from_threshold(risk_threshold: float) -> float:
     """Return beta = clip((0.8 - tau) / 0.3, 0, 1): a low threshold means a high weight."""
     return min(1.0, max(0.0, (0.8 - risk_threshold) / 0.3))
@@ -120,9 +125,6 @@ def _share(value: object) -> float:
     return share
 
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-
-
 def _entries(path: Path, forms: str) -> dict[ClientName, Any]:
     """Return what a file says of each client: in CSV a row, in TOML a value or table."""
     try:
@@ -137,16 +139,13 @@ def _entries(path: Path, forms: str) -> dict[ClientName, Any]:
     if len(dict(entries)) < len(entries):
         raise ConfigError(f"{path} must name each client once, found one twice. Correct it.")
     for name, entry in entries:
-        if unknown := set(entry if isinstance(entry, Mapping) else ()) - COLUMNS:
+        if unknown := set(entry if isinstance(entry, Mapping) else ()) - _COLUMNS:
             key = min(unknown)
             raise ConfigError(
-                f"{path} must give clients {' and '.join(sorted(COLUMNS))}, found {key!r} for "
-                f"{name}.{do_you_mean(key, COLUMNS)} Correct or remove it."
+                f"{path} must give clients {' and '.join(sorted(_COLUMNS))}, found {key!r} for "
+                f"{name}.{do_you_mean(key, _COLUMNS)} Correct or remove it."
             )
     return dict(entries)
-
-
-COLUMNS = {"risk_threshold", "risk_weight"}
 
 
 def _rows(text: str) -> list[tuple[ClientName, dict[str, str]]]:
@@ -158,13 +157,13 @@ def _rows(text: str) -> list[tuple[ClientName, dict[str, str]]]:
         ValueError: no column is called name.
     """
     first = text.partition("\n")[0]
-    separator = max(SEPARATORS, key=first.count)
+    separator = max(_SEPARATORS, key=first.count)
     rows = list(csv.reader(text.splitlines(), delimiter=separator, skipinitialspace=True))
     header = [each.strip().lower() for each in rows[0]] if rows else []
     if "name" not in header:
         raise ValueError(
             f"it has the columns {', '.join(header) or 'none'}, separated by "
-            f"{SEPARATORS[separator]}, and none called name"
+            f"{_SEPARATORS[separator]}, and none called name"
         )
     entries: list[tuple[ClientName, dict[str, str]]] = []
     for row in rows[1:]:

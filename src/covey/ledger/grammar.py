@@ -316,11 +316,11 @@ class Grammar:
         if len(used) > 1 or (used and used[0].mixes_clusters and not terms.mixes_clusters):
             yield used[-1], "its parts are recorded once, and as they are"
         for setting, part in terms.parts.items():
-            if not part.items() <= recorded.get(setting, {}).items():
-                yield (
-                    began,
-                    f"{setting}: the settings say {part['name']!a}, it is recorded otherwise",
-                )
+            said = recorded.get(setting, {})
+            # a source of nothing is covey's own
+            if not part.items() <= said.items() or not (said.get("source") or "source" in part):
+                name = part["name"]
+                yield began, f"{setting}: the settings say {name!a}, it is recorded otherwise"
         if extra := {k for k in recorded.keys() - terms.parts.keys() if not k.startswith("model.")}:
             yield used[0], f"{min(extra)}: its settings have no such part"
 

@@ -11,15 +11,17 @@ from typing import Any
 
 from covey.aggregation.base import AnonymityTerms
 from covey.base.errors import RunError
-from covey.base.events import FROZEN, ClientLeft, Event, LeaveRequested, RunRolledBack, RunStarted
+from covey.base.events import ClientLeft, Event, LeaveRequested, RunRolledBack, RunStarted
 from covey.base.history import History, of_kinds
 from covey.base.names import Handle
+from covey.base.own_code import UNKNOWN_SOURCE
 from covey.dp.current_guarantee import Guarantee
 from covey.dp.status import guarantee_status
 from covey.ledger.tree import entries_of, inclusion_proof, root_of
 from covey.runtime.ledger_record import LedgerRecord
 from covey.settings.aggregation import anonymity_of
 from covey.settings.algorithm import depends_on_population
+from covey.settings.ledger_terms import own_parts
 from covey.settings.load import Config
 from covey.unlearning.facts import (
     WORD,
@@ -231,7 +233,7 @@ def facts(
         "guarantee": known(_guaranteed(guarantee.guarantee), _name(guarantee.reason_code or "")),
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
-        "own_parts": tuple(_own_parts(history)),
+        "own_parts": tuple(_own_parts(config, history)),
     }
     if "first_affected_round" not in unknown:
         option = answer.option(prefix_independent=not depends_on_population(config))
@@ -273,13 +275,15 @@ def _refutation(
     return ValueOrReason(refutation_success(max(recorded), terms.noise), "")
 
 
-def _own_parts(history: History) -> Iterator[OwnPart]:
+def _own_parts(config: Config, history: History) -> Iterator[OwnPart]:
     """Yield the parts of a run that are not covey's code: what they carry no event shows."""
     used = history.components.components if history.components else {}
-    for setting, part in sorted(used.items()):
-        if setting != FROZEN and (part.get("source") or ":" in part["name"]):
-            source = str(part.get("source") or "") or None
-            yield OwnPart(setting=setting, name=part["name"], source=source)
+    recorded = {setting: str(part["name"]) for setting, part in used.items() if part.get("source")}
+    for setting, name in sorted({**recorded, **own_parts(config)}.items()):
+        source = used.get(setting, {}).get("source") or UNKNOWN_SOURCE
+        yield OwnPart(
+            setting=setting, name=name, source=None if source == UNKNOWN_SOURCE else source
+        )
 
 
 def _subtracted(answer: Answer) -> list[SubtractedSums]:

@@ -16,8 +16,8 @@ from covey.algorithms.algorithm import Algorithm
 from covey.algorithms.ifca import IfcaMir
 from covey.base.components import (
     AboveZero,
+    ClientNames,
     Count,
-    Names,
     NotNegative,
     Part,
     Positive,
@@ -120,7 +120,7 @@ class PopulationConfig(SettingsSection):
     risk_weight: Literal["from-threshold"] | Share = "from-threshold"
     preferences: str = ""
     preferences_by_handle: ByHandle = ()
-    exclude: Names = ()
+    exclude: ClientNames = ()
 
 
 class TrainConfig(SettingsSection):
