@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, event
+from sqlalchemy import NullPool, create_engine, event
 
 from covey.ledger import rows
 from covey.ledger.chain import REWIND, Record
@@ -29,7 +29,7 @@ def rewind(first: int) -> list[Record]:
 def long_ledger(path: Path, rounds: int) -> Path:
     """Lay down so many rounds at once: one by one would take minutes."""
     Ledger.create(path, noon).close()
-    engine = create_engine(f"sqlite:///{path}")
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
     with engine.begin() as connection:
         for t in range(rounds):
             rows.add(connection, t, facts(t), noon())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import create_engine, delete
+from sqlalchemy import NullPool, create_engine, delete
 
 from covey import LedgerError, LedgerMismatch
 from covey.ledger.chain import Record
@@ -135,7 +135,7 @@ def test_names_stand_beside_the_events_only(path: Path):
         shown = f"{ledger!r} {ledger.replay()!r}"
     assert "client-0" not in shown
     assert str(path) in shown
-    with create_engine(f"sqlite:///{path}").begin() as erase:
+    with create_engine(f"sqlite:///{path}", poolclass=NullPool).begin() as erase:
         erase.execute(delete(clients).where(clients.c.name == "client-00001"))
         seal_tables(erase)
     Ledger.read(path).verify()

@@ -27,7 +27,11 @@ def bounded(connection: sqlite3.Connection, seconds: float = SECONDS) -> sqlite3
     deadline = monotonic() + seconds
     connection.set_progress_handler(lambda: stopping.is_set() or monotonic() > deadline, _STEPS)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST)
-    connection.execute("PRAGMA trusted_schema = OFF").close()
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF").close()
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

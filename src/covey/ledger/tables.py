@@ -112,7 +112,8 @@ def lay_out(connection: Connection, location: str) -> None:
 
 @cache
 def _layout() -> frozenset[tuple[str, ...]]:
-    with sql.create_engine("sqlite://").connect() as connection:
+    # NullPool: SQLAlchemy keeps a database in memory open otherwise
+    with sql.create_engine("sqlite://", poolclass=sql.NullPool).connect() as connection:
         metadata.create_all(connection)
         return layout(connection.exec_driver_sql(LAYOUT))
 
