@@ -38,6 +38,7 @@ from .base.figure import Figure, RiskEstimate
 from .base.history import History
 from .base.names import Params, __version__
 from .base.rng import Streams
+from .data.augment import Augment
 from .data.clients import ClientData, PopulationRequest
 from .data.examples import Examples, Shift, Source
 from .data.partition import Partition
@@ -67,6 +68,7 @@ __all__ = [
     "AggregationResult",
     "Algorithm",
     "Attack",
+    "Augment",
     "ChecksumError",
     "ClientData",
     "ClientSource",

@@ -6,13 +6,27 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from auditor.tiny import CLASSES, halves, records, softmax_regression, train
 from covey import Attack, ConfigError, DataError, Examples, ModelAudit, Signals, audit_model
+from covey.auditor.records import records_of
 
 
 class Stream(IterableDataset[tuple[Tensor, Tensor]]):
@@ -49,6 +63,84 @@ class Rows(Dataset[dict[str, Tensor]]):
 def test_whatever_iterates_gives_the_same_audit(heart, sides, form):
     plain = audit_model(heart, *sides)
     assert audit_model(heart, *(form(*side) for side in sides)).to_json() == plain.to_json()
+
+
+def _own_collate(items: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    return default_collate(items)
+
+
+class Counted(Stream):
+    def __len__(self) -> int:
+        return len(self.columns[1])
+
+
+LOADERS = {
+    "shuffled": lambda data: DataLoader(data, 64, shuffle=True),
+    "without the last": lambda data: DataLoader(data, 64, shuffle=True, drop_last=True),
+    "a sampler": lambda data: DataLoader(data, 64, sampler=RandomSampler(data)),
+    "one by one": lambda data: DataLoader(data, batch_size=None, shuffle=True),
+    "own batches": lambda data: DataLoader(data, 64, shuffle=True, collate_fn=_own_collate),
+    "a part": lambda data: DataLoader(Subset(data, range(len(data))), 64, shuffle=True),
+    "joined": lambda data: DataLoader(
+        ConcatDataset([Subset(data, range(9)), Subset(data, range(9, len(data)))]), shuffle=True
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_loader_is_read_in_the_order_of_its_data_set(sides, kind):
+    plain = records_of(*sides)
+    members, others = (LOADERS[kind](TensorDataset(*side)) for side in sides)
+    made = records_of(members, others, by_place=True)
+    assert made.digest == plain.digest
+    assert made.places.tolist() == plain.places.tolist()
+
+
+DRAWN = {
+    "some of them": lambda data: DataLoader(data, 64, sampler=SubsetRandomSampler(range(150))),
+    "some twice": lambda data: DataLoader(
+        data, 64, sampler=RandomSampler(data, replacement=True, num_samples=200)
+    ),
+    "by weight": lambda data: DataLoader(
+        data, 64, sampler=WeightedRandomSampler([1.0] * 200, 200, replacement=False)
+    ),
+    "its own batches": lambda data: DataLoader(
+        data,
+        batch_sampler=type("Own", (BatchSampler,), {})(RandomSampler(data), 50, drop_last=False),
+    ),
+    "a stream": lambda data: Stream(*data.tensors),
+    "a stream of known length": lambda data: Counted(*data.tensors),
+    "a loader of a stream": lambda data: DataLoader(Stream(*data.tensors), 64),
+    "pairs": lambda data: zip(*data.tensors, strict=True),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+@pytest.mark.parametrize("naming", ["references", "groups"])
+def test_what_has_only_an_order_of_its_own_cannot_be_named_by_places(heart, sides, kind, naming):
+    names = {"references": train, "groups": ["a"] * 400}[naming]
+    drawn = [DRAWN[kind](TensorDataset(*side)) for side in sides]
+    with pytest.raises(DataError, match="order"):
+        audit_model(heart, *drawn, **{naming: names})
+
+
+def test_groups_and_columns_of_tables_are_joined_by_name(heart, sides):
+    x, y = (torch.cat(both).numpy() for both in zip(*sides, strict=True))
+    frame = pd.DataFrame(x, columns=[f"x{at}" for at in range(x.shape[1])]).assign(y=y)
+    group = pd.Series(np.where(np.arange(len(y)) % 3, "many", "few"))
+    mixed = frame.sample(frac=1, random_state=0)
+    inside = mixed.index < len(y) // 2
+    plain = audit_model(heart, *sides, groups=list(group), attacks=["loss"])
+    turned = mixed[mixed.columns[::-1]]
+    found = audit_model(heart, mixed[inside], turned[~inside], groups=group, attacks=["loss"])
+    assert found.to_json() == plain.to_json()
+
+
+def test_batches_that_do_not_fit_together_are_refused_as_data(heart):
+    ragged = [(torch.zeros(at % 3 + 1), torch.tensor(0)) for at in range(40)]
+    loader = DataLoader(ragged, 1)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(DataError):
+        audit_model(heart, loader, loader)
 
 
 class CutError(Exception):

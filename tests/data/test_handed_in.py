@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
 import covey
 from covey.data.clients import clients_of
@@ -169,3 +170,39 @@ def test_what_nobody_reads_in_a_file_is_refused_by_name(text, said, tmp_path):
     (tmp_path / "accepted.csv").write_text(text)
     with pytest.raises(covey.ConfigError, match=said):
         started(tmp_path / "run", preferences=str(tmp_path / "accepted.csv"))
+
+
+class Augmented(Dataset[Any]):
+    """Items out of which a transform makes others at each reading."""
+
+    def __init__(self, change: Callable[[torch.Tensor, int], Any], *, keys: bool) -> None:
+        self.change, self.keys, self.reads = change, keys, 0
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, at: int) -> Any:
+        self.reads += 1
+        made = self.change(torch.full((3,), float(at)), self.reads)
+        return {"x": made, "y": at % 2} if self.keys else (made, at % 2)
+
+
+CHANGES: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "noise": lambda x, _: x + torch.rand(3),
+    "a coin": lambda x, _: x.flip(0) + (np.random.default_rng().random() < 0.5),
+    "seldom": lambda x, reads: x * (reads % 7 > 0),
+    "a counter": lambda x, reads: x + reads,
+    "several inputs": lambda x, reads: {"a": x, "b": x + reads},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_items_that_differ_when_read_again_are_refused(change):
+    for keys in (False, True)[: 1 if change == "several inputs" else 2]:
+        with pytest.raises(covey.DataError, match=r"data\.augment"):
+            clients_of({"a": Augmented(CHANGES[change], keys=keys)})
+
+
+def test_items_that_stay_are_read():
+    (own,) = clients_of({"a": Augmented(lambda x, _: x / 3, keys=False)}).values()
+    assert len(own.train) == 100

@@ -51,6 +51,10 @@ class Slower(Aggregation):
         moved = [{k: m[k] + share * (v - m[k]) for k, v in n.items()} for m, n in zip(models, made)]
         return AggregationResult(tuple(moved))
 
+def fading(inputs):
+    SEEN.append(1)
+    return inputs / (1 + len(SEEN) / 1000)
+
 class Drifting(nn.Module):
     def __init__(self):
         super().__init__()
@@ -80,6 +84,7 @@ CARRY: dict[str, dict[str, Any]] = {
     "a file": {"train": {"loss": {"name": "owned:Filing"}}},
     "an objective": {"train": {"objective": {"name": "owned:Pull"}}},
     "an aggregation": {"aggregation": {"name": "owned:Slower"}},
+    "an augmentation": {"data": {"augment": {"name": "owned:fading"}}},
     "a model": {"model": {"name": "owned:Drifting"}},
 }
 SETS = {"min_anonymity": 4, "deniability_threshold": 3}

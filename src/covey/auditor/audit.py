@@ -341,7 +341,7 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     attacks: Sequence[str | Scorer] = MODEL_ATTACKS,
     knowledge: Knowledge = "outputs",
     label: str = "",
-    groups: Sequence[object] | None = None,
+    groups: Iterable[object] | None = None,
     seed: int = 0,
     workers: int = 1,
     folder: str | Path | None = None,
@@ -353,8 +353,8 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         model: a module or a function that gives a row of class scores per input: logits,
             log-probabilities or probabilities.
         members: what it was trained on: (inputs, labels) as tensors or arrays, a table, a
-            data set, a loader, anything that yields (input, label). uint8 are images,
-            which the model sees in [0, 1].
+            data set, a loader of one, which is read in the data set's order, anything that
+            yields (input, label). uint8 are images, which the model sees in [0, 1].
         non_members: the same, of records that it was not trained on but could have been.
         references: `train(examples, seed)`, which returns a model trained like this one
             on the tensors examples.inputs and examples.labels, and is called on random
@@ -385,7 +385,8 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     Raises:
         CoveyError: something does not fit.
     """
-    records = records_of(members, non_members, label)
+    by_place = references is not None or groups is not None
+    records = records_of(members, non_members, label, by_place=by_place)
     if reason := records.too_few():
         return records.without_figures(reason)
     if knowledge not in KNOWS:
@@ -403,12 +404,13 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     chosen |= dict(named_attack(each) for each in attacks if each not in OF_LAYERS)
     _check_references(references, num_references, records)
     offered = len(records.places) + records.shared
-    if groups is not None and len(groups) != offered:
+    named = [""] * offered if groups is None else _by_row(groups, members, non_members)
+    if len(named) != offered:
         raise DataError(
             f"groups must name a group of each of the {offered} records, members, then "
-            f"non-members, found {len(groups)}. Name one for each."
+            f"non-members, found {len(named)}. Name one for each."
         )
-    names = np.array([str(each) for each in groups or [""] * offered])[records.places]
+    names = np.array([str(each) for each in named])[records.places]
     module = model if isinstance(model, nn.Module) else None
     states = (module.state_dict() if module else {}), answers
     diverged = next(filter(None, map(has_non_finite_values, states)), "")
@@ -473,6 +475,20 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         exposures=_exposures(records, candidates, signals),
         exposed=exposed,
     )
+
+
+def _by_row(groups: Iterable[object], *sides: Any) -> list[object]:  # noqa: ANN401
+    """Return groups in the order of the sides' rows, where all of them name these.
+
+    A column of a table lies in the table's order, and the sides are often drawn out of it.
+    """
+    if not all(hasattr(each, "iloc") for each in (groups, *sides)):
+        return list(groups)
+    column: Any = groups
+    rows = [name for side in sides for name in side.index]
+    if len({*rows}) == len(rows) and {*rows} == {*column.index}:
+        column = column.loc[rows]
+    return list(column)
 
 
 def _check_references(references: object, count: int, records: Records) -> None:

@@ -10,11 +10,19 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from numpy import ndarray
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+    default_convert,
+)
 
 from covey.auditor.result import ModelAudit
-from covey.base.errors import DataError
-from covey.data.arrays import examples_of, form_of
+from covey.base.errors import DataError, blamed
+from covey.data.arrays import examples_of, form_of, in_order
 from covey.data.examples import Client, Examples, Preference, hashes
 from covey.membership.intervals import MIN_RECORDS
 
@@ -81,7 +89,13 @@ class Records:
         )
 
 
-def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # noqa: ANN401
+def records_of(
+    members: Any,  # noqa: ANN401
+    non_members: Any,  # noqa: ANN401
+    label: str = "",
+    *,
+    by_place: bool = False,
+) -> Records:
     """Return the records of both sides; inputs that both hold are judged on neither.
 
     Args:
@@ -89,13 +103,17 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
             whatever else yields (input, label), a loader's batches among them.
         non_members: what it was not.
         label: the column of labels, where they are tables.
+        by_place: whether something else names records by their places.
 
     Raises:
-        DataError: a side is no set of examples, they are unlike each other, or their
-            labels are no classes.
+        DataError: a side is no set of examples, they are unlike each other, their labels
+            are no classes, or a place is to name a record that has none.
     """
-    inside = _classified("members", examples_of("members", _gathered(members), label))
-    outside = _classified("non_members", examples_of("non_members", _gathered(non_members), label))
+    inside, outside = (
+        _classified(side, examples_of(side, _gathered(side, data, by_place=by_place), label))
+        for side, data in (("members", members), ("non_members", non_members))
+    )
+    outside = in_order("non_members", outside, inside.columns)
     ours, theirs = ((tuple(each.inputs.shape[1:]), each.inputs.dtype) for each in (inside, outside))
     if ours != theirs:
         raise DataError(
@@ -118,15 +136,46 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
     )
 
 
-def _gathered(data: Any) -> Any:  # noqa: ANN401 - whatever iterates
-    """Return what can only be iterated as what `examples_of` reads."""
-    if isinstance(data, DataLoader):
-        batches: list[Any] = list(cast(Iterable[Any], data))
-        if batches and isinstance(batches[0], Mapping):
-            return {name: torch.cat([each[name] for each in batches]) for name in batches[0]}
-        return tuple(torch.cat(column) for column in zip(*batches, strict=True))
+def _gathered(side: str, data: Any, *, by_place: bool) -> Any:  # noqa: ANN401 - whatever iterates
+    """Return what can only be iterated as what `examples_of` reads.
+
+    A loader that draws a whole data set is read in the data set's order, and all of it; any
+    other has only the order in which it draws.
+    """
+    if isinstance(data, DataLoader) and _draws_all(data):
+        if data.collate_fn in (default_collate, default_convert):
+            return data.dataset
+        data, by_place = (
+            DataLoader(data.dataset, data.batch_size, collate_fn=data.collate_fn),
+            False,
+        )
     iterates = isinstance(data, Iterable) and not isinstance(data, (str, bytes, tuple))
-    return list(cast(Iterable[Any], data)) if form_of(data) is None and iterates else data
+    if not iterates or (form_of(data) is not None and not isinstance(data, IterableDataset)):
+        return data
+    if by_place:
+        raise DataError(
+            f"{side} must stand in an order of their own where references or groups name records "
+            f"by their places, found a {type(data).__name__}, which has only the order that it "
+            f"draws. Pass a data set or a list."
+        )
+    drawn: list[Any] = list(cast(Iterable[Any], data))
+    if not isinstance(data, DataLoader):
+        return drawn
+    with blamed(DataError, f"{side}: its DataLoader", "Make all batches of one shape."):
+        if drawn and isinstance(drawn[0], Mapping):
+            return {name: torch.cat([each[name] for each in drawn]) for name in drawn[0]}
+        return tuple(torch.cat(column) for column in zip(*drawn, strict=True))
+
+
+def _draws_all(loader: DataLoader[Any]) -> bool:
+    """Say whether a loader draws every example of a data set once, in whatever order."""
+    sampler: Any = loader.sampler
+    shuffles = type(sampler) is RandomSampler and not sampler.replacement
+    if not (shuffles or type(sampler) is SequentialSampler):
+        return False
+    return type(loader.batch_sampler) in (BatchSampler, type(None)) and len(sampler) == len(
+        cast(Any, loader.dataset)
+    )
 
 
 def _classified(side: str, examples: Examples) -> Examples:

@@ -27,6 +27,7 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "local": "covey.algorithms.fedavg:LocalTraining",
             "solved": "covey.algorithms.solved:Solved",
         },
+        "augment": {"none": "covey.data.augment:Augment"},
         "data": {
             "digits": "covey.data.sets:Digits",
             "mnist": "covey.data.sets:Mnist",
@@ -133,6 +134,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "aggregation": "mean",
         "algorithm": "ifca-mir",
+        "augment": "none",
         "data": "digits",
         "engine": "auto",
         "features": "gabor",

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from covey.base.errors import DataError, blamed
 from covey.base.files import MEBIBYTE, check_regular
 from covey.base.names import ClientName
-from covey.data.examples import MASKED, Examples, Input, Layout, TrainTest
+from covey.data.examples import MASKED, Examples, Input, Layout, TrainTest, hashes
 
 FORMS = (
     "(inputs, labels) as arrays, a table or a dict with a column of labels, a data set "
@@ -88,6 +88,7 @@ def examples_of(name: ClientName, data: Any, label: str = "") -> Examples:  # no
             inputs, labels = data
         case "items":
             inputs, labels = _from_items(name, data, label)
+            _check_repeatable(name, data, label, _from_pair(name, inputs, labels))
         case None:
             raise DataError(f"{name} must bring {FORMS}, found {described(data)}. Convert it.")
     return _from_pair(name, inputs, labels)
@@ -311,8 +312,35 @@ def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
     return torch.stack([each.to(dtype) for each in sides], dim=1)
 
 
-def _from_items(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: ANN401 - duck-typed
-    """Return inputs and labels out of a data set's items, each of which is read once.
+_READ_TWICE = 32
+"""Items that are read twice: a transform that changes each tenth is seen 29 times out of 30."""
+
+
+def _check_repeatable(who: str, data: Any, label: str, first: Examples) -> None:  # noqa: ANN401
+    """Refuse a data set whose items are others when they are read again.
+
+    Raises:
+        DataError: naming the setting for what changes in training.
+    """
+    places = range(0, len(first), math.ceil(len(first) / _READ_TWICE))
+    again = _from_pair(who, *_from_items(who, data, label, places))
+    reads = (first.take(torch.tensor(places)), again)
+    for at, one, other in zip(places, *(hashes(e.inputs, e.labels) for e in reads), strict=True):
+        if one != other:
+            raise DataError(
+                f"{who}: item {at} of your {type(data).__name__} must be the same whenever it is "
+                f"read, found another the second time. Leave out what it draws, and name the "
+                f"function that changes inputs in training in data.augment."
+            )
+
+
+def _from_items(
+    who: str,
+    data: Any,  # noqa: ANN401 - duck-typed
+    label: str,
+    places: Sequence[int] | None = None,
+) -> tuple[Any, Any]:
+    """Return inputs and labels out of a data set's items, or of those at some places.
 
     Items are (input, label), or dicts with a column of labels. An input may be a dict, or
     a tuple of arrays: several inputs of a model.
@@ -322,7 +350,7 @@ def _from_items(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: AN
     with blamed(DataError, f"{who}: the length of its {kind}", remedy):
         count = len(data)
     items: list[Any] = []
-    for at in range(count):
+    for at in range(count) if places is None else places:
         with blamed(DataError, f"{who}: item {at} of your {kind}", "Correct its __getitem__."):
             items.append(data[at])
     if not items:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from covey.base.components import Component, OwnFunction
+from covey.base.components import Component, OwnFunction, Part
 from covey.base.errors import ChecksumError, DataError
 from covey.base.files import MEBIBYTE, read_bounded
+from covey.data.augment import Augment
 
 if TYPE_CHECKING:
     from covey.data.clients import PopulationRequest
@@ -38,6 +39,9 @@ class DataSource(Component):
         normalise: `image`: every example is normalised by itself, on its owner's side: its
             numbers, after the shift, less their mean and over their standard deviation, as
             float32; brightness and contrast are gone. Refused for ids.
+        augment: your own function, as `module:name`, of a batch of inputs as models see them,
+            which returns them changed: in training alone, by draws of the client's own that a
+            replay repeats. It takes torch's `generator`, or draws from torch's own.
     """
 
     simulates: ClassVar[bool] = True
@@ -56,6 +60,7 @@ class DataSource(Component):
     dir: str = ""
     label: str = ""
     normalise: Literal["none", "image"] = "none"
+    augment: Annotated[Augment, Part("augment")] = Augment()
 
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> DataSource:

@@ -171,9 +171,13 @@ def job_indices(job: TrainingJob) -> list[Int[Tensor, " batch"]]:
 
 def batches(job: TrainingJob) -> Iterator[Examples]:
     """Yield the job's mini-batches, converted to what a model sees."""
-    for chosen in job_indices(job):
+    augment = job.recipe.augment
+    for step, chosen in enumerate(job_indices(job)):
         batch = job.examples.take(chosen)
-        yield Examples(to_floats(batch.inputs), batch.labels)
+        inputs = to_floats(batch.inputs)
+        if augment.changes:
+            inputs = augment.changed(inputs, job.streams.at("augment", step))
+        yield Examples(inputs, batch.labels)
 
 
 class EngineOver:

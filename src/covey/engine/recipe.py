@@ -25,6 +25,7 @@ from torch import (
 from covey.base.components import Component, NotNegative, OwnFunction, Share
 from covey.base.errors import ConfigError, DataError, blamed
 from covey.base.names import Params
+from covey.data.augment import Augment
 from covey.data.examples import MASKED
 from covey.engine.optimizers import Optimizer, Sgd
 
@@ -477,6 +478,7 @@ class Recipe(RecipeNumbers):
         schedule: of the learning rate; `at` follows it.
         loss: what is minimised; scores are the task's.
         objective: what is minimised beside it.
+        augment: changes the inputs of a batch before its step.
         personal: what a client's own model minimises beside the loss; None: no client has
             one. It begins at what the client kept of it, and its `memory` has the model
             that was sent to the client, as "shared".
@@ -498,6 +500,7 @@ class Recipe(RecipeNumbers):
     schedule: Schedule = field(default_factory=Constant)
     loss: Loss = field(default_factory=TaskLoss)
     objective: Objective = field(default_factory=Objective)
+    augment: Augment = field(default_factory=Augment)
     personal: Objective | None = None
     max_gradient_norm: float = 0.0
     own_layers: bool = False
@@ -556,6 +559,7 @@ class Recipe(RecipeNumbers):
                 k: o is not None and o.corrects and not o.elementwise for k, o in correcting.items()
             },
             "record_clip": self.record_clip > 0,
+            "augment": self.augment.changes,
         }
         return tuple(part for part, needed in needs.items() if needed)
 
@@ -566,7 +570,11 @@ class Recipe(RecipeNumbers):
         Its account is of the steps of what is sent, and no others: a personal model's are
         not in it.
         """
-        needs = {"loss": self.loss.mixes_examples, "personal": self.personal is not None}
+        needs = {
+            "loss": self.loss.mixes_examples,
+            "personal": self.personal is not None,
+            "augment": self.augment.changes,
+        }
         return tuple(part for part, needed in needs.items() if needed)
 
 

@@ -308,7 +308,7 @@ def _noise_on_records(config: Sections) -> Conflicts:
     remedy = "Leave engine.precision at its default, and choose another engine."
     yield Clash(rounded, clip, "training in float32", "engine.precision", remedy)
     for part in recipe_of(config).by_batch:
-        name = "method.name" if part == "personal" else f"train.{part}"
+        name = _key_of(part)
         needs = "the gradient of a batch's mean loss"
         remedy = "Set privacy.record_clip = 0."
         yield Clash(privacy.record_clip > 0, name, needs, clip, remedy)
@@ -448,11 +448,19 @@ def _leaving(config: Sections) -> Conflicts:
 def _trained_apart(config: Sections) -> Conflicts:
     """An engine that trains clients as one tensor has no client, and no example, by itself."""
     for part in recipe_of(config).apart:
-        section = "privacy" if part == "record_clip" else "train"
-        key = "method.name" if part == "personal" else f"{section}.{part}"
         needs = "every client to be trained by itself, with the gradient of every example"
         remedy = "Change it, or choose another engine."
-        yield Clash(config.engine.batches_clients, key, needs, "engine.name", remedy)
+        yield Clash(config.engine.batches_clients, _key_of(part), needs, "engine.name", remedy)
+
+
+def _key_of(part: str) -> str:
+    """Return the setting that says a part of a recipe."""
+    elsewhere = {
+        "personal": "method.name",
+        "record_clip": "privacy.record_clip",
+        "augment": "data.augment",
+    }
+    return elsewhere.get(part, f"train.{part}")
 
 
 def _objectives(config: Sections) -> Conflicts:
@@ -631,7 +639,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
         "method.same_batch compares the models on the batch of the step",
     )
     yield (
-        (*of_training, "aggregation"),
+        (*of_training, "data.augment", "aggregation"),
         not method.trains,
         f"method.name = {method.name!r} solves its models from sums, and trains none",
     )

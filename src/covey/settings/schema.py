@@ -29,6 +29,7 @@ from covey.base.components import (
     components_in,
 )
 from covey.base.names import NoiseModel, Unit
+from covey.data.augment import Augment
 from covey.data.examples import Rotation, Shift
 from covey.data.partition import Iid, Partition
 from covey.data.sets import Digits
@@ -448,6 +449,7 @@ def recipe_of(config: Sections) -> Recipe:
         schedule=train.schedule,
         loss=train.loss,
         objective=config.method.objective or train.objective,
+        augment=Augment() if isinstance(config.data, Unread) else config.data.augment,
         personal=config.method.personal,
         max_gradient_norm=train.max_gradient_norm,
         own_layers=bool(config.model.personal),
