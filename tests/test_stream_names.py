@@ -8,17 +8,17 @@ import covey
 
 NAMES = """
 ... / hands, anonymity set / ... / ..., architecture, asked, attack / ..., audit, audit of a
-finished run, audit of a model, blind / ..., bootstrap / ..., budget / ..., canaries of one run,
-choice / ..., cluster / ..., cohort, cohort / ..., dealt / ..., dropout, equal scores, fairness,
-features, folds, folds / ..., folds / ... / ..., gabor, gradients, groups, half / ... / ..., halves,
-handle / ..., heads, initial model, initial model / ..., inputs, leaving / ..., local training /
-..., merge, model / ..., negative control, newcomers / ..., noise, non-members, non-members of other
-kinds / ..., one more round, optima, order, own noise / ..., own risk / ..., pairs / ...,
-participation game, partition, partition / ..., pink noise, pool, private steps, random-patches,
-rebalancing, red team / ..., reference / ..., representative, request / ..., reserved, round / ...,
-seed, selection batch / ..., shadow, shadow / ..., shift, shift / ..., sketch / ..., source, split,
-split / ..., start / ..., sum / ... / noise, test, threshold / ..., tombstones, training, trial,
-verdict
+finished run, audit of a model, augment / ..., blind / ..., bootstrap / ..., budget / ..., canaries
+of one run, choice / ..., cluster / ..., cohort, cohort / ..., dealt / ..., dropout, equal scores,
+fairness, features, folds, folds / ..., folds / ... / ..., gabor, gradients, groups, half / ... /
+..., halves, handle / ..., heads, initial model, initial model / ..., inputs, leaving / ..., local
+training / ..., merge, model / ..., negative control, newcomers / ..., noise, non-members,
+non-members of other kinds / ..., one more round, optima, order, own noise / ..., own risk / ...,
+pairs / ..., participation game, partition, partition / ..., pink noise, pool, private steps,
+random-patches, rebalancing, red team / ..., reference / ..., representative, request / ...,
+reserved, round / ..., seed, selection batch / ..., shadow, shadow / ..., shift, shift / ..., sketch
+/ ..., source, split, split / ..., start / ..., sum / ... / noise, test, threshold / ...,
+tombstones, training, trial, verdict
 """
 
 

@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from covey.base.components import reference
+from covey.base.arguments import in_range, place, usable
+from covey.base.components import Count, Positive, reference
 from covey.base.errors import ConfigError, DataError, user_function
 from covey.base.history import History
 from covey.base.names import ClientName
@@ -106,7 +107,9 @@ def run(  # noqa: PLR0913 - most have defaults
     named, overrides = _recorded_as(model, clients, settings)
     preferring = replace(overrides, thresholds=thresholds, risk_weights=risk_weights)
     assembled = build_run(named, preferring)
-    made = _run_in(Path(out), assembled, overrides, exist)
+    path = place("out", out)
+    with usable(path):
+        made = _run_in(path, assembled, overrides, exist)
     return _played(made, _watched(observe, made.folder.name, progress), on_round, overrides)
 
 
@@ -135,12 +138,23 @@ def sweep(
     Raises:
         CoveyError: something does not fit, or a folder holds another run.
     """
-    settings, root, axes = config_of(config), Path(out), list((over or {}).items())
-    wanted = range(seeds) if isinstance(seeds, int) else seeds
+    settings, root, axes = config_of(config), place("out", out), list((over or {}).items())
+    for key, values in axes:
+        several: Any = values
+        if isinstance(values, str | bytes) or not isinstance(several, Sequence) or not values:
+            raise ConfigError(
+                f"over must name at least one value of {key}, in a list, found {values!r}. Pass "
+                f"for example over={{{key!r}: [...]}}."
+            )
+    which = seeds if isinstance(seeds, Sequence) else range(in_range("seeds", seeds, Positive))
+    if isinstance(seeds, str | bytes) or not which:
+        raise ConfigError(f"seeds must be how many, or which, found {seeds!r}. Pass seeds=3.")
+    wanted = [in_range("seeds", each, Count) for each in which]
     variants = variants_of(lambda pairs: settings.changed(dict(pairs)), axes, wanted)
     for name, each in variants.items():
         folder = RunFolder(root / name)
-        check_variant(folder, _recorded_as(model, clients, each)[0])
+        with usable(root):
+            check_variant(folder, _recorded_as(model, clients, each)[0])
         if not is_finished(folder.path):
             run(model, clients, each, folder.path, exist="resume")
     return concluded_sweep(root, variants, [key for key, _ in axes])
@@ -168,7 +182,7 @@ def resume(
             but for those that are played anew as a client left (`PlayedRound.again`).
         progress: as of `covey.run`.
     """
-    watched = _watched(observe, Path(folder).name, progress)
+    watched = _watched(observe, place("folder", folder).name, progress)
     passed = Overrides(model, clients, parts=None if config is None else config_of(config))
     return _played(load(folder, model, clients, config), watched, on_round, passed)
 
@@ -213,7 +227,9 @@ def load(
     Raises:
         CoveyError: there is no run, or other parts stand in the settings.
     """
-    found = RunFolder.existing(Path(folder))
+    path = place("folder", folder)
+    with usable(path):
+        found = RunFolder.existing(path)
     if trust_code:
         found.allow_code()
     if trust_servers:
@@ -221,7 +237,7 @@ def load(
     overrides = _overrides(model, clients)
     if config is not None:
         overrides = replace(overrides, parts=config_of(config))
-    return Run(Path(folder), overrides)
+    return Run(path, overrides)
 
 
 def _watched(observe: Observer, title: str, progress: bool | None) -> Observer:  # noqa: FBT001

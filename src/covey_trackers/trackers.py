@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import field_validator
 
@@ -83,7 +83,9 @@ class MLflow(Tracker):
         """Create an MLflow run, and write the settings as its parameters."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         library = _library("mlflow", "mlflow")
-        local = f"sqlite:///{run.folder.resolve()}/mlflow.db"
+        # quoted twice: SQLAlchemy reads a URL in it, and SQLite another
+        database = quote((run.folder.resolve() / "mlflow.db").as_uri(), safe=":/")
+        local = f"sqlite:///{database}?uri=true"
         uri = self.uri or os.environ.get("MLFLOW_TRACKING_URI") or local
         self._client = library.MlflowClient(tracking_uri=uri)
         known = self._client.get_experiment_by_name(self.experiment)

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from pydantic import ValidationError
 
-from covey import Aggregation, AggregationResult, ClientUpdate, Params, Streams
+from covey import Aggregation, AggregationResult, ClientUpdate, ConfigError, Params, Streams
 from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.robust import GeometricMedian, Krum, Median, NormBounded, TrimmedMean
 from covey.base.events import AnonymitySetsFormed, ClusterWaited
@@ -119,5 +118,5 @@ def test_a_bound_by_the_median_norm_by_hand_and_of_updates_that_form_sets():
 
 
 def test_a_bound_by_others_updates_is_refused_beside_accounted_noise():
-    with pytest.raises(ValidationError, match="max_relative_norm"):
+    with pytest.raises(ConfigError, match="max_relative_norm"):
         AnonymitySets(noise="sound", partition="public-random", epsilon=1.0, max_relative_norm=1.0)

@@ -160,7 +160,7 @@ def test_only_the_secret_repeats_the_draws():
 
 def test_secret_noise_ends_on_one_grid_whatever_the_examples_are():
     """What is released with an example and without it are the same few values."""
-    steps = replace(RECIPE, local_epochs=0, local_steps=20, record_noise=2.0)
+    steps = replace(RECIPE, local_steps=20, record_noise=2.0)
 
     def off_grid(size: float, streams: Streams) -> int:
         examples = Examples(torch.tensor([[size, 0.3]]), torch.tensor([0]))

@@ -57,7 +57,11 @@ slips = st.fixed_dictionaries(
     }
 )
 recipes = st.fixed_dictionaries(
-    {"local_epochs": st.integers(), "learning_rate": finite, "least_steps": st.integers(0, 9)}
+    {
+        "local_epochs": st.integers(1),
+        "learning_rate": finite.map(abs),
+        "least_steps": st.integers(0, 9),
+    }
 )
 requests = st.fixed_dictionaries(
     {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import ConfigError, Run, TrackedRun, Tracker, run
+from covey import ConfigError, LedgerUnavailable, Run, TrackedRun, Tracker, run
 from covey.base.components import create
 from covey.runs import tracking
 from trackers.conftest import TINY, curves_of, mlflow_run, scalars_of, single
@@ -68,6 +68,38 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert found.data.params["train.learning_rate"] == "0.5"
     assert "population.exclude" not in found.data.params
     check_no_name(folder)
+
+
+FOLDERS = ["lr?0.1", "a#b", "half 50%41", "a&b=c;d", "Übung"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOLDERS)
+def test_mlflow_writes_into_the_runs_own_folder_whatever_it_is_called(name, tmp_path, monkeypatch):
+    pytest.importorskip("mlflow", reason="the extra mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder = tmp_path / name / "tracking" / "mlflow"
+    folder.mkdir(parents=True)
+    tracker = create("tracker", "mlflow", "tracking", Tracker)
+    tracker.begin(TrackedRun(name=name, folder=folder))
+    tracker.log(0, {"accuracy": 0.5})
+    tracker.close()
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert (folder / "mlflow.db").is_file()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_other_trackers_and_the_ledger_do_too(name, tmp_path):
+    played = tracked(tmp_path / name, "tensorboard")
+    assert scalars_of(played.folder / "tracking" / "tensorboard")
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_ledgers_url_with_more_than_a_path_is_refused(tmp_path):
+    url = f"sqlite:///{tmp_path}/lr?0.1/ledger.sqlite"
+    with pytest.raises(LedgerUnavailable, match="and has more after"):
+        run(config={**TINY, "ledger": {"url": url}}, out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_address_with_a_password_is_refused():

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base.arguments import in_range
 from covey.base.component_state import ComponentState, States, kept
 from covey.base.components import Component, NotNegative, OwnFunction
 from covey.base.events import ChoicesPerturbed, Event
@@ -106,7 +107,7 @@ def select_weighted(inputs: SelectionInputs, ties: float = 0.0) -> Int[Tensor, "
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
     """
-    cost = weighted_cost(inputs, ties)
+    cost = weighted_cost(inputs, in_range("ties", ties, NotNegative))
     if ties == 0:
         return _lowest(cost, inputs.available)
     best = torch.where(inputs.available, cost, torch.inf).amin(dim=1, keepdim=True)
@@ -138,6 +139,7 @@ def select_by_threshold(inputs: SelectionInputs, ties: float = 0.0) -> Int[Tenso
     """
     known = ~inputs.risks.isnan() & inputs.available
     accepted = known & (inputs.risks <= inputs.risk_thresholds[:, None])
+    ties = in_range("ties", ties, NotNegative)
     risks = torch.where(known, _with_ties(inputs, ties), torch.inf)
     safest = known & (risks == risks.amin(dim=1, keepdim=True))
     admitted = torch.where(accepted.any(dim=1, keepdim=True), accepted, safest)

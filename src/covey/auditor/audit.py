@@ -1,9 +1,10 @@
 """`covey.audit_model`: a run's attacks, controls and refusals, for any classifier."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import safetensors.torch
@@ -17,6 +18,8 @@ from torch.nn.functional import cross_entropy
 
 from covey.auditor.records import Records, records_of
 from covey.auditor.result import KNOWS, Control, ModelAudit
+from covey.base.arguments import in_range, place, usable
+from covey.base.components import Count, Positive
 from covey.base.errors import ConfigError, DataError, ModelError, blamed, user_function
 from covey.base.files import make_folder, replace_whole
 from covey.base.names import Params
@@ -42,7 +45,7 @@ from covey.membership.truth import (
 )
 from covey.membership.weights_attack import LayerAttack, layer_scores
 from covey.models.build import copied, model_outputs
-from covey.runtime.auditing import DEFAULT_ATTACKS, named_attack
+from covey.runtime.auditing import DEFAULT_ATTACKS, check_attacks, named_attack
 
 Model = nn.Module | Callable[[Tensor], Tensor]
 """Gives a row of class scores per input: logits, log-probabilities or probabilities."""
@@ -130,6 +133,7 @@ def gradients_of(model: nn.Module, examples: Examples) -> Iterator[Params]:
         yield from ({n: g[i].cpu() for n, g in together.items()} for i in range(len(y)))
 
 
+_Workers = Positive | Literal[-1]
 Train = Callable[[Examples, int], Model]
 """Trains a model like the audited one on these examples, with this seed."""
 
@@ -385,6 +389,9 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     Raises:
         CoveyError: something does not fit.
     """
+    num_references = in_range("num_references", num_references, Positive)
+    seed, workers = in_range("seed", seed, Count), in_range("workers", workers, _Workers)
+    check_attacks(attacks)
     by_place = references is not None or groups is not None
     records = records_of(members, non_members, label, by_place=by_place)
     if reason := records.too_few():
@@ -432,8 +439,9 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         theirs = [answers_of(_checked_model(each), records.examples) for each in references[0]]
     elif references is not None:
         inside = halves(candidates, num_references, streams)
-        kept = None if folder is None else Path(folder)
-        theirs = _made(references, inside, records, candidates, streams, workers, kept, observe)
+        kept = None if folder is None else place("folder", folder)
+        with usable(kept) if kept else nullcontext():
+            theirs = _made(references, inside, records, candidates, streams, workers, kept, observe)
     no_references = _NO_REFERENCES
     if any(map(not_finite, theirs)):
         inside, theirs, no_references = inside[:, :0], list[Params](), NO_REFERENCE

@@ -11,6 +11,9 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.special import ndtri
 
+from covey.base.arguments import in_range, place, usable
+from covey.base.components import Share
+from covey.base.errors import ConfigError
 from covey.base.figure import Figure
 from covey.membership.attacks import Knowledge
 from covey.membership.audit import AttackFigures
@@ -173,12 +176,34 @@ class ModelAudit:
         return max(parts, key=lambda part: part[2].lower_bound, default=None)
 
     def exceeds(self, limit: float) -> bool:
-        """Say whether the strongest attack's AUC is above this; what is unknown is above any."""
+        """Say whether the strongest attack's AUC is above this; what is unknown is above any.
+
+        Raises:
+            ConfigError: the limit is none in [0, 1].
+        """
+        limit = in_range("limit", limit, Share)
         area = None if self.strongest is None else self.figure(self.strongest, "auc").value
         return area is None or area > limit
 
     def figure(self, attack: str, rate: str) -> Figure:
-        """Return one figure of an attack; `rate` is one of `RATES`."""
+        """Return one figure of an attack; `rate` is one of `RATES`.
+
+        Of an attack that was withheld it is unknown, with the reason.
+
+        Raises:
+            ConfigError: there is no such attack here, or no such rate.
+        """
+        for what, found, known in (
+            ("rate", rate, RATES),
+            ("attack", attack, (*self.attacks, *self.withheld)),
+        ):
+            if found not in known:
+                raise ConfigError(
+                    f"{what} must be one of {', '.join(known) or 'none, as there are no figures'}, "
+                    f"found {found!r}. Correct the name."
+                )
+        if attack in self.withheld:
+            return Figure.unknown(self.withheld[attack])
         overall = self.attacks[attack].overall
         if rate != "advantage":
             return getattr(overall, rate)
@@ -193,7 +218,11 @@ class ModelAudit:
         Of the members that are judged this share, the most exposed first; empty where
         exposures are not known. Their figures are the highest by chance as well: how
         exposed such records are, `exposed` says.
+
+        Raises:
+            ConfigError: the share is none in [0, 1].
         """
+        share = in_range("share", share, Share)
         if self.exposures is None:
             return []
         judged = np.flatnonzero(np.isfinite(self.exposures))
@@ -230,10 +259,11 @@ class ModelAudit:
 
     def write_html(self, path: str | Path, title: str = "Audit of a model") -> Path:
         """Write a page that needs nothing beside it, and return its path."""
-        out = Path(path)
-        out.parent.mkdir(parents=True, exist_ok=True)
+        out = place("path", path)
         pictures = {"roc": svg(_roc(self))} if self.attacks else {}
-        write(out, rendered("model_audit.html", pictures, {"title": title, **_view(self)}))
+        with usable(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write(out, rendered("model_audit.html", pictures, {"title": title, **_view(self)}))
         return out
 
     def __repr__(self) -> str:

@@ -75,7 +75,22 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class SettingsSection(Section):
+class _MadeByPrograms(type(BaseModel)):
+    """Of settings that a program makes as objects: a mistake is an error of covey's own.
+
+    pydantic makes what is read from a file without this call, and collects all mistakes.
+    """
+
+    __hash__ = type.__hash__
+
+    def __call__(cls, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - of a class
+        try:
+            return super().__call__(*args, **settings)
+        except ValidationError as error:
+            raise ConfigError(_mistakes(error, cls.__name__)) from None
+
+
+class SettingsSection(Section, metaclass=_MadeByPrograms):
     """A section of a run's settings; its types are strict.
 
     A text where a number belongs is a mistake, and so is `true`. A whole number may stand
@@ -145,7 +160,7 @@ class Component(SettingsSection):
         """
         for each in cls.__subclasses__():
             if issubclass(each, OwnFunction):
-                return each(function=function, **options)
+                return each.model_validate({"function": function, **options})
         raise ConfigError(
             f"must name a class derived from covey.{cls.__name__}, found the "
             f"{'class' if inspect.isclass(function) else 'function'} "
@@ -336,13 +351,17 @@ def create(kind: str, value: object, key: str, base: type[C]) -> C:
     try:
         return made(kind, base, value)
     except ValidationError as error:
-        mistakes = "; ".join(
-            str(each.get("ctx", {}).get("why")).replace("{key}", key)
-            if each["type"] in ("component", "unknown")
-            else f"{key}.{'.'.join(map(str, each['loc']))}: {each['msg']}, found {each['input']!r}"
-            for each in error.errors()
-        )
-        raise ConfigError(mistakes) from None
+        raise ConfigError(_mistakes(error, key)) from None
+
+
+def _mistakes(error: ValidationError, key: str) -> str:
+    """Return all that is wrong with a component, whose settings begin with this key."""
+    return "; ".join(
+        str(each.get("ctx", {}).get("why")).replace("{key}", key)
+        if each["type"] in ("component", "unknown")
+        else f"{key}.{'.'.join(map(str, each['loc']))}: {each['msg']}, found {each['input']!r}"
+        for each in error.errors()
+    )
 
 
 def reference(component: object) -> str:

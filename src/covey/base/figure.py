@@ -9,6 +9,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from covey.base.arguments import in_range
+from covey.base.components import Count, NotNegative, Share
+
 Z = 1.959963984540054
 """Of a normal figure, so many standard errors either way hold it with 95%."""
 
@@ -38,7 +41,12 @@ class Figure:
 
     @classmethod
     def share(cls, value: float, error: float) -> "Figure":
-        """Return a number in [0, 1] with its standard error, and value +- 1.96 SE."""
+        """Return a number in [0, 1] with its standard error, and value +- 1.96 SE.
+
+        Raises:
+            ConfigError: there is no such share, or no such error.
+        """
+        value, error = in_range("value", value, Share), in_range("error", error, NotNegative)
         reach = Z * error
         return cls(value, error, max(0.0, value - reach), min(1.0, value + reach))
 
@@ -68,9 +76,6 @@ class Figure:
 def number(value: float | None, reason: str = "") -> str:
     """Return the wording of a number without an error, or why it is unknown."""
     return str(Figure(value, reason=reason))
-
-
-Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +154,17 @@ class RiskEstimate:
             auc: of the same scores.
             rests_on: what was compared.
 
+        Raises:
+            ConfigError: a rate is no share, or a number is below 0.
+
         References:
             Agresti, Caffo, Simple and Effective Confidence Intervals for Proportions and
             Differences of Proportions, 2000.
         """
+        for name, share in (("tpr", tpr), ("tnr", tnr), ("fitted", fitted), ("auc", auc)):
+            in_range(name, share, Share | None)
+        for name, count in (("members", members), ("non_members", non_members)):
+            in_range(name, count, Count)
         accuracy = (tpr + tnr) / 2
         rates, left_open = (tpr, tnr), 0.0
         if fitted is not None:

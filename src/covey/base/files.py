@@ -155,13 +155,20 @@ def path_inside(folder: Path, relative: str) -> Path:
     return path
 
 
-def leaving_link(folder: Path) -> Path | None:
-    """Return a link below a folder that leads out of it; None: there is none."""
+def leaving_link(folder: Path, others: str = "") -> Path | None:
+    """Return a link below a folder that leads out of it; None: there is none.
+
+    Args:
+        folder: where to look.
+        others: a folder inside it, with folders in which other programs keep links of their own.
+    """
     home = folder.resolve()
     for place, inner, files in os.walk(folder):
         for path in (Path(place, each) for each in (*inner, *files)):
             if path.is_symlink() and not path.resolve().is_relative_to(home):
                 return path
+        if others and Path(place) == folder / others:
+            inner.clear()
     return None
 
 

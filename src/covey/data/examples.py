@@ -12,7 +12,8 @@ from jaxtyping import Float, Float64, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
-from covey.base.components import Component
+from covey.base.arguments import in_range
+from covey.base.components import Component, Count
 from covey.base.errors import ConfigError, DataError
 from covey.base.names import ClientName, Handle
 
@@ -52,7 +53,12 @@ class Examples:
         return Examples(inputs, labels, self.layout, self.columns)
 
     def first(self, count: int) -> "Examples":
-        """Return the first `count` examples."""
+        """Return the first `count` examples.
+
+        Raises:
+            ConfigError: a count below 0.
+        """
+        count = in_range("count", count, Count)
         return replace(self, inputs=self.inputs[:count], labels=self.labels[:count])
 
     @classmethod

@@ -65,7 +65,7 @@ class DataSource(Component):
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> DataSource:
         """Return a user's function, which returns clients, as a source."""
-        return OwnSource(function=function, **options)
+        return OwnSource.model_validate({"function": function, **options})
 
     def population(self, request: PopulationRequest) -> tuple[Population, tuple[str, ...]]:
         """Return all clients, and what a reader must know of their data."""

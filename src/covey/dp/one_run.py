@@ -19,8 +19,11 @@ from jaxtyping import Bool, Shaped
 from numpy import ndarray
 from scipy.special import expit, ndtr, ndtri
 from scipy.stats import binom
+from torch import Tensor
 
-from covey.base.errors import DataError
+from covey.base.arguments import Inside, in_range
+from covey.base.components import Count, NotNegative, Positive
+from covey.base.errors import DataError, blamed
 from covey.base.rng import Streams
 from covey.dp.accountant import gaussian_epsilon
 
@@ -92,7 +95,12 @@ class OneRunAudit:
 
 
 def draw_canaries(count: int, seed: int) -> Bool[ndarray, " canaries"]:
-    """Return which canaries to train on: a fair coin for each, as the bound demands."""
+    """Return which canaries to train on: a fair coin for each, as the bound demands.
+
+    Raises:
+        ConfigError: a number is out of its range.
+    """
+    count, seed = in_range("count", count, Positive), in_range("seed", seed, Count)
     return Streams(seed).at("canaries of one run").generator().random(count) < 0.5
 
 
@@ -121,17 +129,27 @@ def audit_one_run(
             With it `accounted` is what it implies, unless that is passed.
 
     Raises:
+        ConfigError: `delta` or `confidence` is not between 0 and 1, or what is accounted for
+            is no finite number from 0.
         DataError: the two do not fit, a score is not a number, or these are no fair coins.
     """
-    scores, included = np.asarray(scores, dtype=np.float64), np.asarray(included).astype(bool)
+    delta, confidence = in_range("delta", delta, Inside), in_range("confidence", confidence, Inside)
+    for name, promised in (("accounted", accounted), ("accounted_mu", accounted_mu)):
+        if promised is not None:
+            in_range(name, promised, NotNegative)
+    with blamed(DataError, "The scores, or the coins,", "Pass a list or an array of numbers."):
+        scores, included = (
+            np.asarray(each.detach().cpu() if isinstance(each, Tensor) else each)
+            for each in (scores, included)
+        )
+        scores, included = scores.astype(np.float64), included.astype(bool)
     m = len(included)
     fits = scores.shape == included.shape == (m,) and m >= FEWEST
-    if not fits or np.isnan(scores).any() or not 0 < delta < 1:
+    if not fits or np.isnan(scores).any():
         raise DataError(
             f"An audit of one run needs a score that is a number, and a coin, of each of at least "
-            f"{FEWEST} canaries, and a delta in (0, 1), found shapes {scores.shape} and "
-            f"{included.shape}, {int(np.isnan(scores).sum())} scores that are none, and "
-            f"{delta:g}. Score every canary."
+            f"{FEWEST} canaries, found shapes {scores.shape} and {included.shape}, and "
+            f"{int(np.isnan(scores).sum())} scores that are none. Score every canary."
         )
     if binom.cdf(min(included.sum(), m - included.sum()), m, 0.5) < 1e-9:
         raise DataError(

@@ -68,7 +68,7 @@ class Optimizer(Component):
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Optimizer":
         """Return a class of torch's, or a user's that is made alike, as an optimizer."""
-        return TorchOptimizer(function=function, **options).tried()
+        return TorchOptimizer.model_validate({"function": function, **options}).tried()
 
 
 class Sgd(Optimizer):

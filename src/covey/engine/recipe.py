@@ -22,7 +22,8 @@ from torch import (
     nn,
 )
 
-from covey.base.components import Component, NotNegative, OwnFunction, Share
+from covey.base.arguments import in_range
+from covey.base.components import Component, Count, NotNegative, OwnFunction, Positive, Share
 from covey.base.errors import ConfigError, DataError, blamed
 from covey.base.names import Params
 from covey.data.augment import Augment
@@ -447,6 +448,9 @@ class Objective(Component):
         return type(self).remember is not Objective.remember
 
 
+_NUMBERS = (Positive, Count, NotNegative)
+
+
 @dataclass(frozen=True, slots=True)
 class RecipeNumbers:
     """The part of a recipe that a server sends: it may differ from round to round.
@@ -458,11 +462,11 @@ class RecipeNumbers:
         least_steps: at least so many gradient steps, however few examples there are.
     """
 
-    local_epochs: int = 1
-    local_steps: int = 0
-    batch_size: int = 25
-    learning_rate: float = 0.05
-    least_steps: int = 0
+    local_epochs: Positive = 1
+    local_steps: Count = 0
+    batch_size: Positive = 25
+    learning_rate: NotNegative = 0.05
+    least_steps: Count = 0
     drop_last: bool = False
 
 
@@ -493,7 +497,8 @@ class Recipe(RecipeNumbers):
         sums_gradients: one step a round, by the sum of the clipped gradients of all examples.
 
     Raises:
-        ConfigError: noise without a clip, which would hide nothing.
+        ConfigError: a number is out of its range, or there is noise without a clip, which
+            would hide nothing.
     """
 
     optimizer: Optimizer = field(default_factory=Sgd)
@@ -502,13 +507,16 @@ class Recipe(RecipeNumbers):
     objective: Objective = field(default_factory=Objective)
     augment: Augment = field(default_factory=Augment)
     personal: Objective | None = None
-    max_gradient_norm: float = 0.0
+    max_gradient_norm: NotNegative = 0.0
     own_layers: bool = False
-    record_clip: float = 0.0
-    record_noise: float = 0.0
+    record_clip: NotNegative = 0.0
+    record_noise: NotNegative = 0.0
     sums_gradients: bool = False
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            if each.type in _NUMBERS:
+                in_range(each.name, getattr(self, each.name), each.type)
         if self.record_noise > 0 and not self.record_clip > 0:
             raise ConfigError(
                 f"Noise hides an example only if its gradient is clipped: record_noise "
@@ -522,6 +530,8 @@ class Recipe(RecipeNumbers):
         Raises:
             ConfigError: the schedule gives no rate.
         """
+        in_range("round_index", round_index, Count)
+        in_range("rounds", rounds, Positive)
         if type(self.schedule) is Constant:
             return self
         factor = self.schedule.factor(round_index, rounds)

@@ -363,6 +363,11 @@ def backend_of(location: str | Path) -> Backend:
     with suppress(ArgumentError, ValueError):
         url = sql.make_url(text)
         if url.get_backend_name() == "sqlite" and url.database:
+            if "?" in text:
+                raise LedgerUnavailable(
+                    "A ledger's URL of SQLite must be sqlite:///PATH, and has more after a "
+                    "question mark. Give the path alone, without sqlite:///."
+                )
             return SqliteFile(Path(url.database))
     return _postgres(text)
 

@@ -52,7 +52,7 @@ class ModelFactory(Component):
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ModelFactory":
         """Return a network's class, or a function that makes one, as a model."""
         refuse_module(function, "ModelFactory")
-        return ModelFunction(function=function, **options)
+        return ModelFunction.model_validate({"function": function, **options})
 
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Return a freshly initialised network.

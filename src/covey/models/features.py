@@ -36,7 +36,7 @@ class FeatureMap(Component):
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "FeatureMap":
         """Return a user's function that makes a module as a feature map."""
         refuse_module(function, "FeatureMap")
-        return FeatureFunction(function=function, **options)
+        return FeatureFunction.model_validate({"function": function, **options})
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
         """Return a module that maps a float batch `(n, *input_shape)` to `(n, d)` float32.

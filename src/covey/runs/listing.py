@@ -18,7 +18,7 @@ from covey.ledger.backends import describe
 from covey.ledger.grammar import event_of
 from covey.ledger.store import Ledger
 from covey.report.summary import describe_early_end
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import TRACKING, RunFolder
 from covey.runtime.ledger_record import LedgerReader
 from covey.runtime.reading import read_record
 
@@ -390,7 +390,7 @@ def run_folders(top: Path, depth: int = DEPTH) -> Iterator[tuple[Path, str, str]
     """Yield each run below a folder: where, its name, and why it was not looked at, if so."""
     for folder, problem in _folders_below(top.resolve(), depth):
         path = top / folder.relative_to(top.resolve())
-        if not problem and (link := leaving_link(path)):
+        if not problem and (link := leaving_link(path, TRACKING)):
             problem = f"{link.relative_to(path)} is a link that leads out of it"
         if problem or is_run(path):
             name = path.relative_to(top).as_posix() if path != top else path.resolve().name

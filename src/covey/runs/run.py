@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
+from covey.base.arguments import place, usable
 from covey.base.errors import ConfigError, CoveyError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params, client_name
@@ -378,8 +379,8 @@ class Run:
                 f"{'neither' if client is None else 'both'}. Give one of them."
             )
         j = self.cluster_of(client) if client is not None else cluster or 0
-        path = None if out is None else Path(out)
-        with no_foreign_code():
+        path = None if out is None else place("out", out)
+        with no_foreign_code(), usable(path or self.folder):
             return export_model(self._folder, j, path, recipient, after)
 
     def report(self, out: str | Path | None = None) -> Path:
@@ -391,10 +392,11 @@ class Run:
         Raises:
             CoveyError: there is no ledger, or it is broken.
         """
-        place = Path(out) if out else None
+        page = None if out is None else place("out", out)
         self._seen = read_record(self._folder)
         population = self._parts.population if self._parts else None
-        return page_of(self._folder, population, place, self._seen[0])
+        with usable(page or self.folder):
+            return page_of(self._folder, population, page, self._seen[0])
 
     def audit(
         self,

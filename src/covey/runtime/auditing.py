@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from covey.base.arguments import in_range
 from covey.base.built_ins import USUAL_ATTACKS
 from covey.base.component_names import known_names
-from covey.base.components import create
+from covey.base.components import Count, create
 from covey.base.errors import ConfigError, RunError, user_function
 from covey.base.events import ModelAttacked
 from covey.base.history import History
@@ -125,6 +126,8 @@ def audit_run(
         ConfigError: an attack is unknown, or there are too few references.
         RunError: the final models are gone.
     """
+    check_attacks(attacks)
+    references = in_range("references", references, Count)
     if references < 2:
         raise ConfigError(
             f"An audit needs at least 2 references, so that every record has one that "
@@ -206,6 +209,19 @@ def _attack_weights(
             f"it out."
         )
     return {name: each[: len(candidates.examples)] for name, each in by_attack.items()}
+
+
+def check_attacks(attacks: object) -> None:
+    """Refuse what names no attack.
+
+    Raises:
+        ConfigError: it is one name and no list of them, or an empty list.
+    """
+    if isinstance(attacks, str) or not isinstance(attacks, Sequence) or not attacks:
+        raise ConfigError(
+            f"attacks must be a list of at least one attack, found {attacks!r}. Pass for example "
+            f"attacks=['loss']."
+        )
 
 
 def named_attack(attack: str | Scorer) -> tuple[str, Scorer]:

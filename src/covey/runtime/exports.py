@@ -8,6 +8,8 @@ from pathlib import Path
 
 import safetensors.torch
 
+from covey.base.arguments import in_range
+from covey.base.components import Count
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import delete_whole, make_folder, replace_whole
 from covey.base.history import History
@@ -83,6 +85,8 @@ def latest_model(folder: RunFolder, cluster: int, after: int | None = None) -> t
         RunError: there is no such cluster or state, or no checkpoint yet, or it is
             damaged.
     """
+    cluster = in_range("cluster", cluster, Count)
+    after = None if after is None else in_range("after", after, Count)
     with Ledger.read(folder.ledger) as ledger:
         state = kept_state(folder, ledger, after)
         models = whole_models(folder, ledger, state.clusters)

@@ -41,6 +41,8 @@ from covey.runtime.ledger_record import LedgerReader
 if TYPE_CHECKING:
     from covey.settings.load import Config
 
+TRACKING = "tracking"
+"""The folder in which trackers have folders of their own, with whatever links they make."""
 _STATE = re.compile(r"round-(\d{5,})\.safetensors")
 _OWN = re.compile(r'"((?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)"')
 """A user's `package.module:name`, among settings as JSON."""
@@ -147,7 +149,7 @@ class RunFolder:
         Raises:
             RunError: naming one.
         """
-        if link := leaving_link(self.path):
+        if link := leaving_link(self.path, TRACKING):
             raise RunError(
                 f"What is in {self.path} must be there itself, found the link {link}, which leads "
                 f"out of it. Put the files in its place; the whole folder may lie behind a link."
@@ -185,7 +187,7 @@ class RunFolder:
     """What was answered to those who left."""
     receipts = _Inside("receipts")
     """What was signed when a client requested to leave."""
-    tracking = _Inside("tracking")
+    tracking = _Inside(TRACKING)
     """What trackers record that keep it here."""
     unacknowledged = _Inside("unacknowledged")
     """Salts that were handed out, sealed until somebody says that they arrived."""

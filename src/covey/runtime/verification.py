@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from covey.base.arguments import place
 from covey.base.errors import LedgerError, RunError
 from covey.base.events import ClientLeft, CohortSampled, StepsPerturbed
 from covey.base.files import read_bounded
@@ -125,12 +126,12 @@ def verify(
         receipt: what the requester got for its request.
     """
     try:
-        written = read_bounded(Path(proof))
+        written = read_bounded(place("proof", proof))
         mine = (name_and_salt[0], bytes.fromhex(name_and_salt[1])) if name_and_salt else None
     except (OSError, ValueError) as error:
         raise RunError(
             f"A proof must be a file that can be read, and a salt hexadecimal, but: "
-            f"{error}. Check the files and values that were passed."
+            f"{getattr(error, 'strerror', None) or error}. Check {proof}, and the salt."
         ) from error
     trusted = key_records(Path(key)) if key is not None else None
     document, checks = check_proof(written, trusted)
@@ -143,7 +144,7 @@ def verify(
         from covey.ledger.store import Ledger
         from covey.runtime.folder import RunFolder
 
-        folder = RunFolder.existing(Path(run))
+        folder = RunFolder.existing(place("run", run))
         with no_foreign_code(), Ledger.read(folder.ledger) as ledger:
             try:
                 seen = _compared(ledger, folder, document, mine)

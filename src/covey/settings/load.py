@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, no_type_check
 import tomli_w
 from pydantic import ValidationError, ValidationInfo, model_validator
 
+from covey.base.arguments import place
 from covey.base.components import Component
 from covey.base.errors import ConfigError
 from covey.base.files import read_text
@@ -248,14 +249,15 @@ def read_settings(
     settings: dict[str, Any] = {}
     problems: list[Problem] = []
     try:
-        settings = {} if path is None else tomllib.loads(read_text(Path(path)))
+        settings = {} if path is None else tomllib.loads(read_text(place("path", path)))
     except FileNotFoundError:
         raise ConfigError(
             f"There is no config file {path}. Give the path of a TOML file, or none at "
             f"all to run the embedded example."
         ) from None
     except (ValueError, RecursionError, OSError) as error:
-        raise ConfigError(f"{path} is not a readable TOML file: {error}.") from None
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} is not a readable TOML file: {why}. Correct it.") from None
     for pair in sorted(overrides, key=_names_first):
         try:
             put(settings, pair)
