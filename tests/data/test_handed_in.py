@@ -206,3 +206,31 @@ def test_items_that_differ_when_read_again_are_refused(change):
 def test_items_that_stay_are_read():
     (own,) = clients_of({"a": Augmented(lambda x, _: x / 3, keys=False)}).values()
     assert len(own.train) == 100
+
+
+RAGGED = [np.arange(3 + at % 3) for at in range(20)]
+SEQUENCES: dict[str, Any] = {
+    "lists": ([list(map(int, each)) for each in RAGGED], LABELS),
+    "arrays": (RAGGED, LABELS),
+    "tensors": ([torch.from_numpy(each) for each in RAGGED], LABELS),
+    "an array of objects": (np.array(RAGGED, dtype=object), LABELS),
+    "items": [(torch.from_numpy(each), int(y)) for each, y in zip(RAGGED, LABELS, strict=True)],
+    "dicts": [{"ids": each, "label": y} for each, y in zip(RAGGED, LABELS, strict=True)],
+    "a column": {"ids": RAGGED, "label": LABELS},
+    "a table": pd.DataFrame({"ids": RAGGED, "label": LABELS}),
+    "one of several inputs": ({"ids": RAGGED, "mask": RAGGED}, LABELS),
+}
+
+
+@pytest.mark.parametrize("form", SEQUENCES)
+def test_sequences_of_several_lengths_are_refused_with_how_to_pad(form):
+    with pytest.raises(covey.DataError, match="pad_sequence") as raised:
+        clients_of({"a": SEQUENCES[form]})
+    assert "inhomogeneous" not in str(raised.value)
+
+
+def test_a_nested_tensor_is_refused_with_how_to_pad():
+    with pytest.warns(UserWarning, match="prototype"):
+        nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    with pytest.raises(covey.DataError, match="to_padded_tensor"):
+        clients_of({"a": (nested, [0, 1])})

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import SEEK_END, BufferedReader
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 from zipfile import ZipFile
 
 import numpy as np
@@ -38,6 +38,10 @@ CHANNELS = (1, 3)
 LARGEST = 2**53
 """Up to here float64 holds every whole number."""
 
+ONE_SHAPE = (
+    "Bring all to one shape: crop or resize images, pad sequences "
+    "(torch.nn.utils.rnn.pad_sequence) and pass a mask as a second input"
+)
 ALWAYS_ALLOWED = 1_024 * MEBIBYTE
 """Bytes that a client's file may unpack to, however small it is itself."""
 EXPANSION = 20
@@ -404,8 +408,7 @@ def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarra
         if arrays[at].shape != arrays[0].shape:
             raise DataError(
                 f"{who}: {what} of item {at} must have the shape of the first, "
-                f"{tuple(arrays[0].shape)}, found {tuple(arrays[at].shape)}. Bring all to one "
-                f"shape: pad, crop or resize."
+                f"{tuple(arrays[0].shape)}, found {tuple(arrays[at].shape)}. {ONE_SHAPE}."
             )
     if all(isinstance(each, Tensor) for each in arrays):
         return torch.stack([torch.as_tensor(each) for each in arrays])
@@ -522,6 +525,20 @@ def _input(who: str, what: str, array: object) -> Tensor:
     return x if second else x.permute(0, 3, 1, 2).contiguous()
 
 
+def _shapes(values: object) -> list[tuple[int, ...]]:
+    """Return the first two shapes of the parts of a list, or of an array of objects."""
+    listed = isinstance(values, (list, tuple)) or getattr(values, "dtype", 0) == np.object_
+    found = dict[tuple[int, ...], None]()
+    for each in cast("Sequence[Any]", values) if listed else ():
+        if isinstance(each, (list, tuple)):
+            found[(len(cast("Sequence[Any]", each)),)] = None
+        else:
+            found[tuple(getattr(each, "shape", ()))] = None
+        if len(found) > 1:
+            break
+    return list(found)
+
+
 def _tensor(who: str, what: str, array: object) -> Tensor:
     """Return an array as uint8, bool, int64 or float32, on the CPU.
 
@@ -529,15 +546,23 @@ def _tensor(who: str, what: str, array: object) -> Tensor:
         DataError: its values are no numbers, or do not make one array.
     """
     if isinstance(array, Tensor):
-        if array.is_complex() or array.layout != torch.strided or array.is_quantized:
+        dense = array.layout == torch.strided and not (array.is_nested or array.is_quantized)
+        if array.is_complex() or not dense:
+            kind = "a nested tensor" if array.is_nested else array.layout
             raise DataError(
                 f"{who}: {what} must be a dense tensor of real numbers, found {array.dtype} "
-                f"and {array.layout}. Convert it, for example with to_dense()."
+                f"and {kind}. Convert it, with to_dense() or to_padded_tensor(0)."
             )
         kept = array.detach().cpu()
         if kept.is_floating_point():
             return kept.float()
         return kept if kept.dtype in (torch.uint8, torch.bool) else kept.long()
+    shapes = _shapes(array)
+    if len(shapes) > 1:
+        raise DataError(
+            f"{who}: {what} must make one array of numbers, found parts of shapes {shapes[0]} and "
+            f"{shapes[1]}. {ONE_SHAPE}."
+        )
     subject = f"{who}: {what} must make one array of numbers, but"
     with blamed(DataError, subject, "Give all one shape."):
         values = np.asarray(array)
