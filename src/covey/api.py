@@ -17,7 +17,7 @@ from covey.base.history import History
 from covey.base.names import ClientName
 from covey.data.sets import PassedClients
 from covey.models.build import PassedModel
-from covey.report.clients import diverged_sentences
+from covey.report.clients import describe_emptiness, diverged_sentences
 from covey.runs.pages import in_notebook, live_line
 from covey.runs.parts import reference_of
 from covey.runs.pruning import delete_run
@@ -197,7 +197,8 @@ def _played(run: Run, observe: Observer, on_round: OnRound | None, overrides: Ov
         call = f"covey.resume({', '.join([repr(str(run.folder)), *again])})"
         reached = describe_reached(RunFolder(run.folder))
         raise KeyboardInterrupt(f"stopped {reached}; continue: {call}") from None
-    for sentence in diverged_sentences(run.history):
+    empty = describe_emptiness(run.history, RunFolder(run.folder).config().stopping.empty_rounds)
+    for sentence in filter(None, (empty, *diverged_sentences(run.history))):
         warnings.warn(f"{run.folder}: {sentence}", RuntimeWarning, stacklevel=3)
     return run
 

@@ -15,6 +15,7 @@ from covey.base.components import reference
 from covey.base.names import FLOWERS_COMMAND, ClientName
 from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
+from covey.report.clients import describe_emptiness
 from covey.report.queries import round_line
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.settings.aggregation import anonymity_of, noise_on_clients
@@ -100,7 +101,12 @@ class Federated:
         parts = build_run(config, Overrides(model=self.model, client_backend=federation))
         run = Run(folder.path, parts=parts)
         run.resume(_report, on_answer=lambda done: log.info("%s", done.message))
-        log.info("Finished. `covey report %s` shows it.", folder.path)
+        empty = describe_emptiness(run.history, config.stopping.empty_rounds)
+        log.info(
+            "%s. `covey report %s` shows it.",
+            f"Failed: {empty}" if empty else "Finished",
+            folder.path,
+        )
         return load(folder.path)
 
     def _folder(self, out: Path) -> RunFolder:

@@ -37,6 +37,7 @@ from covey.algorithms.algorithm import Clustered
 from covey.base.built_ins import DEFAULTS, NEWCOMERS, ROBUST
 from covey.base.components import reference
 from covey.base.files import flush_folder, read_text, replace_whole
+from covey.settings.needs import check_enough
 from covey_flower.engine import FlowerNodes
 
 CONNECTION = "covey"
@@ -214,7 +215,9 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
         overrides.append(f"aggregation.name={ROBUST}")
         usual = load_config(config, overrides)
     if "max_newcomers" not in file.get("method", {}) and bounds_newcomers(usual):
-        usual = load_config(config, [*overrides, f"method.max_newcomers={NEWCOMERS}"])
+        # of few nodes one may come: a smaller share would be none
+        share = max(NEWCOMERS, 1 / (nodes - 1)) if nodes > 1 else NEWCOMERS
+        usual = load_config(config, [*overrides, f"method.max_newcomers={share}"])
     settings = usual.model_dump(mode="json")
     if "source" not in file.get("secrets", {}):
         settings["secrets"]["source"] = "os"
@@ -261,6 +264,7 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
         ConfigError: the settings are wrong, or the folder is there already.
     """
     settings = federation_settings(config, len(plan.nodes))
+    check_enough(Config.of(settings), len(plan.nodes), "nodes")
     out = out.absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(

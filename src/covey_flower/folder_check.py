@@ -20,6 +20,7 @@ from covey.base.built_ins import DEFAULTS
 from covey.base.files import permissions_of_others, read_bounded
 from covey.base.names import how_to_install
 from covey.data.arrays import read_client
+from covey.settings.needs import Need, check_enough
 from covey.settings.trust import Trust, trust
 from covey_flower.deployment import (
     AUTHORITY,
@@ -106,6 +107,9 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
             yield Finding("ok", about, f"complete, for {node.name}")
             path, about = folder / node.config, Path(node.config).name
         config = Config.of(federation_settings(path))
+        own = node.min_cohort if node is not None and config.privacy.secure_sums else None
+        more = [Need("min_cohort in node.toml", own, own)] if own else []
+        check_enough(config, len(plan.nodes), "nodes", more)
         yield Finding("ok", about, "the settings are valid")
     except CoveyError as problem:
         yield Finding("error", about, str(problem))

@@ -142,6 +142,13 @@ def test_a_run_that_diverged_says_so_and_exits_with_1(covey):
     assert covey("resume", "run")[0] == 1
 
 
+def test_a_run_in_which_nobody_took_part_says_so_and_exits_with_1(covey):
+    words = sets("train.participation=1e-9", "rounds=2", "method.name=fedavg", "model.name=mlp")
+    code, _, err = covey("run", *SMALL, *words, "--out", "run")
+    assert code == 1
+    assert "run: nobody took part in the last 2 of 2 rounds." in err
+
+
 @pytest.mark.slow
 def test_a_sweep_goes_on_after_a_run_that_diverged_and_exits_with_1(covey, tmp_path):
     settings = TINY.replace('initialisation = "random"', 'name = "fedavg"')

@@ -42,10 +42,10 @@ def read_by_flower() -> Callable[[str], dict[str, Any]]:
 def federate(tmp_path) -> Callable[..., Path]:
     """Write the folder of a federation of alice and bob."""
 
-    def made(text: str = "", host: str = "127.0.0.1") -> Path:
+    def made(text: str = "", host: str = "127.0.0.1", more: tuple[str, ...] = ()) -> Path:
         config = tmp_path / "config.toml"
         config.write_text(text, encoding="utf-8")
-        plan = Plan(("alice", "bob"), host, 8443)
+        plan = Plan(("alice", "bob", *more), host, 8443)
         return write_federation(config, tmp_path / "a federation", plan, NOW)
 
     return made

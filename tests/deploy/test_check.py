@@ -199,7 +199,7 @@ NOISE = "client_clip = 1.0\nclient_noise = 1.0\nnoise_model = 'distributed'\n"
     ],
 )
 def test_it_says_who_has_to_trust_whom_for_what(federate, settings, whom, for_what):
-    folder = federate(settings)
+    folder = federate(settings, more=("carol",))
     for place in (folder, folder / "nodes/alice"):
         rows = [each for each in trust_in(place) if each.who == "a client"]
         (row,) = [each for each in rows if each.whom == whom]
@@ -208,7 +208,9 @@ def test_it_says_who_has_to_trust_whom_for_what(federate, settings, whom, for_wh
 
 def test_noise_that_follows_from_a_seed_leaves_the_trust_of_no_noise(federate):
     noisy = SUMMED.replace("min_cohort", NOISE + "min_cohort")
-    rows = {each.whom: each.for_what for each in trust_in(federate(noisy + SEEDED))}
+    rows = {
+        each.whom: each.for_what for each in trust_in(federate(noisy + SEEDED, more=("carol",)))
+    }
     assert rows["the server"].startswith("to keep to the protocol")
     assert "not bounded" in rows["who has the models"]
 

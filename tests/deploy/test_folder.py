@@ -42,7 +42,7 @@ IFCA, SEEDED = "[method]\nname = 'ifca'\n", "[secrets]\nsource = 'seeded'\n"
         ("[aggregation]\nweights = 'examples'\n", {"aggregation.name": "mean"}),
         ("[privacy]\nclient_clip = 1.0\nclient_noise = 1.0\n", {"aggregation.name": "mean"}),
         # clusters that a majority holds are not entered at will
-        (IFCA, {"method.max_newcomers": 0.25}),
+        (IFCA, {"method.max_newcomers": 1.0}),
         (IFCA + "max_newcomers = 0.0\n", {"method.max_newcomers": 0.0}),
         (IFCA + "[aggregation]\nname = 'mean'\n", {"method.max_newcomers": 0.0}),
         (IFCA + "[train]\nparticipation = 0.5\n", {"method.max_newcomers": 0.0}),

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 import covey
 from cli.conftest import command
 from covey import Config, ConfigError, EarlyStopping, History, PlayedRound, RunError
+from covey.base.events import ClientsAssigned, CohortSampled, RoundMeasured
 from covey.base.figure import Figure
-from covey.base.history import RoundRow
+from covey.base.history import RoundRow, with_entries
 from covey.ledger.store import Ledger
 from covey.runtime.evaluation import early_end
 from covey.settings.schema import StoppingConfig
@@ -93,6 +94,41 @@ def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tm
     with pytest.raises(InterruptedError):
         covey.run(lambda: model(), clients(), config, tmp_path / "resumed", on_round=stopped)
     assert again(tmp_path / "resumed").ledger_head == ended.ledger_head
+
+
+@pytest.mark.parametrize(("most", "ends"), [(2, True), (3, False)])
+def test_rounds_in_a_row_in_which_nobody_took_part_end_a_run(most, ends):
+    config = Config.of({"rounds": 20, "stopping": {"empty_rounds": most}})
+    rows = tuple(row(t, None) for t in range(5))
+    found = early_end(History(rounds=rows, empty_rounds=2), config)
+    assert (found is not None) == ends
+
+
+@pytest.mark.parametrize(
+    ("rounds", "empty"),
+    [([[("a",), ()]] * 2, 2), ([[("a",), ()], [("a",), ("a",)]], 0), ([[("a",), ()], [(), ()]], 1)],
+    ids=["two", "somebody", "nobody was drawn"],
+)
+def test_a_round_is_empty_if_clients_were_drawn_and_none_took_part(rounds, empty):
+    entries = [
+        (
+            t,
+            [
+                CohortSampled(drawn),
+                ClientsAssigned(dict.fromkeys(trained, 0), "shared"),
+                RoundMeasured(None, {}, (len(trained),)),
+            ],
+        )
+        for t, (drawn, trained) in enumerate(rounds)
+    ]
+    assert with_entries(History(), entries).empty_rounds == empty
+
+
+def test_draws_that_are_empty_by_chance_end_no_run_but_it_has_failed(tmp_path):
+    train = {"participation": 0.001, "batch_size": 5}
+    with pytest.warns(RuntimeWarning, match="nobody took part in the last 9 of 9 rounds"):
+        run = played(tmp_path / "run", stop=None, train=train, method={"name": "fedavg"})
+    assert run.history.ended_early is None
 
 
 def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):

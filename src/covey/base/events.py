@@ -663,10 +663,11 @@ class RunEndedEarly(Event):
     Attributes:
         rounds: how many there are: the end is recorded with this index.
         planned: how many there were to be.
-        figure: what got no better; see `stopping.figure` in the settings.
+        figure: what got no better; see `stopping.figure` in the settings. "participants":
+            nobody took part in the last rounds.
         best: its best value.
         best_round: the round that had it first.
-        patience: in how many rounds with a known figure it got no better.
+        patience: in how many rounds with a known figure it got no better, or nobody took part.
         min_change: by how much more than this it would have had to be better.
         clients: how many have any budget left, where the run ends for that; None: it ends by
             its figure.

@@ -76,6 +76,8 @@ class History:
         sums_only: whether models were solved anew from sums, and no client's place in
             these has been read yet.
         left_since_end: how many left after the end was measured with them.
+        empty_rounds: how many of the latest rounds, in a row, had clients drawn of whom none
+            took part.
         reached: per cluster, the clients whose examples came to it by pooling.
         pooling: per cluster, the share of its model that it last had in common.
         in_force: per cluster, the estimate of its risk by which clients choose.
@@ -121,6 +123,7 @@ class History:
     ended_early: events.RunEndedEarly | None = None
     sums_only: bool = False
     left_since_end: int = 0
+    empty_rounds: int = 0
 
     @property
     def clients(self) -> frozenset[Handle]:
@@ -234,6 +237,7 @@ class _Fold:
         self.ended_early = history.ended_early
         self.sums_only = history.sums_only
         self.left_since_end = history.left_since_end
+        self.empty_rounds = history.empty_rounds
 
     def frozen(self) -> History:
         """Return what was folded; nothing is added after it."""
@@ -281,6 +285,8 @@ class _Fold:
         self._keep_in_force([j for j, f in self.in_force.items() if f.is_valid(round_index, valid)])
         row = next(of_kinds(entry, events.RoundMeasured), None)
         if row is not None:
+            drawn = any(each.handles for each in of_kinds(entry, events.CohortSampled))
+            self.empty_rounds = 0 if participants else self.empty_rounds + drawn
             self.rounds.append(
                 RoundRow(
                     round_index=round_index,

@@ -270,8 +270,10 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
 
 
 def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Iterator[RunConcluded]:
-    """Write the report and yield the answer; fail then if a model diverged."""
+    """Write the report and yield the answer; fail then if nothing was trained, or diverged."""
+    from covey.report.clients import describe_emptiness
     from covey.report.comparison import compared
+    from covey.runtime.folder import RunFolder
 
     page = result.report()
     baseline, name = result.folder / "baseline", result.folder.name
@@ -288,6 +290,10 @@ def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Itera
         report=page,
         compared=[compared(each) for each in both] if beside else None,
     )
+    most = RunFolder(result.folder).config().stopping.empty_rounds
+    if empty := describe_emptiness(result.history, most):
+        errors.print(f"{name}: {empty}. The log says who was refused.", style=BAD, soft_wrap=True)
+    fail_if(FAILED_CHECK if empty else 0)
     fail_if_diverged({name: result.history}, beside)
 
 

@@ -204,6 +204,7 @@ def round_line(history: History) -> str:
     quality = utility_of(row)
     parts = [
         f"round {row.round_index + 1}/{rounds}",
+        f"participants {row.participants}",
         f"{quality.name} {number(quality.overall)}",
         *(f"{name} {number(value)}" for name, value in quality.by_group.items()),
         "risk " + ", ".join(map(str, row.risks[:CLUSTERS_SHOWN])),

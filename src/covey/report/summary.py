@@ -518,6 +518,8 @@ def describe_early_end(ended: events.RunEndedEarly | None) -> str:
         return ""
     figure = FIGURES.get(ended.figure, ended.figure)
     why = f"no improvement of {figure} for {ended.patience} rounds"
+    if ended.figure == "participants":
+        why = f"nobody took part in {ended.patience} rounds in a row"
     if ended.clients is not None:
         why = f"budgets are spent, and {ended.clients} clients are left"
     if ended.target is not None:

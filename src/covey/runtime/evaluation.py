@@ -308,6 +308,8 @@ def _answers(
 
 
 NO_FIGURE = "none"
+NOBODY = "participants"
+"""What is called the figure of a run that ends as nobody takes part."""
 
 
 class BestRound(NamedTuple):
@@ -340,6 +342,9 @@ def early_end(history: History, config: Config) -> RunEndedEarly | None:
     wanted, rows = config.stopping, history.rounds
     if not rows or len(rows) >= config.rounds:
         return None
+    if history.empty_rounds >= wanted.empty_rounds:
+        most = wanted.empty_rounds
+        return RunEndedEarly(len(rows), config.rounds, NOBODY, 0.0, 0, most, 0.0)
     reached = rows[-1].accuracy
     if wanted.target and reached is not None and reached >= wanted.target:
         played, last = len(rows), rows[-1].round_index

@@ -17,6 +17,7 @@ from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
 from covey.engine.optimizers import Sgd
 from covey.engine.recipe import Objective
+from covey.settings.needs import cohort_needs
 from covey.settings.schema import Sections, recipe_of
 
 CLASSES = "labels that are classes"
@@ -496,12 +497,13 @@ def _fixed_cohorts(config: Sections) -> Conflicts:
             f"{train.cohort_size} and train.participation = {train.participation}. Set "
             f"{key} = 0, or train.participation = 1.",
         )
-    if privacy.secure_sums and train.cohort_size < privacy.min_cohort:
-        yield Refusal(
-            (key, "privacy.min_cohort"),
-            f"{key} must be at least privacy.min_cohort = {privacy.min_cohort}, or no sum "
-            f"under masks is ever opened, found {train.cohort_size}. Raise it.",
-        )
+    for other, value, fewest in () if config.is_unread else cohort_needs(config):
+        if train.cohort_size < fewest:
+            yield Refusal(
+                (key, other),
+                f"{key} must be at least {fewest} with {other} = {value!r}, or no model ever "
+                f"moves, found {train.cohort_size}. Raise it.",
+            )
     remedy = f"Set {key} = 0, and train.participation for a share of the clients."
     noise, needs = privacy.client_noise > 0, "cohorts of a fixed size"
     yield Clash(noise, key, needs, "privacy.client_noise", remedy)

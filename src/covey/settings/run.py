@@ -17,7 +17,7 @@ from covey.data.population import Population, absent_population
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
 from covey.models.build import NETWORKS, initial_params
-from covey.settings.aggregation import anonymity_of, components_used
+from covey.settings.aggregation import components_used
 from covey.settings.algorithm import (
     algorithm_of,
     clients_of,
@@ -34,6 +34,7 @@ from covey.settings.clients import (
 )
 from covey.settings.load import Config
 from covey.settings.model import check_trains, engine_of, model_of, notes_of_model
+from covey.settings.needs import check_enough
 from covey.settings.risk import Components, retrain_recipe
 
 
@@ -136,7 +137,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     check_preference_names(overrides.named, [client.name for client in population.clients])
     simulated = overrides.client_backend is None
     if simulated:  # where more may come, too few wait
-        _check_min_anonymity(config, population)
+        check_enough(config, len(population.clients))
     module, init = model_of(config, overrides, population)
     engine, records = engine_of(config, module, population)
     own = config.train.loss.is_own or config.train.objective.is_own
@@ -186,13 +187,3 @@ def _population(
     profile, names = backend.profile, backend.available_clients()
     nothing = profile.empty_examples()
     return absent_population(names, nothing, streams, profile.classes), ()
-
-
-def _check_min_anonymity(config: Config, population: Population) -> None:
-    terms, clients = anonymity_of(config), len(population.clients)
-    k = terms.min_anonymity if terms else 0
-    if k > clients:
-        raise ConfigError(
-            f"aggregation.min_anonymity (k) is how many clients hide together, so at most as "
-            f"many as there are, {clients}, found {k}. Lower k."
-        )

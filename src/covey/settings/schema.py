@@ -337,6 +337,8 @@ class StoppingConfig(SettingsSection):
         min_change: by how much more than this a better figure is better.
         target: ends the run after the first round of at least this recorded accuracy, whatever
             `figure` says; 0: none is aimed at.
+        empty_rounds: ends the run after so many rounds in a row in which clients were drawn and
+            none took part: it has failed then (exit code 1).
         min_clients: ends the run once fewer clients have any budget left
             (`population.epsilon_limits`, or `epsilon_limit` in a node.toml); under masks
             `privacy.min_cohort` does too.
@@ -346,6 +348,7 @@ class StoppingConfig(SettingsSection):
     patience: Positive = 5
     min_change: NotNegative = 0.0
     target: Share = 0.0
+    empty_rounds: Positive = 3
     min_clients: Positive = 1
 
 
