@@ -33,6 +33,7 @@ from .base.errors import (
     LedgerUnavailable,
     ModelError,
     RunError,
+    UnfinishedError,
 )
 from .base.figure import Figure, RiskEstimate
 from .base.history import History
@@ -139,6 +140,7 @@ __all__ = [
     "TrackedRun",
     "Tracker",
     "TrainingJob",
+    "UnfinishedError",
     "__version__",
     "audit_model",
     "audit_one_run",

@@ -67,10 +67,11 @@ class Federated:
     def start(self, grid: Grid, out: str | Path, nodes: int = 2) -> Run:
         """Play the run in the folder `out` to its end; carry it on if it was begun.
 
-        Waits until `nodes` nodes are there, less those that have left or ask to. Rounds
-        keep their numbers over restarts.
+        Waits until `nodes` nodes are there, less those that have left or ask to, but no longer
+        than a round waits, if there are enough for one. Rounds keep their numbers over restarts.
 
         Raises:
+            UnfinishedError: too few nodes came in time.
             CoveyError: something does not fit.
         """
         folder = self._folder(Path(out))
@@ -95,8 +96,12 @@ class Federated:
             binds_names=self.binds_names,
         )
         federation = FlowerServer(grid, terms, roster.profile)
-        fewest = hiding.min_anonymity if hiding and roster.profile is None else 1
-        federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
+        first = hiding.min_anonymity if hiding and roster.profile is None else 1
+        federation.gather(
+            max(config.min_clients, first),
+            lambda names: frozenset(names) - leaving,
+            wanted=nodes - left - len(leaving),
+        )
         replace(roster, profile=federation.profile).write(folder)
         parts = build_run(config, Overrides(model=self.model, client_backend=federation))
         run = Run(folder.path, parts=parts)

@@ -16,7 +16,7 @@ from statistics import median
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from covey import Params, RunError, __version__
+from covey import Params, RunError, UnfinishedError, __version__
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.events import (
@@ -31,7 +31,7 @@ from covey.base.names import ClientName, Handle
 from covey.base.params import norm
 from covey.data.source import DataProfile
 from covey.secure_sums.messages import Terms
-from covey.settings.clients import ClientReports
+from covey.settings.clients import ClientReports, Counted
 from covey_flower.identity import (
     BudgetSpentError,
     InvalidMessageError,
@@ -239,14 +239,41 @@ class FlowerServer:
             self._profile = DataProfile(first.shape, first.images, classes, first.whole)
         return self._profile
 
-    def wait_for(self, count: int, leaving: Collection[ClientName] = ()) -> None:
-        """Wait until so many clients are there that do not ask to leave."""
-        before = -1
-        while (here := len(frozenset(self.available_clients()).difference(leaving))) < count:
-            if here != before:
-                log.info("Waiting for %d nodes: %d are there.", count, here)
-            before = here
+    def gather(
+        self,
+        fewest: int,
+        counted: Counted = frozenset,
+        known: Collection[ClientName] = (),
+        wanted: int = 0,
+    ) -> Collection[ClientName]:
+        """Return the clients that are reachable, once so many of them are counted.
+
+        Of `wanted` ones some may be missing once the time of a round has passed.
+
+        Raises:
+            UnfinishedError: fewer than `fewest` were there then.
+        """
+        end, count, waiting = time.monotonic() + self._policy.timeout, max(wanted, fewest), ""
+        while True:
+            names = self.available_clients()
+            here = frozenset(counted(names))
+            if len(here) >= count:
+                return names
+            absent = ", ".join(sorted({*counted({*known, *self._policy.invited})} - here))
+            there = ", ".join(sorted(here)) or "none"
+            before, waiting = waiting, f"{count} nodes, there: {there}; not there: {absent or '?'}"
+            if waiting != before:
+                log.warning("Waiting for %s.", waiting)
+            if time.monotonic() >= end:
+                break
             time.sleep(POLL_SECONDS)
+        if len(here) < fewest:
+            raise UnfinishedError(
+                f"A round needs {fewest} nodes (population.min_clients), and waited in vain for "
+                f"{waiting}. Start these nodes, and continue with `covey resume`."
+            )
+        log.warning("Going on without all nodes.")
+        return names
 
     def available_clients(self) -> Collection[ClientName]:
         """Return the clients that are reachable now; new nodes identify themselves first."""

@@ -53,7 +53,7 @@ def here(tmp_path, monkeypatch):
         ("data.name=npz data.dir=npz", "one.npz"),
         (
             "aggregation.name=anonymity-sets aggregation.min_anonymity=999",
-            "as many as there are, 40, found 999. Lower k.",
+            "found 40: aggregation.min_anonymity = 999 needs 999",
         ),
         ("model.name=[red]", "model.name = '[red]' is not possible"),  # what markup would eat
     ],

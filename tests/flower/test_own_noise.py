@@ -120,9 +120,6 @@ def test_a_run_ends_when_too_few_have_any_budget_left(build):
     federation = spending(build, 3.3)
     for name in ("client-00000", "client-00002"):
         federation.node(name, epsilon_limit=3.3)
-    (federation.path / "covey.toml").write_text(
-        (federation.path / "covey.toml").read_text() + "\n[stopping]\nmin_clients = 2\n"
-    )
     result = federation.play()
     ended = result.history.ended_early
     assert ended is not None

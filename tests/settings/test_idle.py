@@ -34,7 +34,7 @@ CASES = [
     ({"train": {"local_steps": 3}}, "train.local_epochs", 4, "counts steps"),
     ({}, "population.pool", 50, "trains nothing on the server's images"),
     ({"stopping": {"target": 0.999}}, "stopping.patience", 2, "waits for no better figure"),
-    ({}, "stopping.min_clients", 2, "nobody with a budget"),
+    ({}, "population.min_clients", 2, "nobody with a budget"),
     ({}, "privacy.delta", 1e-6, "nothing is promised"),
     ({}, "data.dir", "/nowhere", "reads no files"),
     (NO_SHIFT, "population.majority", [3, 4], "shifts nothing"),

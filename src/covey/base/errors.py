@@ -58,6 +58,10 @@ class RunError(CoveyError):
     """A folder is not a covey run, or is not in the state that a command needs."""
 
 
+class UnfinishedError(RunError):
+    """A run stopped before its end, and can be continued."""
+
+
 class LedgerError(CoveyError):
     """The record of a run cannot be trusted or cannot be written."""
 

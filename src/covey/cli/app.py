@@ -9,7 +9,14 @@ from pathlib import Path
 
 import click
 
-from covey.base.errors import CoveyError, LedgerError, LedgerLocked, LedgerUnavailable, raised_at
+from covey.base.errors import (
+    CoveyError,
+    LedgerError,
+    LedgerLocked,
+    LedgerUnavailable,
+    UnfinishedError,
+    raised_at,
+)
 from covey.base.names import __version__
 from covey.cli.answer import BAD_INPUT, FAILED_CHECK, has_answered
 from covey.cli.commands import app
@@ -68,9 +75,10 @@ def _command() -> tuple[str, str]:
 
 
 def exit_code(error: CoveyError | OSError) -> int:
-    """Return 1 where a record failed its check, else 2: it cannot be done as requested."""
+    """Return 1 where a record failed its check or a run stopped, else 2: it cannot be done."""
     unreadable = isinstance(error, LedgerUnavailable | LedgerLocked)
-    return FAILED_CHECK if isinstance(error, LedgerError) and not unreadable else BAD_INPUT
+    failed = isinstance(error, LedgerError | UnfinishedError) and not unreadable
+    return FAILED_CHECK if failed else BAD_INPUT
 
 
 def _unexpected(error: Exception) -> str:

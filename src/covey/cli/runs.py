@@ -19,7 +19,7 @@ import click
 import covey
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.built_ins import BASELINE, REFERENCES
-from covey.base.errors import ConfigError, RunError
+from covey.base.errors import ConfigError, UnfinishedError
 from covey.base.names import FLOWERS_COMMAND
 from covey.cli.answer import BAD, FAILED_CHECK, Answer, Line, fail_if, short, table_of
 from covey.cli.commands import (
@@ -242,7 +242,7 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
 
     Raises:
         ConfigError: there is no deployment, or not with these settings.
-        RunError: the run did not come to its end.
+        UnfinishedError: the run did not come to its end.
     """
     if home is None or not (home / "app" / "pyproject.toml").is_file():
         raise ConfigError(
@@ -263,7 +263,7 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
     )
     ended = (out / "config.toml").is_file() and covey.load(out).history.finished is not None
     if done.returncode or not ended:
-        raise RunError(
+        raise UnfinishedError(
             f"The run in {out} did not come to its end; what the server said stands above. "
             f"See `covey deploy check {home}`, and continue it with `covey resume {out}`."
         )

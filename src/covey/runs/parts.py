@@ -111,6 +111,10 @@ class Unreachable:
         """Return the clients of the run; none of them gets a request."""
         return self._names
 
+    def gather(self, *_: object) -> Collection[ClientName]:
+        """Return the clients of the run."""
+        return self._names
+
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Refuse.
 

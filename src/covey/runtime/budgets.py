@@ -63,7 +63,7 @@ def ended_by_budgets(run: BuiltRun, history: History) -> RunEndedEarly | None:
     config = run.config
     gone, played = recorded_as_spent(history.all_events), len(history.rounds)
     left = sum(client.handle not in gone for client in run.population.clients)
-    needed = config.stopping.min_clients
+    needed = config.min_clients
     if config.privacy.secure_sums:
         needed = max(needed, config.privacy.min_cohort)
     if not gone or left >= needed or played >= config.rounds:

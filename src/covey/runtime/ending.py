@@ -43,20 +43,34 @@ from covey.settings.run import BuiltRun
 from covey.unlearning.requests import Request
 
 
-def gather_present(session: Session) -> tuple[Session, Cohort, tuple[events.Event, ...]]:
-    """Let newcomers join, unless they have left.
+def gather_present(
+    session: Session, gone: Set[Handle]
+) -> tuple[Session, Cohort, tuple[events.Event, ...]]:
+    """Let newcomers join, unless they have left, and wait for as many as a round needs.
+
+    Who is `gone` takes part no more, whether it is there or not.
 
     Returns:
         The run with everybody who ever came, who is reachable now, and what is to be recorded
         of those who came since the last round.
+
+    Raises:
+        UnfinishedError: too few came in time.
     """
-    if session.run.client_backend is None:
-        return session, session.run.population.clients, ()
+    backend = session.run.client_backend
+    if backend is None:
+        return session, tuple(c for c in session.run.population.clients if c.handle not in gone), ()
     began = session.record().history.started
-    known = began.groups if began else ()
-    names = session.run.client_backend.available_clients()
+    known, clients = began.groups if began else (), session.run.population.clients
+    spent = {client.name for client in clients if client.handle in gone}
+    names = backend.gather(
+        session.run.config.min_clients,
+        lambda names: session.members(names) - spent,
+        [client.name for client in clients],
+    )
     session = session.with_newcomers(names)
-    present = tuple(c for c in session.run.population.clients if c.name in names)
+    clients = (c for c in session.run.population.clients if c.name in names)
+    present = tuple(client for client in clients if client.handle not in gone)
     new = tuple(c.handle for c in present if c.handle not in known)
     return session, present, (events.ClientsJoined(new),) if new else ()
 

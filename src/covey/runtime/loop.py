@@ -205,10 +205,9 @@ def _next_round(
     chosen = None if replay is None else replay.solves(state.round_index)
     if chosen is not None:
         return session, _solved_again(session, state, chosen)
-    session, present, joined = gather_present(session)
     before = history.all_events if has_budgets(session.run) else ()
     gone = recorded_as_spent(before) | {*spent(session.run, state, before)}
-    present = tuple(client for client in present if client.handle not in gone)
+    session, present, joined = gather_present(session, gone)
     played = _round(session, present, state, tested, replay, wants_losses=wants_losses)
     if done := spent(session.run, state, (*before, *played.events)):
         played = played._replace(events=(*played.events, BudgetSpent(done)))

@@ -97,6 +97,12 @@ class Session:
         }
         return replace(self, returned={**self.returned, **returned})
 
+    def members(self, names: Collection[ClientName]) -> frozenset[ClientName]:
+        """Return which of these clients have not left."""
+        run = self.run.with_clients_named(names)
+        run = with_recorded_handles(run, self.ledger, self.secrets)
+        return frozenset(c.name for c in run.population.clients).intersection(names)
+
     def with_newcomers(self, names: Collection[ClientName]) -> "Session":
         """Return the same run with these clients in it, unless they have left."""
         run = with_recorded_handles(self.run.with_clients_named(names), self.ledger, self.secrets)

@@ -35,6 +35,9 @@ from covey.models.build import NETWORKS
 from covey.settings.load import Config
 from covey.settings.rules import of_data, refusals
 
+Counted = Callable[[Collection[ClientName]], Collection[ClientName]]
+"""Which of these clients still take part."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClientReports:
@@ -60,6 +63,16 @@ class ClientBackend(Protocol):
 
     def available_clients(self) -> Collection[ClientName]:
         """Return the clients that are reachable now."""
+        ...
+
+    def gather(
+        self, fewest: int, counted: Counted, known: Collection[ClientName] = ()
+    ) -> Collection[ClientName]:
+        """Return the clients that are reachable, once so many of them are counted.
+
+        Raises:
+            UnfinishedError: too few of the `known` ones, or of others, came in time.
+        """
         ...
 
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:

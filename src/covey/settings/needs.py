@@ -38,6 +38,8 @@ def check_enough(
     """
     newcomers = getattr(config.method, "max_newcomers", 0.0)
     needed = [*cohort_needs(config), *more]
+    if fewest := config.population.min_clients:
+        needed.append(Need("population.min_clients", fewest, fewest))
     if newcomers and config.method.num_models != 1:  # the founders for whom one may come, and it
         needed.append(Need("method.max_newcomers", newcomers, ceil(1 / newcomers - 1e-9) + 1))
     if lacking := [each for each in needed if each.clients > clients]:

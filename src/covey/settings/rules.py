@@ -694,7 +694,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
         "privacy.record_clip makes one step a round on all records",
     )
     yield (
-        ("privacy.weigh_by_budget", "stopping.min_clients"),
+        ("privacy.weigh_by_budget", "population.min_clients"),
         not (population.epsilon_limits or config.engine.is_remote),
         "population.epsilon_limits = [] leaves nobody with a budget",
     )

@@ -101,6 +101,11 @@ class PopulationConfig(SettingsSection):
             the file and the draws. Handles follow from the seed; refused with
             `secrets.source = "os"`.
         exclude: names of clients that never take part; no other client changes.
+        min_clients: the fewest clients of a round; 0: two in a deployment, else one. In a
+            deployment a round waits for more, as long as for an answer, and then stops the run,
+            which `covey resume` continues. Once fewer have any budget left (`epsilon_limits`, or
+            `epsilon_limit` in a node.toml) the run ends; under masks `privacy.min_cohort` does
+            that too.
     """
 
     clients: Positive = 40
@@ -122,6 +127,7 @@ class PopulationConfig(SettingsSection):
     preferences: str = ""
     preferences_by_handle: ByHandle = ()
     exclude: ClientNames = ()
+    min_clients: Count = 0
 
 
 class TrainConfig(SettingsSection):
@@ -339,9 +345,6 @@ class StoppingConfig(SettingsSection):
             `figure` says; 0: none is aimed at.
         empty_rounds: ends the run after so many rounds in a row in which clients were drawn and
             none took part: it has failed then (exit code 1).
-        min_clients: ends the run once fewer clients have any budget left
-            (`population.epsilon_limits`, or `epsilon_limit` in a node.toml); under masks
-            `privacy.min_cohort` does too.
     """
 
     figure: Figure = "none"
@@ -349,7 +352,6 @@ class StoppingConfig(SettingsSection):
     min_change: NotNegative = 0.0
     target: Share = 0.0
     empty_rounds: Positive = 3
-    min_clients: Positive = 1
 
 
 class CheckpointsConfig(SettingsSection):
@@ -429,6 +431,11 @@ class Sections(SettingsSection):
         Of a user's own source that was not imported it is taken to be so.
         """
         return isinstance(self.data, Unread) or not self.data.simulates
+
+    @property
+    def min_clients(self) -> int:
+        """How many clients a round is played with at least."""
+        return self.population.min_clients or (2 if self.engine.is_remote else 1)
 
     @property
     def is_unread(self) -> bool:
