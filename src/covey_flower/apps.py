@@ -21,8 +21,8 @@ from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.settings.aggregation import anonymity_of, noise_on_clients
 from covey.settings.clients import Overrides
 from covey.settings.run import build_run
-from covey_flower.client import shared_settings_hash
-from covey_flower.engine import FlowerNodes
+from covey_flower.deployment import DECLARATION, Declaration
+from covey_flower.engine import FlowerNodes, shared_settings_hash
 from covey_flower.server import AdmissionPolicy, FlowerServer
 
 log = logging.getLogger("covey.flower")
@@ -40,9 +40,9 @@ def _main(grid: Grid, context: Context) -> None:
     theirs, ours = logging.getLogger("flwr"), logging.getLogger("covey")
     ours.handlers, ours.level, ours.propagate = theirs.handlers, logging.INFO, False
     settings = {key: str(value) for key, value in context.run_config.items()}
-    names = frozenset(filter(None, settings.get("names", "").split(",")))
-    federated = Federated(settings["config"], invited=names, timeout=float(settings["timeout"]))
-    federated.start(grid, settings["out"], int(settings["nodes"]))
+    nodes = len(Declaration.read(Path(settings["config"]).parent).plan.invited)
+    federated = Federated(settings["config"], timeout=float(settings["timeout"]))
+    federated.start(grid, settings["out"], nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class Federated:
     Attributes:
         config: the settings, or their TOML file.
         model: builds a fresh module; None: the network that the settings name.
-        invited: names of clients; empty: every node that the SuperLink lets in.
+        invited: names of clients; empty: every node that the SuperLink lets in. Beside the
+            settings of a deployment its list stands instead.
         timeout: seconds that a round waits for a node.
         binds_names: whether a client's name belongs to the key of the node that first came
             with it. Not where nodes have no keys that last (`--insecure`).
@@ -87,6 +88,7 @@ class Federated:
             run=roster.run,
             settings_hash=shared_settings_hash(config),
             invited=self.invited,
+            home=Path(home) if home and (Path(home) / DECLARATION).is_file() else None,
             timeout=self.timeout,
             compares_norms=not noise_on_clients(config),
             equal_weights=config.aggregation.weights == "equal"

@@ -61,6 +61,41 @@ def init_folder(
 
 
 @dataclass(frozen=True, slots=True)
+class NodesListed:
+    """Which nodes may take part in a federation, and what is left to do."""
+
+    nodes: Sequence[str]
+    next: str
+
+
+@deploy.command("add")
+@argument("folder", type=PATH, help="The federation's folder.")
+@argument("name", help="A client's name.")
+def add(folder: Path, name: str) -> NodesListed:
+    """Write the folder of one more node, and put it on the list."""
+    from covey_flower.deployment import list_node
+
+    listed, own = list_node(folder, name), folder / "nodes" / name
+    return NodesListed(
+        listed,
+        f"Run {folder / 'register.sh'}, carry {own} to its machine, and start start.sh there. With "
+        f"privacy.secure_sums, carry its file peers to all other nodes, too.",
+    )
+
+
+@deploy.command("remove")
+@argument("folder", type=PATH, help="The federation's folder.")
+@argument("name", help="A client's name.")
+def remove(folder: Path, name: str) -> NodesListed:
+    """Take a node off the list: it takes part in no further round."""
+    from covey_flower.deployment import list_node
+
+    listed = list_node(folder, name, removes=True)
+    forget = f"Models stay trained on its data: `covey forget RUN {name}` lets it leave a run."
+    return NodesListed(listed, forget)
+
+
+@dataclass(frozen=True, slots=True)
 class FederationChecked:
     """What is missing, wrong or risky in a federation's folder.
 

@@ -5,8 +5,6 @@ What a client accepts, its holdout, its seed and what it remembers lie in its ow
 A process is started for every message: it imports nothing that only a server needs.
 """
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,7 +34,7 @@ from covey.settings.aggregation import budget_weight, round_cost_of
 from covey.settings.clients import Overrides
 from covey_flower.allowance import CHOOSING, Allowance
 from covey_flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
-from covey_flower.engine import FlowerNodes
+from covey_flower.engine import FlowerNodes, shared_settings_hash
 from covey_flower.identity import InvalidMessageError
 from covey_flower.masked import SumRounds, own_numbers
 from covey_flower.memory import MemoryFolder, NodeMemory, OwnBudget
@@ -54,23 +52,10 @@ from covey_flower.node_file import NodeFile
 
 log = logging.getLogger("covey.flower")
 
-SHARED_SETTINGS = ("data", "model", "train", "method", "aggregation", "risk", "privacy")
-"""Sections of the settings that the server and every node must have alike."""
-
 _BARE = "What has no noise costs more than any epsilon_limit in node.toml."
 
 Train = Callable[[ClientRequest, int], Params]
 """How a client trains one cluster's model: returns its local model."""
-
-
-def shared_settings_hash(config: Config) -> str:
-    """Return a hash of the settings that a server and its nodes must share."""
-    settings = config.model_dump(mode="json", include=set(SHARED_SETTINGS))
-    settings["data"].pop("dir")
-    settings["aggregation"].pop("deniability_threshold", None)  # judges requests, not training
-    settings["secrets"] = config.secrets.source  # the account rests on it
-    text = json.dumps(settings, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import shutil
 import sysconfig
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from covey import Config, ConfigError, RunError, __version__, load_config
 from covey.algorithms.algorithm import Clustered
 from covey.base.built_ins import DEFAULTS, NEWCOMERS, ROBUST
 from covey.base.components import reference
-from covey.base.files import flush_folder, read_text, replace_whole
+from covey.base.files import flush_folder, read_bounded, read_text, replace_whole
 from covey.settings.needs import check_enough
 from covey_flower.engine import FlowerNodes
 
@@ -68,23 +68,25 @@ class Plan:
         nodes: names of the clients, each on a machine of its own.
         host: the name or address under which the nodes reach the server.
         port: the only port that the server listens on.
+        removed: names among `nodes` that were taken off the list.
     """
 
     nodes: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 8000
+    removed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot become a folder, a certificate or an address."""
         name = next((n for n in self.nodes if not _NAME.fullmatch(n)), None)
-        twice = not self.nodes or len(set(self.nodes)) < len(self.nodes)
+        twice = not self.invited or len(set(self.nodes)) < len(self.nodes)
         for is_wrong, expected, actual in (
             (
                 name is not None,
-                "--node takes at most 63 letters, digits, '.', '_', '-'",
+                "A node's name has at most 63 letters, digits, '.', '_', '-'",
                 repr(name),
             ),
-            (twice, "At least one --node, and each name once", ", ".join(self.nodes) or "none"),
+            (twice, "At least one node, and each name once", ", ".join(self.nodes) or "none"),
             (not 0 < self.port < 65536, "--port takes a number from 1 to 65535", self.port),
             (
                 self.ip is None and not _HOST.fullmatch(self.host),
@@ -94,6 +96,11 @@ class Plan:
         ):
             if is_wrong:
                 raise ConfigError(f"{expected}, found {actual}. Correct it.")
+
+    @property
+    def invited(self) -> tuple[str, ...]:
+        """The names on the list."""
+        return tuple(name for name in self.nodes if name not in self.removed)
 
     @property
     def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -133,11 +140,13 @@ class Declaration:
         plan: of the federation.
         folder: where the server's part is, which cannot be moved; "": this is a node's.
         node: whose folder it is; "": it is the server's.
+        version: of covey, which wrote it.
     """
 
     plan: Plan
     folder: str = ""
     node: str = ""
+    version: str = __version__
 
     @classmethod
     def read(cls, folder: Path) -> "Declaration":
@@ -162,6 +171,11 @@ class Declaration:
                 f"{DECLARATION} says which, but: {problem}. Give what `covey deploy init` wrote."
             ) from None
         return federation
+
+    @property
+    def file(self) -> tuple[str, bytes]:
+        """Its own path in the folder, and its content."""
+        return DECLARATION, _toml(_DECLARATION.dump_python(self, mode="json"))
 
     def files(self, **more: object) -> Iterator[tuple[str, bytes]]:
         """Yield the files of the templates' tree, filled in, by their paths in the folder."""
@@ -276,10 +290,46 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
             f"--out is written into scripts and settings, so its path must have no "
             f"quotes, backslashes or dollar signs, found {str(out)!r}. Give another."
         )
+    _write_folder(out, _files(settings, out, plan, now))
+    return out
+
+
+def list_node(home: Path, name: str, *, removes: bool = False) -> tuple[str, ...]:
+    """Put a node on the list of a federation, with a folder, or take it off; return the list.
+
+    A server that runs reads the list in every round. Who was on it never comes back by that name.
+
+    Raises:
+        CoveyError: `home` is no server's folder, or the node has been, or is not, on its list.
+    """
+    declared = Declaration.read(home)
+    plan, own = declared.plan, home.absolute() / "nodes" / name
+    if declared.node or (removes and name not in plan.invited):
+        raise RunError(
+            f"{home / DECLARATION} must be the server's and list the node, found "
+            f"{declared.node or ', '.join(plan.invited)} and not {name!r}. Correct the name."
+        )
+    if removes:
+        plan = replace(plan, removed=(*plan.removed, name))
+        (own / "key.pub").unlink(missing_ok=True)  # so that it is registered no more
+    else:
+        plan, key = replace(plan, nodes=(*plan.nodes, name)), node_key(name)
+        settings = tomllib.loads(read_text(home / "covey.toml"))
+        authority = read_bounded(home / AUTHORITY)
+        _write_folder(own, _node_files(settings, Declaration(plan, node=name), key, b"", authority))
+    public = sorted(home.glob("nodes/*/key.pub"))
+    for path in home.glob("nodes/*/peers"):
+        replace_whole(path, b"".join(map(read_bounded, public)), 0o644)
+    replace_whole(home / DECLARATION, replace(declared, plan=plan).file[1], 0o644)
+    return plan.invited
+
+
+def _write_folder(out: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Write a new folder of paths inside it, and contents; it is whole or not there."""
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
     try:
-        for name, content in _files(settings, out, plan, now):
+        for name, content in files:
             path = unfinished / name
             for folder in reversed([*path.relative_to(unfinished).parents][:-1]):
                 (unfinished / folder).mkdir(mode=0o700, exist_ok=True)
@@ -292,7 +342,6 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
         shutil.rmtree(unfinished)
         raise
     flush_folder(out.parent)
-    return out
 
 
 _SECRET = ("key", "ca.key", "server.key", "node.toml")
@@ -302,31 +351,31 @@ def _files(
     settings: dict[str, Any], out: Path, plan: Plan, now: datetime
 ) -> Iterator[tuple[str, bytes]]:
     """Yield paths inside the folder, and contents."""
-
-    def declared(folder: str = "", node: str = "") -> tuple[str, bytes]:
-        known = _DECLARATION.dump_python(Declaration(plan, folder, node), mode="json")
-        return DECLARATION, _toml(known)
-
+    declared = Declaration(plan, str(out))
     yield "covey.toml", _toml(settings)
-    yield declared(str(out))
-    yield from Declaration(plan, str(out)).files(privacy=settings["privacy"])
+    yield declared.file
+    yield from declared.files(privacy=settings["privacy"])
     certificates = _certificates(plan.host, now)
     yield from certificates.items()
     keys = {name: node_key(name) for name in plan.nodes}
+    peers = b"".join(public for _, public in keys.values())
+    for name, key in keys.items():
+        node = Declaration(plan, node=name)
+        own = _node_files(settings, node, key, peers, certificates[AUTHORITY])
+        yield from ((f"nodes/{name}/{path}", content) for path, content in own)
+
+
+def _node_files(
+    settings: dict[str, Any], node: Declaration, key: tuple[bytes, bytes], *more: bytes
+) -> Iterator[tuple[str, bytes]]:
+    """Yield paths inside a node's folder, and contents: of `more` all peers and the authority."""
     # the server's database and keys are none of a node's business
     theirs = {key: value for key, value in settings.items() if key != "ledger"}
     theirs["secrets"] = {"source": settings["secrets"]["source"]}
-    for name, (private, public) in keys.items():
-        own = {
-            "covey.toml": _toml(theirs),
-            "peers": b"".join(public for _, public in keys.values()),
-            "key": private,
-            "key.pub": public,
-            "ca.crt": certificates[AUTHORITY],
-            **dict([declared(node=name)]),
-            **dict(Declaration(plan, node=name).files(seed=secrets.randbits(63))),
-        }
-        yield from ((f"nodes/{name}/{path}", content) for path, content in own.items())
+    yield "covey.toml", _toml(theirs)
+    yield from zip(("key", "key.pub", "peers", "ca.crt"), (*key, *more), strict=True)
+    yield node.file
+    yield from node.files(seed=secrets.randbits(63))
 
 
 def _toml(settings: dict[str, Any]) -> bytes:

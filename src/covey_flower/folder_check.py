@@ -20,7 +20,7 @@ from covey.base.built_ins import DEFAULTS
 from covey.base.files import permissions_of_others, read_bounded
 from covey.base.names import how_to_install
 from covey.data.arrays import read_client
-from covey.settings.needs import Need, check_enough
+from covey.settings.needs import check_enough
 from covey.settings.trust import Trust, trust
 from covey_flower.deployment import (
     AUTHORITY,
@@ -30,6 +30,7 @@ from covey_flower.deployment import (
     federation_settings,
     general_name,
 )
+from covey_flower.engine import shared_settings_hash
 from covey_flower.node_file import NodeFile
 
 FLOWER = ((1, 41), (1, 43))
@@ -95,7 +96,7 @@ def check(folder: Path, now: datetime) -> tuple[Finding, ...]:
 
 def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Finding]:
     plan, is_node = declared.plan, bool(declared.node)
-    yield _looked("flwr", _versions)
+    yield _looked("flwr", _versions, declared)
     yield _looked("PATH", lambda: _programs(is_node=is_node))
     scripts = [_looked(n, _unchanged, folder / n, content) for n, content in declared.files()]
     yield from scripts
@@ -107,9 +108,10 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
             yield Finding("ok", about, f"complete, for {node.name}")
             path, about = folder / node.config, Path(node.config).name
         config = Config.of(federation_settings(path))
-        own = node.min_cohort if node is not None and config.privacy.secure_sums else None
-        more = [Need("min_cohort in node.toml", own, own)] if own else []
-        check_enough(config, len(plan.nodes), "nodes", more)
+        own = node.min_cohort if node is not None else None
+        least = max(config.privacy.min_cohort, own or 0)
+        strict = config.changed({"privacy.min_cohort": least})
+        check_enough(Config.of(strict), len(plan.invited), "nodes")
         yield Finding("ok", about, "the settings are valid")
     except CoveyError as problem:
         yield Finding("error", about, str(problem))
@@ -117,6 +119,11 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
         yield from (Finding("warning", *each) for each in _choices(config, is_node=is_node))
     if node is not None:
         yield _looked("data", _examples, node, config, folder)
+    home = folder.parents[1] if is_node else folder
+    beside = [folder] if is_node else [home / "nodes" / name for name in plan.invited]
+    if (home / "covey.toml").is_file():
+        here = (each for each in beside if (each / "node.toml").is_file())
+        yield from (_looked(f"nodes/{each.name}", _agrees, each, home) for each in here)
     authority = folder / ("ca.crt" if is_node else AUTHORITY)
     yield _looked(authority.name, _life, authority, now)
     if not is_node:
@@ -187,7 +194,7 @@ def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
         )
 
 
-def _versions() -> str:
+def _versions(declared: Declaration) -> str:
     least, below = (".".join(map(str, numbers)) for numbers in FLOWER)
     try:
         found = version("flwr")
@@ -198,7 +205,35 @@ def _versions() -> str:
             f"expected flwr >= {least}, < {below}, found {found}. Install it: "
             f"{how_to_install('flower')}."
         )
-    return f"version {found}, with covey {version('covey')}; use the same on every machine"
+    if version("covey") != declared.version:
+        raise RunError(
+            f"expected covey {declared.version}, which wrote this folder, found "
+            f"{version('covey')}. Install that, on every machine."
+        )
+    return f"version {found}, with covey {declared.version}; use the same on every machine"
+
+
+def _agrees(folder: Path, home: Path) -> str:
+    """Compare a node's folder with the server's, where that is on this machine."""
+    own, server = Declaration.read(folder), Declaration.read(home)
+    config = folder / NodeFile.read(folder / "node.toml").config
+    hashes = [
+        shared_settings_hash(Config.of(federation_settings(each)))
+        for each in (config, home / "covey.toml")
+    ]
+    certificates = [read_bounded(each) for each in (folder / "ca.crt", home / AUTHORITY)]
+    wrong = {
+        "no such name on its list": own.node not in server.plan.invited,
+        f"covey {own.version}, the server {server.version}": own.version != server.version,
+        f"other settings in {config.name}": hashes[0] != hashes[1],
+        "another certificate in ca.crt": certificates[0] != certificates[1],
+    }
+    if found := [what for what, is_so in wrong.items() if is_so]:
+        raise RunError(
+            f'expected node "{own.node}" to agree with the server in {home}, found '
+            f"{'; '.join(found)}. Copy what the server has, or install the same."
+        )
+    return f'node "{own.node}" has the covey, settings and certificate of the server'
 
 
 def _programs(*, is_node: bool) -> str:

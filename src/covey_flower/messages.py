@@ -370,7 +370,7 @@ def _check_answer(answer: Hello | Reply, token: str) -> None:
     own_version, failed = __version__, answer.failed
     if answer.covey_version != own_version:
         raise InvalidMessageError(
-            f"it must have covey {own_version}, like the server: install that"
+            f"it has covey {answer.covey_version}, the server {own_version}: install the same"
         )
     if answer.token != token:
         raise InvalidMessageError("it is an answer to another question")

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
 
 from flwr.app import Message
@@ -32,6 +33,7 @@ from covey.base.params import norm
 from covey.data.source import DataProfile
 from covey.secure_sums.messages import Terms
 from covey.settings.clients import ClientReports, Counted
+from covey_flower.deployment import DECLARATION, Declaration
 from covey_flower.identity import (
     BudgetSpentError,
     InvalidMessageError,
@@ -39,6 +41,7 @@ from covey_flower.identity import (
     NodeIdentity,
     check_keys,
     identity_of,
+    with_name,
 )
 from covey_flower.messages import (
     MAX_CLASSES,
@@ -179,6 +182,7 @@ class AdmissionPolicy:
         run: names the run, for what nodes remember.
         settings_hash: hash of the settings that server and nodes must share.
         invited: names of clients; empty: every node that the SuperLink lets in.
+        home: folder of a deployment, whose list is read in every round, and stands instead.
         timeout: seconds that a round waits for a node at most (`time_limit`).
         compares_norms: whether an update far larger than the others' is refused. Not
             where updates are clipped anyway, since refusals would reveal something of the rest.
@@ -191,6 +195,7 @@ class AdmissionPolicy:
     run: str
     settings_hash: str
     invited: frozenset[ClientName] = frozenset()
+    home: Path | None = None
     timeout: float = 600.0
     compares_norms: bool = True
     equal_weights: bool = False
@@ -254,33 +259,35 @@ class FlowerServer:
             UnfinishedError: fewer than `fewest` were there then.
         """
         end, count, waiting = time.monotonic() + self._policy.timeout, max(wanted, fewest), ""
-        while True:
-            names = self.available_clients()
-            here = frozenset(counted(names))
-            if len(here) >= count:
-                return names
-            absent = ", ".join(sorted({*counted({*known, *self._policy.invited})} - here))
-            there = ", ".join(sorted(here)) or "none"
-            before, waiting = waiting, f"{count} nodes, there: {there}; not there: {absent or '?'}"
+        while len(here := frozenset(counted(names := self.available_clients()))) < count:
+            absent = frozenset(counted(self._invited() or known)) - here
+            there, lacking = (", ".join(sorted(each)) or "none known" for each in (here, absent))
+            before, waiting = waiting, f"{count} nodes, there: {there}; not there: {lacking}"
             if waiting != before:
                 log.warning("Waiting for %s.", waiting)
-            if time.monotonic() >= end:
+            if time.monotonic() < end:
+                time.sleep(POLL_SECONDS)
+            elif len(here) < fewest:
+                raise UnfinishedError(
+                    f"A round needs {fewest} nodes (population.min_clients), and waited in vain: "
+                    f"{waiting}. Start them, and continue with `covey resume`."
+                )
+            else:
+                log.warning("Going on without all nodes.")
                 break
-            time.sleep(POLL_SECONDS)
-        if len(here) < fewest:
-            raise UnfinishedError(
-                f"A round needs {fewest} nodes (population.min_clients), and waited in vain for "
-                f"{waiting}. Start these nodes, and continue with `covey resume`."
-            )
-        log.warning("Going on without all nodes.")
         return names
+
+    def _invited(self) -> frozenset[ClientName]:
+        home = self._policy.home
+        return frozenset(Declaration.read(home).plan.invited) if home else self._policy.invited
 
     def available_clients(self) -> Collection[ClientName]:
         """Return the clients that are reachable now; new nodes identify themselves first."""
         infos = {info.node_id: info for info in self._grid.get_nodes()}
         self._identities = {node: identity_of(info) for node, info in infos.items()}
-        there = infos.keys()
-        self._hellos = {n: h for n, h in self._hellos.items() if n in there}
+        there, invited = infos.keys(), self._invited()
+        stay = {n: h for n, h in self._hellos.items() if n in there}
+        self._hellos = {n: h for n, h in stay.items() if h.name in invited or not invited}
         self._attendance.begin_round(there)
         new = there - self._hellos.keys()
         self._greet(sorted(node for node in new if not self._attendance.is_off(node)))
@@ -335,33 +342,41 @@ class FlowerServer:
             try:
                 self._admit(node, hello, expected)
             except InvalidMessageError as error:
-                self._reject(node, str(error))
+                self._reject(node, str(error), hello.name)
 
     def _expected(self, came: Sequence[Hello]) -> Kind | None:
         """Return what examples must be like: as those of most who come first."""
         known = self._profile or next(iter(self._hellos.values()), None)
         if known:
             return _kind(known)
-        invited = self._policy.invited
+        invited = self._invited()
         kinds = Counter(_kind(each) for each in came if each.name in invited or not invited)
         return kinds.most_common(1)[0][0] if kinds else None
 
-    def _reject(self, node: int, reason: str) -> None:
-        """Put down why a node is refused, once: it gets a request again in every round."""
+    def _reject(self, node: int, reason: str, name: ClientName = "") -> None:
+        """Put down why a node is refused, once: it gets a request again in every round.
+
+        Its name, and where the list of nodes is, stand in the log alone.
+        """
         if self._rejected.get(node) != reason:
             self._rejected[node] = reason
-            log.warning("A node was refused: %s.", reason)
+            who = name or self._identities.get(node, NodeIdentity()).name or str(node)
+            home = self._policy.home
+            where = f" The list of nodes: {home / DECLARATION}." if home else ""
+            log.warning("Refused: %s.%s", with_name(reason, who), where)
             self._events.append(AnswerRefused(None, reason))
 
     def _admit(self, node: int, hello: Hello, expected: Kind | None) -> None:
         taken = {each.name for each in self._hellos.values()}
-        invited = self._policy.invited
+        invited = self._invited()
         if hello.name in taken:
             raise InvalidMessageError(
                 "another node of its name is there: give it a name of its own"
             )
         if invited and hello.name not in invited:
-            raise InvalidMessageError("it is not invited: put its name on the list, or correct it")
+            raise InvalidMessageError(
+                "it is not on the list of nodes: put it there (`covey deploy add`), or correct it"
+            )
         if expected and expected != _kind(hello):
             other = " of another kind (images, features or whole numbers)"
             raise InvalidMessageError(

@@ -241,7 +241,7 @@ def test_where_the_server_is_and_listens(host, address, bind):
 @pytest.mark.parametrize(
     ("nodes", "host", "port", "said"),
     [
-        ((), "localhost", 8000, "At least one --node"),
+        ((), "localhost", 8000, "At least one node"),
         (("a", "b", "a"), "localhost", 8000, "each name once, found a, b, a"),
         (("../a",), "localhost", 8000, "found '../a'"),
         (("-a",), "localhost", 8000, "found '-a'"),

@@ -66,7 +66,7 @@ def test_a_nodes_own_minimum_counts_as_well(tmp_path):
     own = tomllib.loads((node / "node.toml").read_text())
     (node / "node.toml").write_text(tomli_w.dumps({**own, "min_cohort": 4}))
     (found,) = [each for each in check(node, NOW) if each.about == "covey.toml"]
-    assert "min_cohort in node.toml = 4 needs 4" in found.detail
+    assert "privacy.min_cohort = 4 needs 4" in found.detail
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 9])

@@ -19,7 +19,7 @@ from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.base.events import AnswerRefused, AnswersMissing, Event
 from covey.models.ridge_sums import FEATURE_STEPS
 from covey_flower.apps import Federated
-from covey_flower.client import shared_settings_hash
+from covey_flower.engine import shared_settings_hash
 from covey_flower.identity import InvalidMessageError
 from covey_flower.messages import PendingQuestion, Question, Reply, encode, reply_of
 from flower.conftest import settings_with, told, written
@@ -124,7 +124,7 @@ WRONG: dict[str, dict[str, tuple[Damage, str]]] = {
         "an unknown cluster": (saying(cluster=2), CLUSTERS),
         "a negative cluster": (saying(cluster=-1), CLUSTERS),
         "another's name": (saying(name="client-00002"), "for another client"),
-        "another version": (saying(covey_version="0.0.1"), "like the server"),
+        "another version": (saying(covey_version="0.0.1"), "the server 0"),
         "an error in the node": (saying(failed="OSError"), "with OSError"),
         "no weight": (saying(weight=0), POSITIVE),
         "a weight that is none": (saying(weight=np.nan), POSITIVE),
@@ -265,7 +265,7 @@ def test_who_does_not_fit_in_is_told_why_and_the_run_goes_on(build):
             "privacy or secrets.source: give it the server's",
             "it failed with DataError: look into the node's log",
             "another node of its name is there: give it a name of its own",
-            "it is not invited: put its name on the list, or correct it",
+            "it is not on the list of nodes: put it there (`covey deploy add`), or correct it",
             "its examples must be (1, 8, 8), like the others', found (1, 6, 6)",
         )
     ]

@@ -66,7 +66,7 @@ class ClientBackend(Protocol):
         ...
 
     def gather(
-        self, fewest: int, counted: Counted, known: Collection[ClientName] = ()
+        self, fewest: int, counted: Counted, known: Collection[ClientName], /
     ) -> Collection[ClientName]:
         """Return the clients that are reachable, once so many of them are counted.
 

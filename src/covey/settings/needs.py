@@ -1,6 +1,6 @@
 """How many clients settings need: with fewer nothing is trained, or a bound is none."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple
 
@@ -28,16 +28,14 @@ def cohort_needs(config: Sections) -> Iterator[Need]:
         yield Need("aggregation.name", aggregation.name, aggregation.fewest)
 
 
-def check_enough(
-    config: Sections, clients: int, noun: str = "clients", more: Iterable[Need] = ()
-) -> None:
-    """Refuse settings, and `more` needs, that are not met by so many clients.
+def check_enough(config: Sections, clients: int, noun: str = "clients") -> None:
+    """Refuse settings that need more clients than there are.
 
     Raises:
         ConfigError: naming the settings, how many they need, and how many there are.
     """
     newcomers = getattr(config.method, "max_newcomers", 0.0)
-    needed = [*cohort_needs(config), *more]
+    needed = [*cohort_needs(config)]
     if fewest := config.population.min_clients:
         needed.append(Need("population.min_clients", fewest, fewest))
     if newcomers and config.method.num_models != 1:  # the founders for whom one may come, and it
