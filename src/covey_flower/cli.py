@@ -140,7 +140,7 @@ def try_it(out: Path | None) -> Tried:
     if out is not None:
         return try_federation(out.absolute(), report)
     with TemporaryDirectory(prefix="covey-try-") as folder:
-        return replace(try_federation(Path(folder) / "all", report), proof=None)
+        return replace(try_federation(Path(folder) / "all", report), folder=None, proof=None)
 
 
 ROW = Row("covey_flower.cli:deploy", str(deploy.help), OPERATION)

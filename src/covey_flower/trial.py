@@ -9,13 +9,14 @@ import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from covey import ConfigError, RunError
+from covey.base.as_json import OPTIONAL
 from covey.base.files import read_bounded, read_text
 from covey.base.names import how_to_install
 from covey_flower.deployment import Plan, write_federation
@@ -43,15 +44,16 @@ class Tried:
     """A federation that was played on one machine.
 
     Attributes:
-        folder: of the federation, its run and its logs.
         left: the client that was forgotten.
-        proof: of that, which was verified; None: the folder is not kept.
+        proof_holds: whether the proof of that was verified.
+        folder: of the federation, its run and its logs; None: it is deleted, with the proof.
     """
 
-    folder: Path
     left: str
-    proof: Path | None
+    proof_holds: bool
     seconds: float
+    folder: Path | None = field(default=None, metadata=OPTIONAL)
+    proof: Path | None = field(default=None, metadata=OPTIONAL)
 
 
 def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
@@ -100,7 +102,7 @@ def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
         processes.play("verify", *covey, "verify", proof, "--ledger", run)
         report(f"its proof holds: {proof}")
     report("server and nodes have ended")
-    return Tried(folder, _LEAVING, proof, round(time.monotonic() - began, 1))
+    return Tried(_LEAVING, True, round(time.monotonic() - began, 1), folder, proof)  # noqa: FBT003
 
 
 def _free_ports(count: int) -> list[int]:

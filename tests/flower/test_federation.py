@@ -2,12 +2,21 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
 
 import covey
-from covey.base.events import ClientsAssigned, ClientsHandedOut, ClientsJoined, RunRolledBack
+from covey.base.events import (
+    ClientsAssigned,
+    ClientsHandedOut,
+    ClientsJoined,
+    ClientsReported,
+    RunRolledBack,
+)
+from covey.cli.runs import RunConcluded
+from covey.report.queries import round_line
 from covey_flower.messages import Question
 from flower.conftest import IN_SETS, all_of, same_risks, settings_with
 
@@ -108,6 +117,26 @@ def test_accuracies_are_told_by_those_who_want_to(build):
     result = federation.play(nodes=3)
     assert result.summary.accuracy.overall is not None
     assert [r.accuracy is not None for r in result.history.rounds] == [True] * 2
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ifca", "fedprox", "ditto"])
+def test_accuracies_that_nodes_report_stand_in_the_summary_as_reported(build, method):
+    """Two of four report theirs: of the model that they got last, so that none is measured."""
+    settings = settings_with(rounds=2, method={"name": method}, risk={"name": "none"})
+    federation = build(settings)
+    for index in range(2):
+        federation.node(f"client-{index:05}", report_accuracy=True)
+    result = federation.play()
+    reported = all_of(ClientsReported, result)[-1].accuracy
+    assert len(reported) == 2
+    accuracy = result.summary.accuracy
+    assert accuracy.overall == pytest.approx(sum(reported.values()) / 2)
+    assert accuracy.reported == 2
+    assert "reported accuracy 0." in round_line(result.history)
+    assert b"Reported accuracy, all clients" in result.report().read_bytes()
+    first, *_ = RunConcluded("run", result.summary, None, (), seconds=0.0, report=Path()).lines()
+    assert str(first).endswith("after 2 rounds, reported by 2 clients, not measured")
+    assert federation.simulated().summary.accuracy.reported == 0
 
 
 @pytest.mark.slow

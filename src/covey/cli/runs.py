@@ -89,9 +89,10 @@ class RunConcluded(Answer):
         is_number = summary.squared_error.overall is not None
         name = "mean squared error" if is_number else "accuracy"
         quality = summary.squared_error if is_number else summary.accuracy
+        by = quality.reported or ""
         yield (
             f"{summary.method}: {name} {short(quality.overall)}{_by_group(quality.by_group)} "
-            f"after {summary.rounds} rounds"
+            f"after {summary.rounds} rounds{by and f', reported by {by} clients, not measured'}"
         )
         for metric, one in summary.metrics.items():
             known = one.overall.value is not None

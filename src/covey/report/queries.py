@@ -15,7 +15,7 @@ from covey.base.events import ClusterAudited, RunFinished
 from covey.base.figure import number
 from covey.base.history import History, RoundRow
 from covey.report.clients import client_groups, diverged_sentences
-from covey.report.summary import Utility, deniability
+from covey.report.summary import Utility, deniability, reported_accuracy
 from covey.settings.load import flat
 
 OVERALL = "all clients"
@@ -65,6 +65,9 @@ class NamedUtility(Utility):
     name: str
 
 
+REPORTED = "reported accuracy"
+
+
 def utility_of(row: RoundRow | RunFinished | None) -> NamedUtility:
     """Return how good the models are after a round, or at the end."""
     if row is None:
@@ -75,8 +78,9 @@ def utility_of(row: RoundRow | RunFinished | None) -> NamedUtility:
 
 
 def utility(history: History) -> NamedUtility:
-    """Return the latest utility of all clients and of the groups."""
-    return utility_of(_latest(history))
+    """Return the latest utility of all clients and of the groups, or what clients report."""
+    told = reported_accuracy(history)
+    return NamedUtility(told.overall, {}, REPORTED) if told else utility_of(_latest(history))
 
 
 def _latest(history: History) -> RoundRow | RunFinished | None:
@@ -201,11 +205,11 @@ CLUSTERS_SHOWN = 6
 def round_line(history: History) -> str:
     """Return the newest round's figures; there is one."""
     row, rounds = history.rounds[-1], history.started.rounds if history.started else 0
-    quality = utility_of(row)
+    quality, is_told = utility_of(row), reported_accuracy(history) is not None
     parts = [
         f"round {row.round_index + 1}/{rounds}",
         f"participants {row.participants}",
-        f"{quality.name} {number(quality.overall)}",
+        f"{REPORTED if is_told else quality.name} {number(quality.overall)}",
         *(f"{name} {number(value)}" for name, value in quality.by_group.items()),
         "risk " + ", ".join(map(str, row.risks[:CLUSTERS_SHOWN])),
         f"violations {'unknown' if row.over is None else f'{row.over} {_by_red_team(history)}'}",

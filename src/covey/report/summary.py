@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,12 @@ class Utility:
         overall: the mean over clients; None: it is not known, or models are judged by the
             other of accuracy and squared error.
         by_group: only of groups that are known.
+        reported: by how many clients, each of its own; 0: it was measured here.
     """
 
     overall: float | None
     by_group: Mapping[str, float]
+    reported: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,7 @@ def summary(history: History) -> Summary:
         finished=finished is not None,
         ended_early=describe_early_end(history.ended_early),
         model_hash=end.model_hash or None,
-        accuracy=Utility(end.accuracy, end.accuracy_by_group),
+        accuracy=reported_accuracy(history) or Utility(end.accuracy, end.accuracy_by_group),
         squared_error=Utility(end.squared_error, end.squared_error_by_group),
         group_models=group_models(ends, started.num_clusters if started else 0),
         clusters=_clusters(history),
@@ -281,6 +283,12 @@ def summary(history: History) -> Summary:
         left=Counter(each.answer for each in history.left),
         notes=notes,
     )
+
+
+def reported_accuracy(history: History) -> Utility | None:
+    """Return the mean of what remote clients last reported; None: none did."""
+    values = [*history.reported.accuracy.values()] if history.reported else []
+    return Utility(fmean(values), {}, reported=len(values)) if values else None
 
 
 def _clusters(history: History) -> list[ClusterSummary]:
