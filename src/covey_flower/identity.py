@@ -30,11 +30,6 @@ class InvalidMessageError(Exception):
     """An answer is not in order."""
 
 
-def with_name(reason: str, name: ClientName) -> str:
-    """Return why a node is refused, with its name instead of `it`."""
-    return f'node "{name}"{reason[2:] if reason.startswith("it ") else f": {reason}"}'
-
-
 class BudgetSpentError(InvalidMessageError):
     """A node answers no more, as its own budget is spent."""
 

@@ -41,7 +41,6 @@ from covey_flower.identity import (
     NodeIdentity,
     check_keys,
     identity_of,
-    with_name,
 )
 from covey_flower.messages import (
     MAX_CLASSES,
@@ -363,7 +362,8 @@ class FlowerServer:
             who = name or self._identities.get(node, NodeIdentity()).name or str(node)
             home = self._policy.home
             where = f" The list of nodes: {home / DECLARATION}." if home else ""
-            log.warning("Refused: %s.%s", with_name(reason, who), where)
+            why = reason[2:] if reason.startswith("it ") else f": {reason}"
+            log.warning('Refused: node "%s"%s.%s', who, why, where)
             self._events.append(AnswerRefused(None, reason))
 
     def _admit(self, node: int, hello: Hello, expected: Kind | None) -> None:

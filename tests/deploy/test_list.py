@@ -6,7 +6,7 @@ import tomllib
 import numpy as np
 import pytest
 import tomli_w
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message
 from flwr.proto.node_pb2 import NodeInfo
 
 import covey
@@ -169,6 +169,7 @@ def test_another_version_is_named_with_the_servers(federate, tmp_path, caplog, m
     def wire(question: Message, reply: Message) -> list[Message]:
         if question.metadata.dst_node_id == 1:
             words = reply.content["covey"]
+            assert isinstance(words, ConfigRecord)
             words["json"] = str(words["json"]).replace(covey.__version__, "0.1.9")
         return [reply]
 

@@ -1,5 +1,6 @@
 """A federation of real processes on this machine, which ends with its test."""
 
+import json
 import os
 import secrets
 import socket
@@ -14,7 +15,6 @@ from types import TracebackType
 from typing import TypeVar
 
 from covey_flower.deployment import Plan, write_federation
-from covey_flower.nodes import NoAnswerError, online_nodes
 from marked_processes import MARK, end_marked, marked_processes
 
 __all__ = ["Deployment", "Submitted", "free_ports", "invited", "until"]
@@ -153,10 +153,21 @@ class Deployment:
 
     def online(self) -> frozenset[str]:
         """The names of the nodes that the server calls online; empty without it."""
-        try:
-            return online_nodes(self.folder)
-        except NoAnswerError:
-            return frozenset()
+        files = (self.folder / "flwr" / "registered").glob("*.json")
+        names = {str(json.loads(path.read_text())["node-id"]): path.stem for path in files}
+        done = subprocess.run(
+            [self.folder / "flwr.sh", "supernode", "list", "covey", "--format", "json"],
+            env=self._environment("list"),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        with suppress(ValueError):
+            listed = json.loads(done.stdout).get("nodes", [])
+            online = (str(each["node-id"]) for each in listed if each["status"] == "online")
+            return frozenset(names[number] for number in online if number in names)
+        return frozenset()
 
     def submit(self, app: Path | None = None, *options: str) -> Submitted:
         """Run a Flower app, by default the folder's own."""
@@ -190,19 +201,21 @@ class Deployment:
         return Submitted(self._start(role, *words), self._log_path(role))
 
     def _start(self, role: str, *words: str | Path) -> subprocess.Popen[bytes]:
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": programs, MARK: f"{self._mark}/{role}"}
         with self._log_path(role).open("ab") as log:
             process = subprocess.Popen(
                 [str(word) for word in words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=self._environment(role),
                 start_new_session=True,
             )
         self.processes[role] = process
         return process
+
+    def _environment(self, role: str) -> dict[str, str]:
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, "PATH": programs, MARK: f"{self._mark}/{role}"}
 
     def _kill(self, role: str) -> None:
         mark = f"{self._mark}/{role}" if role else self._mark

@@ -144,11 +144,7 @@ def diverged_sentences(history: History) -> list[str]:
 
 
 def describe_emptiness(history: History, most: int) -> str:
-    """Say that a run failed as nobody took part in its last rounds; "" where somebody did.
-
-    Where models diverged that is why. `most`: so many in a row, or all of a shorter run
-    (`stopping.empty_rounds`).
-    """
+    """Say that nobody took part in the last `most` rounds, or all; "" otherwise."""
     rounds = history.rounds
     empty = history.empty_rounds if any(row.participants for row in rounds) else len(rounds)
     if not empty or empty < min(most, len(rounds)) or history.diverged:

@@ -101,11 +101,10 @@ class PopulationConfig(SettingsSection):
             the file and the draws. Handles follow from the seed; refused with
             `secrets.source = "os"`.
         exclude: names of clients that never take part; no other client changes.
-        min_clients: the fewest clients of a round; 0: two in a deployment, else one. In a
-            deployment a round waits for more, as long as for an answer, and then stops the run,
-            which `covey resume` continues. Once fewer have any budget left (`epsilon_limits`, or
-            `epsilon_limit` in a node.toml) the run ends; under masks `privacy.min_cohort` does
-            that too.
+        min_clients: the fewest clients of a round; 0: two in a deployment, else one. With fewer a
+            deployment waits, as long as for an answer, and then stops, for `covey resume`. Once
+            fewer have any budget left (`epsilon_limits`, or `epsilon_limit` in a node.toml) the
+            run ends; under masks `privacy.min_cohort` does that too.
     """
 
     clients: Positive = 40
