@@ -10,7 +10,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from covey import Config, History, Run, load, load_config
+from covey import Config, History, Run, UnfinishedError, load, load_config
 from covey.base.components import reference
 from covey.base.names import FLOWERS_COMMAND, ClientName
 from covey.ledger.store import Ledger
@@ -99,11 +99,15 @@ class Federated:
         )
         federation = FlowerServer(grid, terms, roster.profile)
         first = hiding.min_anonymity if hiding and roster.profile is None else 1
-        federation.gather(
-            max(config.min_clients, first),
-            lambda names: frozenset(names) - leaving,
-            wanted=nodes - left - len(leaving),
-        )
+        try:
+            federation.gather(
+                max(config.min_clients, first),
+                lambda names: frozenset(names) - leaving,
+                wanted=nodes - left - len(leaving),
+            )
+        except UnfinishedError:
+            folder.discard()  # a new one, of which nothing is recorded
+            raise
         replace(roster, profile=federation.profile).write(folder)
         parts = build_run(config, Overrides(model=self.model, client_backend=federation))
         run = Run(folder.path, parts=parts)

@@ -269,7 +269,7 @@ class FlowerServer:
             elif len(here) < fewest:
                 raise UnfinishedError(
                     f"A round needs {fewest} nodes (population.min_clients), and waited in vain: "
-                    f"{waiting}. Start them, and continue with `covey resume`."
+                    f"{waiting}. Start them, and the run again."
                 )
             else:
                 log.warning("Going on without all nodes.")

@@ -85,7 +85,7 @@ def test_a_run_with_too_few_from_the_start_ends_and_with_enough_begins(build, ca
     listed = impatient(federation, invited=frozenset({"client-00000", "client-00001"}))
     with pytest.raises(UnfinishedError, match="there: client-00000; not there: client-00001\\."):
         listed.start(grid, federation.path / "run", 2)
-    assert not (federation.path / "run" / "ledger.sqlite").exists()
+    assert not (federation.path / "run").exists()
     result = impatient(federation).start(federation.grid(), federation.path / "other", 3)
     assert [each.participants for each in result.history.rounds] == [2] * 6
     assert (

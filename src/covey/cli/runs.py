@@ -245,6 +245,8 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
         ConfigError: there is no deployment, or not with these settings.
         UnfinishedError: the run did not come to its end.
     """
+    from covey.runtime.auditing import is_finished
+
     if home is None or not (home / "app" / "pyproject.toml").is_file():
         raise ConfigError(
             f"Clients on machines of their own are reached by the server of a deployment, "
@@ -262,11 +264,11 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
     done = subprocess.run(  # noqa: S603 - the deployment's own command
         [str(home / FLOWERS_COMMAND), *words, f'out="{where}"'], stdout=sys.stderr, check=False
     )
-    ended = (out / "config.toml").is_file() and covey.load(out).history.finished is not None
-    if done.returncode or not ended:
+    if done.returncode or not is_finished(out):
         raise UnfinishedError(
             f"The run in {out} did not come to its end; what the server said stands above. "
-            f"See `covey deploy check {home}`, and continue it with `covey resume {out}`."
+            f"See `covey deploy check {home}`, and "
+            f"{f'continue with `covey resume {out}`' if out.exists() else 'run it again'}."
         )
 
 
