@@ -31,7 +31,7 @@ from covey.runtime.session import Observer
 from covey.settings.clients import Overrides
 from covey.settings.load import Config, config_of
 from covey.settings.run import BuiltRun, build_run
-from covey.settings.schema import Figure, StoppingConfig
+from covey.settings.schema import StoppingConfig
 
 
 class EarlyStopping(StoppingConfig):
@@ -40,7 +40,7 @@ class EarlyStopping(StoppingConfig):
     >>> covey.run(model, clients, stop=covey.EarlyStopping(patience=3))
     """
 
-    figure: Figure = "accuracy"
+    figure: str = "accuracy"
 
 
 Clients = Any

@@ -74,8 +74,10 @@ def test_a_mistake_in_a_metric_names_it(metric, tmp_path):
 
 @given(st.lists(st.tuples(st.lists(st.integers(-9, 9), min_size=1, max_size=6)), min_size=1))
 def test_the_weighted_mean_is_that_of_all_examples_together(clients):
-    sizes = {str(place): len(values) for place, (values,) in enumerate(clients)}
-    means = {str(place): float(np.mean(values)) for place, (values,) in enumerate(clients)}
+    sizes = [len(values) for (values,) in clients]
+    means = [float(np.mean(values)) for (values,) in clients]
     together = np.concatenate([values for (values,) in clients])
     assert weighted_mean(means, sizes) == pytest.approx(together.mean())
-    assert weighted_mean(means | {"0": None}, sizes) is None
+    assert weighted_mean([*means, np.nan], [*sizes, 7]) == pytest.approx(together.mean())
+    assert np.isinf(weighted_mean([*means, np.inf], [*sizes, 7]))
+    assert np.isnan(weighted_mean([np.nan], [1]))

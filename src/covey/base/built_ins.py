@@ -69,6 +69,10 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "by-writer": "covey.data.partition:ByWriter",
         },
         "metric": {
+            "auroc": "covey.engine.metrics:Auroc",
+            "average-precision": "covey.engine.metrics:AveragePrecision",
+            "confusion": "covey.engine.metrics:Confusion",
+            "f1": "covey.engine.metrics:F1",
             "mean-squared-error": "covey.engine.metrics:MeanSquaredError",
             "top-k": "covey.engine.metrics:TopK",
         },

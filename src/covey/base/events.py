@@ -561,23 +561,33 @@ class ClientExposed(Event):
     squared_error: float | None = None
 
 
+Table = tuple[tuple[Count, ...], ...]
+"""A confusion matrix: how many examples of a class, its row, are taken for which one."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricMeasured(Event):
-    """What a metric of the settings says of the models at the end, on unseen examples.
+    """What a metric of the settings says of the models of a round, or at the end.
 
     Attributes:
         metric: its name, and settings that are not its defaults.
-        clients: the figure of each client's model; None: it is not finite. A client without
-            unseen examples is not there.
-        value: the mean over these clients, each weighted by how many examples it was
-            measured on; None where the figure of one is unknown, or there is none.
-        by_group: the same over the clients of each group.
+        value: of all clients' unseen examples together, if it is `pooled`; else the mean over
+            the clients that have a figure, each weighted by how many examples it was
+            measured on. None: some model's is not finite, or there is none.
+        by_group, by_cluster: the same over the clients of each.
+        clients: at the end, of a mean, the figure of each client's model; None: it has
+            none. A client without unseen examples is not there.
+        counts: of a confusion matrix, in place of the figures: of whose examples by whom.
     """
 
     metric: str
     value: float | None
     by_group: Mapping[str, float | None]
     clients: Mapping[Handle, float | None]
+    by_cluster: tuple[float | None, ...] = ()
+    pooled: bool = False
+    higher_is_better: bool = True
+    counts: Mapping[str, Table] = field(default_factory=dict[str, Table])
 
 
 @dataclass(frozen=True, slots=True)

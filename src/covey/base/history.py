@@ -47,6 +47,7 @@ class RoundRow:
         moved: clients of the cohort that chose another cluster than the last time.
         risks: the estimate in force per cluster; one that is not calibrated is unknown.
         over: clients whose cluster's figure is above what they accept; None: unknown.
+        metrics: those that the settings name, by what they are called.
     """
 
     round_index: int
@@ -59,6 +60,9 @@ class RoundRow:
     over: int | None
     squared_error: float | None = None
     squared_error_by_group: Mapping[str, float] = field(default_factory=dict[str, float])
+    metrics: Mapping[str, events.MetricMeasured] = field(
+        default_factory=dict[str, events.MetricMeasured]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +288,10 @@ class _Fold:
         valid = self.started.risk_lifetime if self.started else 0
         self._keep_in_force([j for j, f in self.in_force.items() if f.is_valid(round_index, valid)])
         row = next(of_kinds(entry, events.RoundMeasured), None)
-        if row is not None:
+        metrics = list(of_kinds(entry, events.MetricMeasured))
+        if row is None:
+            self.metrics += metrics
+        else:
             drawn = any(each.handles for each in of_kinds(entry, events.CohortSampled))
             self.empty_rounds = 0 if participants else self.empty_rounds + drawn
             self.rounds.append(
@@ -299,6 +306,7 @@ class _Fold:
                     over=_over(self),
                     squared_error=row.squared_error,
                     squared_error_by_group=row.squared_error_by_group,
+                    metrics={each.metric: each for each in metrics},
                 )
             )
 
@@ -328,8 +336,6 @@ class _Fold:
                 self.exposures.append(event)
             case events.FairnessMeasured():
                 self.fairness.append(event)
-            case events.MetricMeasured():
-                self.metrics.append(event)
             case events.RunFinished():
                 self.finished, self.left_since_end = event, 0
             case events.ClientsReported():

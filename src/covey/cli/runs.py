@@ -95,9 +95,9 @@ class RunConcluded(Answer):
             f"after {summary.rounds} rounds{by and f', reported by {by} clients, not measured'}"
         )
         for metric, one in summary.metrics.items():
-            known = one.overall.value is not None
-            clients = f"; clients from {short(one.lowest)} to {short(one.highest)}"
-            yield f"{metric}: {one.overall}{_by_group(one.by_group)}{clients if known else ''}"
+            clients = f", from {short(one.lowest)} to {short(one.highest)}"
+            over = f"; {one.over}{'' if one.lowest is None else clients}"
+            yield f"{metric}: {one.overall}{_by_group(one.by_group)}{over}"
         if any(model.moved for model in summary.group_models.values()):
             yield from starmap(_group_model_line, summary.group_models.items())
         yield from map(_cluster_line, summary.clusters[:6])

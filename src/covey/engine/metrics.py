@@ -1,9 +1,13 @@
 """Figures of one's own about models on unseen examples: they change no model."""
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar
+from collections.abc import Iterable
+from math import nan
+from statistics import fmean
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from numpy import ndarray
 from pydantic import Field
 from torch import Tensor
 
@@ -12,7 +16,7 @@ from covey.engine.protocol import Scored
 
 
 class Metric(Component):
-    """A figure of every client's model on examples that it never trained on.
+    """A figure of the clients' models on examples that these never trained on.
 
     A subclass writes `measure`; its fields are its settings::
 
@@ -24,9 +28,16 @@ class Metric(Component):
 
     Attributes:
         tasks: the values of `model.task` whose answers it takes.
+        higher_is_better: whether more of it is better, where rounds are compared by it.
+        pooled: measured once, on the unseen examples of all clients together, each answered
+            by its client's model; else the mean over clients, each by how many examples
+            it has. In a class: `pooled: bool = True`.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("multiclass", "multilabel", "regression", "tokens")
+    higher_is_better: ClassVar[bool] = True
+
+    pooled: bool = False
 
     @property
     def label(self) -> str:
@@ -38,6 +49,9 @@ class Metric(Component):
     def measure(self, scored: Scored, labels: Tensor) -> Tensor:
         """Return one number per example, of which the mean counts, or one for all of them.
 
+        NaN where these examples have no such figure, as of one class alone: a mean leaves
+        their client out.
+
         Args:
             scored: what the model answers on each of the examples.
             labels: theirs, in the same order.
@@ -48,6 +62,7 @@ class MeanSquaredError(Metric):
     """The mean squared error of a model that answers a number."""
 
     tasks: ClassVar[tuple[str, ...]] = ("regression",)
+    higher_is_better: ClassVar[bool] = False
 
     def measure(self, scored: Scored, labels: Tensor) -> Tensor:
         """Return (prediction - label)^2 of every example."""
@@ -75,3 +90,73 @@ class TopK(Metric):
         ranked = log_probs.argsort(dim=1, descending=True, stable=True)[:, : self.k]
         right = (ranked == labels[:, None]).any(dim=1).double()
         return torch.where(log_probs.isnan().any(dim=1), torch.nan, right)
+
+
+class F1(Metric):
+    """F1 of class 1 where there are two classes, else the mean over the classes (macro)."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("multiclass", "multilabel")
+
+    pooled: bool = True
+
+    def measure(self, scored: Scored, labels: Tensor) -> Tensor:
+        """Return 2 TP / (2 TP + FP + FN); NaN where all three are 0."""
+        from sklearn.metrics import f1_score
+
+        two = scored.log_probs is not None and scored.log_probs.shape[1] == 2
+        how: Any = {"average": "binary" if two else "macro", "zero_division": nan}
+        return torch.tensor(f1_score(labels.numpy(), scored.predictions.numpy(), **how))
+
+
+class Auroc(Metric):
+    """The area under the ROC curve of class 1 where there are two classes.
+
+    Of more, the mean over the classes that some of the examples have and some have not.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("multiclass",)
+
+    pooled: bool = True
+
+    def measure(self, scored: Scored, labels: Tensor) -> Tensor:
+        """Return the figure of class 1 of two, or the mean over classes; NaN where it has none."""
+        assert scored.log_probs is not None, "one class per example"  # noqa: S101 - as tasks say
+        scores, known = scored.log_probs.double().exp(), labels.unique().tolist()
+        among = [c for c in known if len(known) > 1 and (scores.shape[1] > 2 or c == 1)]
+        found = [self._of((labels == c).numpy(), scores[:, c].numpy()) for c in among]
+        return torch.tensor(fmean(found) if found else nan, dtype=torch.float64)
+
+    def _of(self, truth: ndarray, scores: ndarray) -> float:
+        from sklearn.metrics import roc_auc_score
+
+        return float(roc_auc_score(truth, scores))
+
+
+class AveragePrecision(Auroc):
+    """The average precision, of the same classes as `auroc`."""
+
+    def _of(self, truth: ndarray, scores: ndarray) -> float:
+        from sklearn.metrics import average_precision_score
+
+        return float(average_precision_score(truth, scores))
+
+
+class Confusion(Metric):
+    """The confusion matrix at the end: how many examples of each class are taken for which."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("multiclass",)
+
+    pooled: Literal[True] = True  # type: ignore[assignment] - counts have no mean
+
+    def measure(self, scored: Scored, labels: Tensor) -> Tensor:
+        """Return the counts per true and predicted class."""
+        assert scored.log_probs is not None, "one class per example"  # noqa: S101 - as tasks say
+        classes = scored.log_probs.shape[1]
+        cells = torch.bincount(labels * classes + scored.predictions, minlength=classes**2)
+        return cells.view(classes, classes)
+
+
+def metric_named(name: str, labels: Iterable[str]) -> str | None:
+    """Return the label that is meant: this very one, or the only one of a metric of this name."""
+    meant = [each for each in labels if name in (each, each.partition(" (")[0])]
+    return name if name in meant else meant[0] if len(meant) == 1 else None

@@ -24,7 +24,7 @@ from covey.base.names import round_number
 from covey.dp.status import epsilon_over_rounds
 from covey.report.clients import attacks_on_models, client_summaries, strongest
 from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines
-from covey.report.summary import violations
+from covey.report.summary import summary, violations
 
 INK, GREY, MISSING = "#222222", "#5c5c5c", "#999999"
 GROUPS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -427,6 +427,30 @@ def spent_figure(history: History) -> Figure:
     return figure
 
 
+def confusion_figure(history: History) -> Figure:
+    """Draw the confusion matrix of all clients' unseen examples, shaded by its rows' shares.
+
+    Read off it which class is taken for which: every row is a true class.
+    """
+    figure, (axes,) = canvas(("Confusion of all clients", "true class", "predicted class"))
+    counts = np.array(next(iter(summary(history).confusion.values()), ()))
+    if not counts.size:
+        say(axes, "unknown: it was not measured")
+        return figure
+    axes.grid(visible=False)
+    shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (true, taken), count in np.ndenumerate(counts if len(counts) <= MOST_CLASSES else ()):
+        colour = "white" if shares[true, taken] > 0.5 else INK
+        axes.text(taken, true, f"{count:,}", ha="center", va="center", color=colour, fontsize=8)
+    counted(axes.xaxis, 10)
+    counted(axes.yaxis, 10)
+    return figure
+
+
+MOST_CLASSES = 12
+"""Classes whose counts are legible in their cells."""
+
 MOST_SAMPLES = 8
 
 
@@ -459,6 +483,7 @@ FIGURES = {
     "clusters": clusters_figure,
     "violations": violations_figure,
     "fairness": fairness_figure,
+    "confusion": confusion_figure,
     "spent": spent_figure,
 }
 """What is drawn of one run's history, by name."""

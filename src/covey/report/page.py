@@ -18,7 +18,14 @@ from covey.base.files import make_folder, replace_whole
 from covey.base.names import round_number
 from covey.report.clients import diverged_sentences
 from covey.report.comparison import comparison, labels, means, with_baselines
-from covey.report.queries import Reported, group_sizes, metrics_csv, utility, utility_of
+from covey.report.queries import (
+    Reported,
+    confusion_csv,
+    group_sizes,
+    metrics_csv,
+    utility,
+    utility_of,
+)
 from covey.report.summary import (
     PROMISE,
     Summary,
@@ -50,6 +57,8 @@ def write_report(reported: Sequence[Reported], out: Path, *, alone: bool = False
         make_folder(out.parent / "figures")
         for name, picture in pictures.items():
             write(out.parent / "figures" / f"{name}.svg", picture)
+        if counts := view["summary"].confusion:
+            write(out.parent / "figures" / "confusion.csv", confusion_csv(counts).encode())
         write(out.parent / "metrics.csv", metrics_csv(run.history).encode())
     write(out, rendered("run.html", pictures, view))
     return out
@@ -79,6 +88,7 @@ def pictures_of(run: Reported, known: Summary) -> list[str]:
         "fairness": known.fairness,
         "spent": known.privacy.guarantee,
         "samples": run.samples,
+        "confusion": known.confusion,
     }
     return [name for name, is_there in says.items() if is_there]
 

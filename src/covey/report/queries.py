@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from covey.base.events import ClusterAudited, RunFinished
+from covey.base.events import ClusterAudited, MetricMeasured, RunFinished, Table
 from covey.base.figure import number
 from covey.base.history import History, RoundRow
 from covey.report.clients import client_groups, diverged_sentences
@@ -133,7 +133,7 @@ Column = tuple[str, str | int | None]
 
 
 def _figures(
-    row: RoundRow, groups: Iterable[str], *, has_errors: bool
+    row: RoundRow, groups: Iterable[str], metrics: Iterable[str], *, has_errors: bool
 ) -> dict[Column, int | float | None]:
     """Return a round's figures, in the order of their columns; None: it is not known."""
     utilities = {"accuracy": (row.accuracy, row.accuracy_by_group)}
@@ -143,6 +143,11 @@ def _figures(
     figures["participants", None] = row.participants
     for name, (overall, by_group) in utilities.items():
         figures |= {(name, None): overall, **{(name, each): by_group.get(each) for each in groups}}
+    for name in metrics:
+        known = row.metrics.get(name) or MetricMeasured(name, None, {}, {})
+        clusters = dict(enumerate(known.by_cluster))
+        figures |= {(name, None): known.value, **{(name, g): known.by_group.get(g) for g in groups}}
+        figures |= {(name, j): clusters.get(j) for j in range(len(row.clients))}
     figures |= {("clients", j): count for j, count in enumerate(row.clients)}
     for j, risk in enumerate(row.risks):
         figures |= {("risk", j): risk.value, ("risk_se", j): risk.error}
@@ -152,12 +157,14 @@ def _figures(
 def round_rows(history: History) -> list[dict[str, int | float | None]]:
     """Return one row per round: accuracy by group, clients and risk of each cluster.
 
-    Where models answer a number, their mean squared error stands beside it. All rows have
-    the same keys; a figure that is not known is None.
+    Metrics of the settings stand there overall, by group and by cluster; where models answer
+    a number, their mean squared error. All rows have the same keys; a figure that is not
+    known is None.
     """
     groups = group_sizes(history)
     has_errors = any(row.squared_error is not None for row in history.rounds)
-    rows = (_figures(row, groups, has_errors=has_errors) for row in history.rounds)
+    metrics = dict.fromkeys(name for row in history.rounds for name in row.metrics)
+    rows = (_figures(row, groups, metrics, has_errors=has_errors) for row in history.rounds)
     return [
         {name if of is None else f"{name}_{of}": value for (name, of), value in row.items()}
         for row in rows
@@ -179,14 +186,24 @@ def metrics_csv(history: History) -> str:
     return text.getvalue()
 
 
+def confusion_csv(counts: Mapping[str, Table]) -> str:
+    """Return a line for each true class, with how many examples are taken for which one."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    classes = len(next(iter(counts.values())))
+    writer.writerow(["of", "true", *(f"predicted_{c}" for c in range(classes))])
+    writer.writerows([of, c, *row] for of, table in counts.items() for c, row in enumerate(table))
+    return text.getvalue()
+
+
 def round_figures(row: RoundRow) -> dict[str, float]:
     """Return what `metrics.csv` holds of a round and is known, under trackers' names.
 
     `accuracy` or `squared_error`, the same `/GROUP`, `clients/cluster_0`, `risk/cluster_0`,
-    `risk_se/cluster_0`, `participants`, `moved` and `over`.
+    `risk_se/cluster_0`, `participants`, `moved` and `over`; metrics by their names.
     """
     groups = sorted({*row.accuracy_by_group, *row.squared_error_by_group})
-    figures = _figures(row, groups, has_errors=row.squared_error is not None)
+    figures = _figures(row, groups, row.metrics, has_errors=row.squared_error is not None)
     del figures["round", None]
     known = ((column, value) for column, value in figures.items() if value is not None)
     return {_tracked(column): float(value) for column, value in known}

@@ -178,12 +178,15 @@ class MetricSummary:
     """What a metric of the settings says of the models at the end, on unseen examples.
 
     Attributes:
-        overall: the mean over clients, each by how many examples it was measured on.
-        lowest, highest: of a client; None: of no client it is known.
+        over: what `overall` is of: all of them together, or a mean over how many clients, each
+            by how many examples it was measured on.
+        lowest, highest: of a client, of a mean; None: of no client it is known.
     """
 
     overall: Figure
     by_group: Mapping[str, float | None]
+    by_cluster: Sequence[float | None]
+    over: str
     lowest: float | None
     highest: float | None
 
@@ -216,6 +219,7 @@ class Summary:
         diverged: clusters without a model; figures that rest on one are unknown.
         fairness: by gap; None: `fairness_reason` says why.
         metrics: those that the settings name, by what they are called.
+        confusion: true by predicted classes, of all clients, and of each group and cluster.
         adjusted_rand_index: of clusters against groups, 1 the same; None: not known.
         components: by setting, those that are a user's own or have options.
         left: how many clients, by the answer that they got.
@@ -238,6 +242,7 @@ class Summary:
     fairness: Mapping[str, events.FairnessMeasured] | None
     fairness_reason: str
     metrics: Mapping[str, MetricSummary]
+    confusion: Mapping[str, events.Table]
     adjusted_rand_index: float | None
     privacy: GuaranteeStatus = field(metadata=INLINE)
     deniability: Deniability = field(metadata=INLINE)
@@ -275,7 +280,8 @@ def summary(history: History) -> Summary:
         moves=_moves(history, ends),
         fairness=gaps or None,
         fairness_reason="" if gaps else _why_no_gaps(history),
-        metrics={each.metric: _metric(each) for each in history.metrics},
+        metrics={each.metric: _metric(each) for each in history.metrics if not each.counts},
+        confusion=next((each.counts for each in history.metrics if each.counts), {}),
         adjusted_rand_index=end.adjusted_rand_index,
         privacy=guarantee_status(history),
         deniability=deniability(history),
@@ -447,10 +453,14 @@ def _metric(measured: events.MetricMeasured) -> MetricSummary:
     values = [value for value in measured.clients.values() if value is not None]
     reason = ""
     if measured.value is None:
-        reason = "it is not finite for some client" if measured.clients else NO_HOLDOUT
+        known = measured.clients or any(measured.by_cluster)
+        reason = "no client's is known, or some model's is not finite" if known else NO_HOLDOUT
+    over = f"the mean over {len(values)} of {len(measured.clients)} clients"
     return MetricSummary(
         overall=Figure(measured.value, reason=reason),
         by_group=measured.by_group,
+        by_cluster=measured.by_cluster,
+        over="all unseen examples together" if measured.pooled else over,
         lowest=min(values, default=None),
         highest=max(values, default=None),
     )

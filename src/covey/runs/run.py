@@ -209,7 +209,7 @@ class Run:
         the best one too; the best of those that are left or follow takes its place.
 
         Args:
-            figure: as of `stopping.figure` in the settings.
+            figure: as of `stopping.figure` in the settings, or a metric's name.
 
         Raises:
             CoveyError: there is no such figure, or it is not known of any of them.

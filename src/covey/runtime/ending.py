@@ -156,7 +156,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     comparable = answers and diverged.keys().isdisjoint(final.assignment.values())
     gaps = fairness(answers, streams.at("fairness").generator()) if answers and comparable else ()
     errors = squared_errors(*args)
-    metrics = measured_metrics(run.engine, *args[1:], run.config.metrics)
+    metrics = measured_metrics(run.engine, *args[1:], run.config.metrics, at_end=True)
     exposed = _exposed(run, final, history, accuracies_known, errors, audits)
     new = (each for each in diverged.values() if each not in last.events)
     measured = (_voided(each, diverged) for each in last.events)

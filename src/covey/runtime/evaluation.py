@@ -8,7 +8,8 @@ Both follow from what is recorded, so that a run that was stopped ends where it 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import isfinite
+from functools import partial
+from math import inf, isfinite, isinf, isnan, nan
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -20,14 +21,14 @@ from torch import Tensor
 
 from covey.algorithms.state import Cohort, ServerState, personal_models
 from covey.base.errors import ConfigError, user_function
-from covey.base.events import MetricMeasured, RoundMeasured, RunEndedEarly
+from covey.base.events import MetricMeasured, RoundMeasured, RunEndedEarly, Table
 from covey.base.history import History, RoundRow
 from covey.base.metrics import ByModel, Judged
 from covey.base.names import ClientName, Handle, Params
 from covey.data.examples import Client
 from covey.data.population import Population
-from covey.engine.metrics import Metric
-from covey.engine.protocol import Engine, Scored, ScoringJob
+from covey.engine.metrics import Confusion, Metric, metric_named
+from covey.engine.protocol import Engine, Scored, ScoringJob, concatenated
 from covey.settings.load import Config
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ def accuracies(engine: Engine, models: ModelsInUse, population: Population) -> A
 
     No client has one where nothing is simply right or wrong (`Scored.correct`).
     """
-    return _measured(engine, models, population, lambda scored, _: scored.accuracy)
+    return _measured(_answered(engine, models, population), lambda scored, _: scored.accuracy)
 
 
 def squared_errors(
@@ -89,76 +90,116 @@ def squared_errors(
     def figure(scored: Scored, labels: Tensor) -> float:
         return float((scored.predictions.double() - labels.double()).square().mean())
 
-    return _measured(engine, models, population, figure)
+    return _measured(_answered(engine, models, population), figure)
 
 
-def _measured(
-    engine: Engine,
-    models: ModelsInUse,
-    population: Population,
-    figure: Callable[[Scored, Tensor], T | None],
-) -> Mapping[Handle, T]:
-    """Return a figure of the model that each client uses, on unseen examples."""
+EVERYBODY = "all clients"
+
+Answers = Mapping[Handle, tuple[Scored, Tensor]]
+"""By client, what the model that it uses answers on unseen examples, and their labels."""
+
+
+def _answered(engine: Engine, models: ModelsInUse, population: Population) -> Answers:
+    """Return every client's answers; the same ones of a group's are one object."""
     if population.groups:
-        of_pairs = {
-            pair: figure(scored, population.test[pair[0]].labels)
-            for pair, scored in _answers(engine, models, population).items()
-        }
-        values = {client.handle: of_pairs[_pair(client, models)] for client in population.clients}
-    else:
-        testable = [client for client in population.clients if len(client.holdout)]
-        jobs = [ScoringJob(models.params(models.name(c)), c.holdout) for c in testable]
-        scored = zip(testable, engine.score(jobs), strict=True)
-        values = {client.handle: figure(each, client.holdout.labels) for client, each in scored}
+        answers = _answers(engine, models, population)
+        pairs = {client.handle: _pair(client, models) for client in population.clients}
+        return {h: (answers[pair], population.test[pair[0]].labels) for h, pair in pairs.items()}
+    testable = [client for client in population.clients if len(client.holdout)]
+    jobs = [ScoringJob(models.params(models.name(c)), c.holdout) for c in testable]
+    scored = zip(testable, engine.score(jobs), strict=True)
+    return {client.handle: (each, client.holdout.labels) for client, each in scored}
+
+
+def _measured(answers: Answers, figure: Callable[[Scored, Tensor], T | None]) -> Mapping[Handle, T]:
+    """Return a figure of every client's answers, where it is known."""
+    distinct = {id(scored): (scored, labels) for scored, labels in answers.values()}
+    known = {key: figure(*each) for key, each in distinct.items()}
+    values = {handle: known[id(scored)] for handle, (scored, _) in answers.items()}
     return {handle: value for handle, value in values.items() if value is not None}
 
 
 def measured_metrics(
-    engine: Engine, models: ModelsInUse, population: Population, metrics: Sequence[Metric]
+    engine: Engine,
+    models: ModelsInUse,
+    population: Population,
+    metrics: Sequence[Metric],
+    *,
+    at_end: bool,
 ) -> tuple[MetricMeasured, ...]:
-    """Return what each metric says of the model that every client uses, on unseen examples."""
+    """Return what each metric says of the models that clients use, on unseen examples.
+
+    Figures of single clients, and confusion matrices, are those of the end.
+    """
     if not metrics:
         return ()
+    every = _answered(engine, models, population)
+    answers = {handle: each for handle, each in every.items() if len(each[1])}
+    by_group = _by_group(answers, population)
+    by_cluster: list[list[Handle]] = [[] for _ in models.clusters]
+    for handle in answers:
+        by_cluster[models.assignment.get(handle, 0)].append(handle)
 
-    def figures(scored: Scored, labels: Tensor) -> tuple[int, list[float | None]] | None:
-        size = len(labels)
-        return (size, [_figure(metric, scored, labels) for metric in metrics]) if size else None
+    def measured(metric: Metric) -> MetricMeasured:
+        values = {} if metric.pooled else _measured(answers, partial(_figure, metric))
 
-    by_client = _measured(engine, models, population, figures)
-    by_group = _by_group(by_client, population)
-    sizes = {handle: size for handle, (size, _) in by_client.items()}
+        def of(handles: Sequence[Handle]) -> float | None:
+            if metric.pooled:
+                return _known(_figure(metric, *_together(answers, handles))) if handles else None
+            sizes = [len(answers[handle][1]) for handle in handles]
+            return _known(weighted_mean([values[handle] for handle in handles], sizes))
 
-    def measured(place: int, metric: Metric) -> MetricMeasured:
-        values = {handle: figures[place] for handle, (_, figures) in by_client.items()}
+        if isinstance(metric, Confusion):
+            parts = {EVERYBODY: [*answers], **by_group}
+            parts |= {f"cluster {j}": handles for j, handles in enumerate(by_cluster)}
+            some = {name: _together(answers, handles) for name, handles in parts.items() if handles}
+            counts = {name: _counts(metric, *each) for name, each in some.items()}
+            return MetricMeasured(metric.label, None, {}, {}, pooled=True, counts=counts)
         return MetricMeasured(
             metric=metric.label,
-            value=weighted_mean(values, sizes),
-            by_group={
-                name: weighted_mean({handle: values[handle] for handle in handles}, sizes)
-                for name, handles in by_group.items()
-            },
-            clients=values,
+            value=of([*answers]),
+            by_group={name: of(handles) for name, handles in by_group.items()},
+            clients={h: _known(value) for h, value in values.items()} if at_end else {},
+            by_cluster=tuple(map(of, by_cluster)),
+            pooled=metric.pooled,
+            higher_is_better=metric.higher_is_better,
         )
 
-    return tuple(measured(place, metric) for place, metric in enumerate(metrics))
+    return tuple(measured(each) for each in metrics if at_end or not isinstance(each, Confusion))
 
 
-def weighted_mean(
-    values: Mapping[Handle, float | None], sizes: Mapping[Handle, int]
-) -> float | None:
-    """Return the mean over clients, by their sizes; None as soon as one value is unknown."""
-    known = {handle: value for handle, value in values.items() if value is not None}
-    if not known or len(known) < len(values):
-        return None
-    return float(np.average([*known.values()], weights=[sizes[handle] for handle in known]))
+def _together(answers: Answers, handles: Iterable[Handle]) -> tuple[Scored, Tensor]:
+    """Return the answers of several clients as if they were of one."""
+    scored, labels = zip(*(answers[handle] for handle in handles), strict=True)
+    return concatenated(scored), torch.cat(labels)
 
 
-def _figure(metric: Metric, scored: Scored, labels: Tensor) -> float | None:
-    """Return a metric's mean over examples; None: it is not finite.
+def _counts(metric: Confusion, scored: Scored, labels: Tensor) -> Table:
+    """Return the confusion matrix; empty where a model answers with NaN."""
+    known = not scored.losses.isnan().any()
+    return tuple(map(tuple, metric.measure(scored, labels).tolist() if known else ()))
+
+
+def weighted_mean(values: Sequence[float], sizes: Sequence[int]) -> float:
+    """Return the mean over the clients whose figure is not NaN, by their sizes; NaN of none."""
+    known = [(value, size) for value, size in zip(values, sizes, strict=True) if not isnan(value)]
+    return float(np.average([v for v, _ in known], weights=[n for _, n in known])) if known else nan
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _figure(metric: Metric, scored: Scored, labels: Tensor) -> float:
+    """Return a metric's mean over examples; NaN: these have none.
+
+    Infinite: it is, or the model answers with NaN, of which nothing is known.
 
     Raises:
         ConfigError: it is a user's own, and raised, or returned something else.
     """
+    if scored.losses.isnan().any():
+        return inf
     what = f"metric {metric.name}"
     measure = user_function(what, metric.measure) if metric.is_own else metric.measure
     result: Any = measure(scored, labels)
@@ -173,7 +214,7 @@ def _figure(metric: Metric, scored: Scored, labels: Tensor) -> float | None:
             f"all of them, found {shape}. Correct its measure."
         )
     value = float(values.mean())
-    return value if isfinite(value) else None
+    return inf if isinf(value) else value
 
 
 def with_fewer_tests(population: Population, max_examples: int) -> Population:
@@ -307,7 +348,6 @@ def _answers(
     return dict(zip(pairs, engine.score(jobs), strict=True))
 
 
-NO_FIGURE = "none"
 NOBODY = "participants"
 """What is called the figure of a run that ends as nobody takes part."""
 
@@ -326,10 +366,9 @@ class BestRound(NamedTuple):
 
 def best_round(rows: Iterable[RoundRow], figure: str, min_change: float = 0.0) -> BestRound | None:
     """Return the best of these rounds; None: of none is the figure known."""
-    if figure == NO_FIGURE:
-        return None
-    value_of, sign = FIGURES[figure]
     best: BestRound | None = None
+    rows = list(rows)
+    value_of, sign = _read_off(figure, rows)
     for row in rows:
         value = value_of(row)
         if value is not None and (best is None or sign * (value - best.value) > min_change):
@@ -354,7 +393,7 @@ def early_end(history: History, config: Config) -> RunEndedEarly | None:
     best = best_round(rows, wanted.figure, wanted.min_change)
     if best is None:
         return None
-    value_of, _ = FIGURES[wanted.figure]
+    value_of, _ = _read_off(wanted.figure, rows)
     known_since = sum(row.round_index > best.round and value_of(row) is not None for row in rows)
     if known_since < wanted.patience:
         return None
@@ -374,6 +413,17 @@ def _highest_risk(row: RoundRow) -> float | None:
     risks = [r.value for r, n in zip(row.risks, row.clients, strict=True) if n]
     known = [risk for risk in risks if risk is not None]
     return max(known) if known and len(known) == len(risks) else None
+
+
+def _read_off(
+    figure: str, rows: Sequence[RoundRow]
+) -> tuple[Callable[[RoundRow], float | None], int]:
+    """Return how a figure, or a metric, is read off a round, and the sign of what is better."""
+    metrics = {name: each for row in rows for name, each in row.metrics.items()}
+    if figure in FIGURES or (label := metric_named(figure, metrics)) is None:
+        return FIGURES.get(figure, (lambda _: None, 1))
+    sign = 1 if metrics[label].higher_is_better else -1
+    return lambda row: row.metrics[label].value if label in row.metrics else None, sign
 
 
 FIGURES: Mapping[str, tuple[Callable[[RoundRow], float | None], int]] = {

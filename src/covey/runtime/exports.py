@@ -13,7 +13,8 @@ from covey.base.components import Count
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import delete_whole, make_folder, replace_whole
 from covey.base.history import History
-from covey.base.names import Params
+from covey.base.names import Params, do_you_mean
+from covey.engine.metrics import metric_named
 from covey.ledger.store import Ledger
 from covey.runtime.copies import Copy, erase_copy, record_copy
 from covey.runtime.evaluation import FIGURES, BestRound, best_round
@@ -58,9 +59,12 @@ def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRou
         ConfigError: there is no such figure.
         RunError: it is not known of any of them.
     """
-    if figure not in FIGURES:
+    metrics = {name for row in history.rounds for name in row.metrics}
+    if figure not in FIGURES and metric_named(figure, metrics) is None:
+        known = *FIGURES, *sorted(metrics)
         raise ConfigError(
-            f"Rounds are compared by {', '.join(FIGURES)}, found {figure!r}. Take one of these."
+            f"Rounds are compared by {', '.join(known)}, found {figure!r}."
+            f"{do_you_mean(figure, known)} Take one of these."
         )
     kept = set(rounds_in(folder.checkpoints))
     best = best_round((row for row in history.rounds if row.round_index in kept), figure)

@@ -48,6 +48,7 @@ from covey.runtime.evaluation import (
     accuracies,
     best_round,
     early_end,
+    measured_metrics,
     played_round,
     round_measured,
     squared_errors,
@@ -263,11 +264,10 @@ def _round(
     measured = round_measured(
         by_client, played.state.assignment, tested, run.num_clusters, squared_errors(*args)
     )
+    metrics = measured_metrics(run.engine, *args[1:], run.config.metrics, at_end=False)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
-    facts = (sampled, *reports.events, *played.events)
-    return played._replace(
-        events=(*_began(run, t), *facts, *_diverged(played), measured), losses=losses
-    )
+    facts = (sampled, *reports.events, *played.events, *_diverged(played), *metrics)
+    return played._replace(events=(*_began(run, t), *facts, measured), losses=losses)
 
 
 def _solved_again(session: Session, state: ServerState, chosen: ClientsAssigned) -> RoundResult:

@@ -13,12 +13,14 @@ from covey.aggregation.robust import NormBounded
 from covey.aggregation.server import NoServerOptimizer
 from covey.algorithms.algorithm import Clustered, Subtractable
 from covey.base.components import components_in
+from covey.base.names import do_you_mean
 from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
+from covey.engine.metrics import Confusion, metric_named
 from covey.engine.optimizers import Sgd
 from covey.engine.recipe import Objective
 from covey.settings.needs import cohort_needs
-from covey.settings.schema import Sections, recipe_of
+from covey.settings.schema import FIGURES, Sections, recipe_of
 
 CLASSES = "labels that are classes"
 ONE_CLASS = "one class per example"
@@ -526,6 +528,18 @@ def _metrics(config: Sections) -> Conflicts:
                 (key, "model.task"),
                 f"The metric {metric.name!r} is for model.task = "
                 f"{' or '.join(map(repr, metric.tasks))}, found {task!r}. Remove it from {key}.",
+            )
+    known = [each.label for each in config.metrics if not isinstance(each, Confusion)]
+    for of, name in (
+        ("stopping.figure", config.stopping.figure),
+        ("checkpoints.best", config.checkpoints.best),
+    ):
+        if name not in FIGURES and metric_named(name, known) is None:
+            names = *FIGURES, *known
+            yield Refusal(
+                (of,),
+                f"{of} must be one of {', '.join(names)}, found {name!r}."
+                f"{do_you_mean(name, names)} Correct it, or add it to metrics.",
             )
     if config.metrics and config.engine.is_remote:
         yield Refusal(

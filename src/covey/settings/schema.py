@@ -327,8 +327,8 @@ class LedgerConfig(SettingsSection):
     url: str = ""
 
 
-Figure = Literal["none", "accuracy", "lowest-accuracy", "highest-risk", "over"]
-"""A figure of a round by which rounds are compared: higher accuracies, lower risks."""
+FIGURES = ("none", "accuracy", "lowest-accuracy", "highest-risk", "over")
+"""Figures by which rounds are compared, beside metrics: higher accuracies, lower risks."""
 
 
 class StoppingConfig(SettingsSection):
@@ -336,7 +336,8 @@ class StoppingConfig(SettingsSection):
 
     Attributes:
         figure: ends the run early once this gets no better: `accuracy`, `lowest-accuracy` of
-            a group, `highest-risk` of a cluster, `over` (clients above what they accept).
+            a group, `highest-risk` of a cluster, `over` (clients above what they accept), or
+            the name of one of `metrics`.
         patience: rounds in a row without a better figure; those in which it is unknown do
             not count.
         min_change: by how much more than this a better figure is better.
@@ -346,7 +347,7 @@ class StoppingConfig(SettingsSection):
             none took part: it has failed then (exit code 1).
     """
 
-    figure: Figure = "none"
+    figure: str = "none"
     patience: Positive = 5
     min_change: NotNegative = 0.0
     target: Share = 0.0
@@ -365,7 +366,7 @@ class CheckpointsConfig(SettingsSection):
 
     every: Positive = 1
     keep: Literal["all", "thin"] = "all"
-    best: Figure = "none"
+    best: str = "none"
 
 
 def _several(named: object) -> object:
@@ -391,10 +392,12 @@ class Sections(SettingsSection):
         tracking: what else records every round (`docs/guides/runs.md`), and changes no
             result: a list of trackers, each by its name or as a table such as `{name =
             "mlflow", uri = "http://localhost:5000"}`.
-        metrics: what else is measured of every client's model at the end, on examples that
-            it never trained on: a list of metrics, each by its name (`mean-squared-error`,
-            `top-k`, or `package.module:name`) or as a table such as `{name = "top-k", k =
-            5}`. They change no model, and show of a client as much as its accuracy does.
+        metrics: what else is measured of the clients' models after every round, on examples
+            that these never trained on: a list of metrics, each by its name (`f1`, `auroc`,
+            `average-precision`, `confusion`, `mean-squared-error`, `top-k`, or
+            `package.module:name`) or as a table such as `{name = "top-k", k = 5}`. The first
+            four are of all clients' examples together, or with `pooled = false` means over
+            clients. They change no model, and show of a client as much as its accuracy does.
         data: which examples there are.
         model: what is trained.
         method: how clients come to share models.

@@ -67,7 +67,7 @@ class Term(StrEnum):
         "a feature map that is not covey's own: the rest holds if it looks at one record at "
         "a time, and holds no one's data"
     )
-    AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness, metrics"
+    AUDITED = "a simulation's own audit: true risk, exposure and fairness at the end, and metrics"
     RISKS = "risk figures, which members' scores make: the rest holds given them"
     GROUPS = "the warm start's split by what clients sent: the rest holds given it"
     PRICES = "prices, which follow what clients wanted: the rest holds given them"
