@@ -367,7 +367,9 @@ def _uncovered(
     began = list(of_kinds(facts, events.RunStarted))
     chosen = all(f.num_clusters > 1 and _may_choose(f.method) for f in began)
     stored = any(fact.updates_stored for fact in began)
-    used = of_kinds(facts, events.ComponentsUsed)
+    used = [*of_kinds(facts, events.ComponentsUsed)]
+    losses = [fact.components.get("train.loss", {}).get("options", {}) for fact in used]
+    balanced = any(options.get("class_weights") == "balanced" for options in losses)
     own_features = any(FEATURES in _own_code(fact) for fact in used)
     view = _adversary(unit, facts)
     if _counts_are_noisy(facts):
@@ -376,6 +378,7 @@ def _uncovered(
         *([Term.SERVER] if view == Term.SEES_MODELS else []),
         *([Term.EXPECTED_RECORDS] if _sums_of_records(facts) else []),
         *([Term.COUNTS] if unit == "record" and view == Term.SEES_UPDATES else []),
+        *([Term.CLASS_COUNTS] if balanced else []),
         *([Term.CHOICES] if chosen and _choices_are_open(merges) else []),
         *([Term.DIAMETERS] if wide else []),
         *([Term.OWN_FEATURES] if own_features else []),

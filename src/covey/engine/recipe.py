@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -23,7 +23,15 @@ from torch import (
 )
 
 from covey.base.arguments import in_range
-from covey.base.components import Component, Count, NotNegative, OwnFunction, Positive, Share
+from covey.base.components import (
+    AboveZero,
+    Component,
+    Count,
+    NotNegative,
+    OwnFunction,
+    Positive,
+    Share,
+)
 from covey.base.errors import ConfigError, DataError, blamed
 from covey.base.names import Params
 from covey.data.augment import Augment
@@ -294,10 +302,13 @@ class TaskLoss(Loss):
 class CrossEntropy(Loss):
     """The cross-entropy with labels of which a part is shared among all K classes.
 
-    -sum_k ((1 - e) [k = y] + e / K) log p_k
+    -sum_k w_k ((1 - e) [k = y] + e / K) log p_k
 
     Attributes:
         label_smoothing: e, the part of a label that is shared among all classes.
+        class_weights: w, one number per class; []: 1 each. `balanced`: n / (K n_k), where
+            n_k of all clients' n training examples are of class k: how many that are of each
+            class, clients announce without noise.
 
     References:
         Szegedy et al., Rethinking the Inception Architecture for Computer Vision, 2016.
@@ -306,13 +317,23 @@ class CrossEntropy(Loss):
     tasks: ClassVar[tuple[str, ...]] = ("multiclass",)
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    class_weights: Literal["balanced"] | Annotated[tuple[AboveZero, ...], Field(strict=False)] = ()
+
+    def balanced(self, counts: Int[Tensor, " classes"]) -> "CrossEntropy":
+        """Return the loss with the weights that follow from how many examples classes have."""
+        weights = counts.sum() / (len(counts) * counts.clamp(min=1))
+        return self.model_copy(update={"class_weights": tuple(weights.tolist())})
 
     def losses(
         self, outputs: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"]
     ) -> Losses:
         """Return torch's own."""
+        known, smoothing = self.class_weights, self.label_smoothing
+        if known == "balanced":
+            raise ConfigError("class_weights must be numbers here, found 'balanced'. List them.")
+        weight = torch.tensor(known, device=outputs.device) if known else None
         return nn.functional.cross_entropy(
-            outputs.float(), labels, reduction="none", label_smoothing=self.label_smoothing
+            outputs.float(), labels, weight, reduction="none", label_smoothing=smoothing
         )
 
 

@@ -37,7 +37,7 @@ from covey.settings.aggregation import (
 )
 from covey.settings.load import Config
 from covey.settings.risk import Components, risk_measurement
-from covey.settings.schema import recipe_of
+from covey.settings.schema import balances_classes, recipe_of
 from covey.settings.trust import trust
 
 OPEN_HEADS = (
@@ -162,12 +162,13 @@ def _chance_loss(config: Config, outputs: int) -> float:
 def depends_on_population(config: Config) -> bool:
     """Say whether a round may depend on clients that have not taken part yet.
 
-    An estimator of risk may copy the whole population, and sums of gradients are divided by
-    how many records it has. Where it is secret who came, no replay may show when somebody
-    first did.
+    An estimator of risk may copy the whole population, sums of gradients are divided by how
+    many records it has, and classes are balanced by how many examples it has of each. Where
+    it is secret who came, no replay may show when somebody first did.
     """
     secretly = config.privacy.server_adds_noise and config.train.participation < 1
-    return config.risk.needs_pool or config.privacy.sums_gradients or secretly
+    counted = config.privacy.sums_gradients or balances_classes(config)
+    return config.risk.needs_pool or counted or secretly
 
 
 def has_independent_clusters(config: Config, engine: Engine) -> bool:
@@ -181,6 +182,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
         isolates_clusters(config)
         and not recipe_of(config).keeps_memory  # by clients that would not train
         and not config.engine.is_remote
+        and not balances_classes(config)  # of all clients
         and not config.train.cohort_size  # another client takes the place of one that leaves
         and config.privacy == type(config.privacy)()
         and config.engine.vouches_for("keeps_clients_apart")
@@ -210,6 +212,11 @@ def notes(config: Config) -> tuple[str, ...]:
         sentences.append(
             "Accuracy is with the entries that each client keeps to itself (model.personal); "
             "risk is of the shared ones, with the entries that were drawn."
+        )
+    if balances_classes(config):
+        sentences.append(
+            "Losses are weighted by how many examples of each class all clients have, which they "
+            "announce: neither noise nor masks hide that."
         )
     sentences.append(config.risk.note)
     if anonymity_of(config) and config.secrets.source == "seeded":

@@ -28,7 +28,7 @@ from covey.models.build import (
 from covey.settings.aggregation import noise_on_clients
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
-from covey.settings.schema import recipe_of
+from covey.settings.schema import recipe_for, recipe_of
 
 
 def model_of(
@@ -105,7 +105,7 @@ def engine_of(
     return CompletingEngine(engine, drawn) if drawn else engine, records
 
 
-def check_trains(config: Config, engine: Engine, start: Params, clients: Sequence[Client]) -> None:
+def check_trains(config: Config, engine: Engine, start: Params, population: Population) -> None:
     """Train and ask a model once on clients' real batches, and forget what came of it.
 
     The batches are a usual one, the smallest that any client has, and those that hold the
@@ -116,9 +116,9 @@ def check_trains(config: Config, engine: Engine, start: Params, clients: Sequenc
     """
     streams = Streams(config.seed).at("trial")
     # where examples are drawn, each is for certain
-    usual = replace(recipe_of(config), local_steps=1, record_noise=0.0)
+    usual = replace(recipe_for(config, population), local_steps=1, record_noise=0.0)
     remedy = f"Correct the model, or choose another engine.name than {config.engine.name!r}."
-    for client, batch in _batches(config, [each for each in clients if len(each.train)]):
+    for client, batch in _batches(config, [each for each in population.clients if len(each.train)]):
         job = TrainingJob(start, batch, streams, replace(usual, batch_size=len(batch)))
         try:
             with blamed(ModelError, "a step of training the model", remedy):

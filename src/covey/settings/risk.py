@@ -37,7 +37,7 @@ from covey.settings.aggregation import (
 )
 from covey.settings.clients import ClientBackend
 from covey.settings.load import Config
-from covey.settings.schema import recipe_of
+from covey.settings.schema import recipe_for
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,7 +70,7 @@ class Components:
             ConfigError: it is not known how many records to expect, or the rate is 0.
         """
         privacy, clients = self.config.privacy, self.population.clients
-        recipe = recipe_of(self.config).at(round_index, self.config.rounds)
+        recipe = recipe_for(self.config, self.population).at(round_index, self.config.rounds)
         if not recipe.sums_gradients:
             return recipe
         if recipe.learning_rate == 0:

@@ -20,7 +20,7 @@ from covey.engine.metrics import Confusion, metric_named
 from covey.engine.optimizers import Sgd
 from covey.engine.recipe import Objective
 from covey.settings.needs import cohort_needs
-from covey.settings.schema import FIGURES, Sections, recipe_of
+from covey.settings.schema import FIGURES, Sections, balances_classes, recipe_of
 
 CLASSES = "labels that are classes"
 ONE_CLASS = "one class per example"
@@ -185,6 +185,18 @@ def _tasks(config: Sections) -> Conflicts:
     yield Clash(reached, "stopping.target", CLASSES, other)
     classes = task == "tokens" and isinstance(config.population.partition, Dirichlet)
     yield Clash(classes, "population.partition", "classes of examples", other)
+
+
+def _balanced_classes(config: Sections) -> Conflicts:
+    """Weights by what clients announce reach all models, whatever hides their updates."""
+    key, needs = "train.loss", "clients to announce how many examples of each class they have"
+    for other, holds in (
+        ("engine.name", config.engine.is_remote),
+        ("aggregation.name", isinstance(config.aggregation, AnonymitySets)),
+        ("privacy.exposure", config.privacy.exposure != 1),
+    ):
+        remedy = "Write train.loss.class_weights as a list of numbers."
+        yield Clash(holds and balances_classes(config), key, needs, other, remedy)
 
 
 def _components(config: Sections) -> Conflicts:
@@ -555,6 +567,7 @@ RULES: Sequence[Callable[[Sections], Conflicts]] = (
     _held_out,
     _one_batch,
     _tasks,
+    _balanced_classes,
     _components,
     _aggregations,
     _noise_without_training,

@@ -142,7 +142,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     engine, records = engine_of(config, module, population)
     own = config.train.loss.is_own or config.train.objective.is_own
     if own or overrides.model is not None or config.model.name not in NETWORKS:
-        check_trains(config, engine, initial_params(module), population.clients)
+        check_trains(config, engine, initial_params(module), population)
     run = BuiltRun(
         config=config,
         population=population,

@@ -6,8 +6,10 @@ What a setting means stands in its section's docstring: `covey config schema`, t
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
+import torch
 from pydantic import BeforeValidator, Field
 
 from covey.aggregation.base import Aggregation
@@ -28,17 +30,19 @@ from covey.base.components import (
     Unread,
     components_in,
 )
+from covey.base.errors import ConfigError
 from covey.base.names import NoiseModel, Unit
 from covey.data.augment import Augment
 from covey.data.examples import Rotation, Shift
 from covey.data.partition import Iid, Partition
+from covey.data.population import Population
 from covey.data.sets import Digits
 from covey.data.source import DataSource
 from covey.engine.kinds import Auto
 from covey.engine.metrics import Metric
 from covey.engine.optimizers import Optimizer, Sgd
 from covey.engine.protocol import EngineFactory
-from covey.engine.recipe import Constant, Loss, Objective, Recipe, Schedule, TaskLoss
+from covey.engine.recipe import Constant, CrossEntropy, Loss, Objective, Recipe, Schedule, TaskLoss
 from covey.membership.estimators import FederatedEstimator, RiskEstimator
 from covey.models.build import ModelFactory, ModelFunction
 from covey.models.networks import MnistCnn
@@ -443,6 +447,33 @@ class Sections(SettingsSection):
     def is_unread(self) -> bool:
         """Whether a user's own code that it names was not imported, to be read alone."""
         return any(isinstance(each, Unread) for _, each in components_in(self))
+
+
+def balances_classes(config: Sections) -> bool:
+    """Say whether losses are weighted by how many examples of each class clients announce."""
+    loss = config.train.loss
+    return isinstance(loss, CrossEntropy) and loss.class_weights == "balanced"
+
+
+def recipe_for(config: Sections, population: Population) -> Recipe:
+    """Return how these clients train, with the weights that follow from their classes.
+
+    Raises:
+        ConfigError: there are not as many weights as classes.
+    """
+    recipe, classes = recipe_of(config), population.num_classes
+    loss = recipe.loss
+    if not isinstance(loss, CrossEntropy) or not loss.class_weights:
+        return recipe
+    if loss.class_weights == "balanced":
+        labels = [client.train.labels for client in population.clients]
+        loss = loss.balanced(torch.bincount(torch.cat(labels), minlength=classes))
+    if len(loss.class_weights) != classes:
+        raise ConfigError(
+            f"train.loss.class_weights must have one number per class, {classes}, found "
+            f"{len(loss.class_weights)}. Correct the list."
+        )
+    return replace(recipe, loss=loss)
 
 
 def recipe_of(config: Sections) -> Recipe:

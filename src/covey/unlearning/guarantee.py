@@ -62,6 +62,10 @@ class Term(StrEnum):
     EXPECTED_RECORDS = (
         "how many records there are, to two digits, unless privacy.expected_records is set"
     )
+    CLASS_COUNTS = (
+        "how many examples of each class all clients have, by which losses are weighted: the rest "
+        "holds given them"
+    )
     DIAMETERS = "how far apart the updates of an anonymity set are"
     OWN_FEATURES = (
         "a feature map that is not covey's own: the rest holds if it looks at one record at "
