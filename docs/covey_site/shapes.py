@@ -68,7 +68,7 @@ class SettingMean(Spreads):
 
 
 class RunCompared(TypedDict):
-    """One run of a comparison; `accuracy_GROUP` stands once for every group.
+    """One run of a comparison; `accuracy_GROUP` and `metric_NAME` stand once for each.
 
     Attributes:
         seed: None: the run's settings name none.
@@ -86,7 +86,9 @@ class RunCompared(TypedDict):
     """
 
     __pydantic_config__ = ConfigDict(  # pyright: ignore
-        json_schema_extra={"patternProperties": {"^accuracy_": {"type": ["number", "null"]}}}
+        json_schema_extra={
+            "patternProperties": {"^(accuracy|metric)_": {"type": ["number", "null"]}}
+        }
     )
 
     name: str

@@ -50,7 +50,7 @@ def test_a_sweep_has_a_column_for_how_many_clients_are_unknown(histories):
     known = histories["two clusters"]
     runs = [Reported("a", known, ""), Reported("b", without_risk(known, 0), "")]
     rows = comparison(runs)
-    swept = Swept([], rows, [], [], [], Path("report.html"), Path("sweep.csv"))
+    swept = Swept([], rows, [], [], [], Path("report.html"), Path("sweep.csv"), [], [])
     head, *lines = str(next(iter(swept.lines()))).splitlines()
     assert "violations unknown" in head
     place = head.index("violations unknown")

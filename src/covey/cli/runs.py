@@ -348,6 +348,8 @@ class Swept(Answer):
         means: over seeds.
         unused_settings: that do nothing in any run.
         table: the CSV file.
+        plots: a figure over a swept setting, in its formats.
+        unchanged: settings whose values all give the same figures.
     """
 
     runs: Sequence[Path]
@@ -357,6 +359,8 @@ class Swept(Answer):
     unused_settings: Sequence[Idle]
     report: Path
     table: Path
+    plots: Sequence[Path]
+    unchanged: Sequence[str]
 
     def lines(self) -> Iterator[Line]:
         """Yield the runs and their means as two tables."""
@@ -378,30 +382,46 @@ class Swept(Answer):
                 for each in self.means
             ]
         )
+        for key in self.unchanged:
+            yield f"equal: no figure of any run changes with {key}"
         yield f"report: {self.report}"
         yield f"table: {self.table}"
+        yield from (f"plot: {path}" for path in self.plots)
 
 
 @command()
 @argument("config", type=PATH, help="Settings in TOML.")
 @click.option("--over", metavar="KEY=V1,V2,...", multiple=True, required=True, help="Repeatable.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, help="Seeds 0 to N-1.")
+@click.option("--plot", metavar="FIGURE:KEY", help="As PDF, PNG, CSV and LaTeX.")
 @set_option
 @click.option("--out", type=PATH, help="Default: sweeps/NAME.")
 def sweep(
-    config: Path, over: Sequence[str], seeds: int, overrides: Sequence[str], out: Path | None
+    config: Path,
+    over: Sequence[str],
+    seeds: int,
+    plot: str | None,
+    overrides: Sequence[str],
+    out: Path | None,
 ) -> Iterator[Swept]:
     """Play every combination with every seed, and compare them pair by pair.
 
     Runs that are on disk already are not played again; unfinished ones are resumed.
     Where a model diverges the other runs are played all the same; exit code 1.
     """
-    from covey.runs.sweeps import check_variant, concluded_sweep, variants_of
+    from covey.runs.sweeps import (
+        check_plot,
+        check_variant,
+        concluded_sweep,
+        variants_of,
+        write_plot,
+    )
     from covey.runtime.auditing import is_finished
     from covey.runtime.folder import RunFolder
     from covey.settings.load import idle_settings, swept_settings
 
     axes = list(map(_axis, over))
+    swept_keys = [key for key, _ in axes]
 
     def changed(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         swept = [f"{key}={value}" for key, value in pairs]
@@ -409,6 +429,7 @@ def sweep(
 
     root = out or Path("sweeps") / config.stem
     variants = variants_of(changed, axes, range(seeds))
+    plotted = check_plot(plot, swept_keys, variants) if plot else None
     first, *others = map(idle_settings, variants.values())
     keys = [{each.key for each in unused} for unused in others]
     nowhere = [each for each in first if all(each.key in known for known in keys)]
@@ -421,7 +442,7 @@ def sweep(
             console.print(f"{index}/{len(variants)} {name}", highlight=False)
             with stoppable(path, f"the same `covey sweep`, which resumes {path}"):
                 _play(run)
-    done = concluded_sweep(root, variants, [key for key, _ in axes])
+    done = concluded_sweep(root, variants, swept_keys)
     yield Swept(
         runs=[root / name for name in variants],
         rows=done.compared,
@@ -430,6 +451,8 @@ def sweep(
         unused_settings=nowhere,
         report=done.page,
         table=done.table,
+        plots=write_plot(done, *plotted, swept_keys) if plotted else (),
+        unchanged=done.unchanged,
     )
     fail_if_diverged(done.histories)
 

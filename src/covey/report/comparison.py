@@ -62,6 +62,8 @@ def _without(settings: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
 
 Metrics = dict[str, float]
 """What means are of, by name; NaN: it is not known."""
+Spread = dict[str, Any]
+"""A mean over runs with its deviation; None: unknown, and `reason` says why."""
 
 
 def means(runs: Sequence[Reported]) -> list[dict[str, Any]]:
@@ -115,11 +117,11 @@ def _metrics(run: Reported) -> Metrics:
     return {key: nan if value is None else float(value) for key, value in metrics.items()}
 
 
-def _spreads(rows: Sequence[Metrics]) -> dict[str, dict[str, Any]]:
-    return {key: _spread([row[key] for row in rows]) for key in rows[0]}
+def _spreads(rows: Sequence[Metrics]) -> dict[str, Spread]:
+    return {key: spread_over([row[key] for row in rows]) for key in rows[0]}
 
 
-def _spread(values: Sequence[float]) -> dict[str, Any]:
+def spread_over(values: Sequence[float]) -> Spread:
     """Return mean and deviation; one unknown makes both so, or the mean would mislead."""
     known, runs = [value for value in values if not isnan(value)], len(values)
     missing = runs - len(known)
@@ -136,17 +138,22 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
     """Return one row per run, and one per FedAvg baseline that no run is.
 
     All rows have the same keys: name, method, selection, seed, accuracy, per group
-    accuracy_GROUP, violations by point estimate and by 95% lower bound, counted with
-    the loss threshold, which is tried at the end of every run; the true risk
-    (with its standard error) of the cluster that holds most of the smallest group and
-    of the one that holds most of the largest, adjusted_rand_index; the clusters whose
-    model diverged; the epsilon that
-    holds and for whom (unit), None without one, and whose noise is behind it; and in
-    `reason` why some figure is None.
+    accuracy_GROUP, per metric of the settings metric_NAME, violations by point estimate and by
+    95% lower bound, counted with the loss threshold, which is tried at the end of every run;
+    the true risk (with its standard error) of the cluster that holds most of the smallest
+    group and of the one that holds most of the largest, adjusted_rand_index; the clusters
+    whose model diverged; the epsilon that holds and for whom (unit), None without one, and
+    whose noise is behind it; and in `reason` why some figure is None.
     """
     every = with_baselines(runs)
     groups = dict.fromkeys(g for run in every for g in group_sizes(run.history))
-    return [_row(run, list(groups)) for run in every]
+    missing = {f"metric_{m.metric}": None for run in every for m in run.history.metrics}
+    return [
+        _row(run, list(groups))
+        | missing
+        | {f"metric_{each.metric}": each.value for each in run.history.metrics}
+        for run in every
+    ]
 
 
 def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -26,6 +27,8 @@ from covey.report.figures import (
 from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines
 
 DASHES = ("-", "--", "-.", ":")
+LINES: Sequence[Any] = ("-", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)), (0, (9, 3)))
+"""Of settings that are no baseline, so that they differ without colour."""
 DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 Curve = Sequence[tuple[float, float]]
@@ -70,8 +73,7 @@ def _looks(settings: Sequence[str], baselines: Sequence[bool]) -> dict[str, dict
     kinds = dict(zip(settings, baselines, strict=True))
     looks = {name: {"color": INK, "linestyle": "--", "marker": MARKERS[0]} for name in kinds}
     for place, name in enumerate(name for name, is_baseline in kinds.items() if not is_baseline):
-        dash = cycled(("-", ":", "-."), place // len(SETTINGS))  # beyond the last colour
-        marker = cycled(MARKERS[1:], place)
+        marker, dash = cycled(MARKERS[1:], place), cycled(LINES, place)
         looks[name] = {"color": cycled(SETTINGS, place), "linestyle": dash, "marker": marker}
     return looks
 
@@ -79,29 +81,86 @@ def _looks(settings: Sequence[str], baselines: Sequence[bool]) -> dict[str, dict
 def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
     """Draw the accuracy of several runs: of all clients, and of the smallest group.
 
-    Runs of one label (the seeds of one setting) share a colour; FedAvg is black and
-    dashed. Read off it what a mean hides: a method may win on the left and lose its
-    minority on the right.
+    Runs of one label (the seeds of one setting) are one line, their mean, in a band of one
+    standard deviation; FedAvg is black and dashed. Lines that coincide show by their dashes
+    and widths, and by their names at the ends. Read off it what a mean hides: a method may
+    win above and lose its minority below.
     """
     names = dict.fromkeys(utility(history).name for _, history in runs)
     down = f"{' or '.join(names) or 'accuracy'} on unseen data"
-    panels = ("All clients", down, "round"), ("Smallest group", "", "round")
-    figure, (overall, smallest) = canvas(*panels, ncols=2, sharey=True)
+    panels = ("All clients", down, ""), ("Smallest group", down, "round")
+    figure, (overall, smallest) = canvas(*panels, height=6.4, sharex=True, sharey=True)
     methods = [history.started.method if history.started else "" for _, history in runs]
     looks = _looks([label for label, _ in runs], [method == BASELINE for method in methods])
-    lines = {label: {**look, "marker": None} for label, look in looks.items()}
-    for label, history in runs:
-        known, group = utility_lines(history), next(iter(group_sizes(history)), "")
-        for axes, name in ((overall, OVERALL), (smallest, group)):
-            points = np.array(known.get(name) or np.empty((0, 2)))
-            axes.plot(points[:, 0], points[:, 1], linewidth=1.5, **lines[label])
+    for place, (label, look) in enumerate(looks.items()):
+        look |= {"marker": None, "linewidth": 3.6 - 2.2 * place / max(1, len(looks) - 1)}
+        same = [history for name, history in runs if name == label]
+        groups = [next(iter(group_sizes(history)), "") for history in same]
+        for axes, lines in ((overall, [OVERALL] * len(same)), (smallest, groups)):
+            pairs = zip(same, lines, strict=True)
+            known = [dict(utility_lines(history).get(line, ())) for history, line in pairs]
+            rounds = sorted(set.intersection(*map(set, known)))  # known of all runs
+            if not rounds:
+                continue
+            values = np.array([[each[t] for t in rounds] for each in known])
+            mean = values.mean(axis=0)
+            axes.plot(rounds, mean, label=lettering(label), **look)
+            if len(same) > 1:
+                error = values.std(axis=0, ddof=1)
+                band = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
+                axes.fill_between(rounds, mean - error, mean + error, **band)
     if not any(group_sizes(history) for _, history in runs):
         say(smallest, "unknown: the clients\nhave no known groups")
     for axes in (overall, smallest):
         whole_rounds(axes, max((finish_line(history) for _, history in runs), default=1))
-    keys = [Line2D([], [], label=lettering(label), **look) for label, look in lines.items()]
+        _name_ends(axes)
+    keys = [Line2D([], [], label=lettering(label), **look) for label, look in looks.items()]
     legend(figure, keys, 1)
     return figure
+
+
+def _name_ends(axes: Axes) -> None:
+    """Write the name of each line beside its end, above that of the next lower one."""
+    low, high = axes.get_ylim()
+    place, apart = -np.inf, min(0.07, 1 / max(1, len(axes.lines)))
+    ends = {line: np.asarray(line.get_xydata())[-1] for line in axes.lines}
+    for line, (x, y) in sorted(ends.items(), key=lambda end: float(end[1][1])):
+        name, place = str(line.get_label()), max((y - low) / (high - low), place + apart)
+        look: dict[str, Any] = {"fontsize": 8, "color": line.get_color(), "va": "center"}
+        dash = {"arrowstyle": "-", "color": MISSING, "relpos": (0, 0.5), "shrinkA": 0}
+        short = name if len(name) <= 26 else f"{name[:24]} ..."
+        at: dict[str, Any] = {"xytext": (1.03, place), "textcoords": "axes fraction"}
+        axes.annotate(short, (x, y), **at, arrowprops=dash, **look)
+
+
+def swept_figure(figure: str, keys: Sequence[str], means: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw means over the last of the swept settings, a line for each choice of the others.
+
+    Bars are one standard deviation over the seeds.
+    """
+    *others, key = keys
+    picture, (axes,) = canvas((f"{figure} over {key}", figure, key))
+    values = list(dict.fromkeys(row[key] for row in means))
+    numeric = all(isinstance(value, int | float) for value in values)
+    lines: dict[str, list[tuple[float, float, float]]] = {}
+    for row in means:
+        line = lines.setdefault(", ".join(f"{name}={row[name]}" for name in others), [])
+        if row["mean"] is not None:
+            place = row[key] if numeric else values.index(row[key])
+            line.append((place, row["mean"], row["deviation"] or 0.0))
+    looks = _looks([*lines], [False] * len(lines))
+    for label, points in lines.items():
+        if points:
+            x, mean, error = zip(*sorted(points), strict=True)
+            look = {"label": lettering(label), "capsize": 3, **looks[label]}
+            axes.errorbar(x, mean, error, **look)
+    if not numeric:
+        axes.set_xticks(range(len(values)), [lettering(str(value)) for value in values])
+    if not axes.lines:
+        say(axes, "unknown: no setting has\nthis figure in every run")
+    if others:
+        legend(picture, columns=1)
+    return picture
 
 
 def pareto_figure(means: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Figure:

@@ -147,9 +147,14 @@ _saving = Lock()
 
 def svg(figure: Figure) -> bytes:
     """Return a figure as SVG bytes, equal for equal figures; its words are text."""
+    return saved(figure, "svg", Date=None)
+
+
+def saved(figure: Figure, kind: str, **metadata: None) -> bytes:
+    """Return a figure as the bytes of a file of this kind."""
     buffer = BytesIO()
     with _saving, rc_context({"svg.hashsalt": "covey", "svg.fonttype": "none"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        figure.savefig(buffer, format=kind, metadata=metadata, dpi=200)
     return buffer.getvalue()
 
 

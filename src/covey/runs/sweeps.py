@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import product
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from covey.base.components import Component
 from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
 from covey.base.history import History
-from covey.report.comparison import comparison, frame_of, means
+from covey.base.names import do_you_mean
+from covey.report.comparison import comparison, frame_of, means, spread_over
+from covey.report.summary import spread
 from covey.runs.pages import page_over, reported
 from covey.runtime.folder import RunFolder
 from covey.settings.load import Config, flat, idle_settings, take_strange
@@ -37,6 +40,7 @@ class Sweep:
         table: sweep.csv, with the rows.
         page: report.html, on which they are compared pair by pair.
         histories: by name.
+        unchanged: the swept settings whose values all give the same figures.
     """
 
     folder: Path
@@ -46,6 +50,7 @@ class Sweep:
     table: Path
     page: Path
     histories: Mapping[str, History]
+    unchanged: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.folder)!r}, {len(self.histories)} runs)"
@@ -124,13 +129,7 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
         for row in compared
         if row["name"] in variants
     ]
-    text = StringIO()
-    writer = csv.DictWriter(
-        text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
-    )
-    writer.writeheader()
-    writer.writerows(rows)
-    replace_whole(table, text.getvalue().encode())
+    replace_whole(table, _csv(rows))
     return Sweep(
         folder=root,
         rows=tuple(rows),
@@ -139,7 +138,95 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
         table=table,
         page=page_over([each.path for each in folders], root / "report.html"),
         histories={run.name: run.history for run in runs},
+        unchanged=tuple(key for key in keys if _changes_nothing(key, keys, rows)),
     )
+
+
+def _changes_nothing(key: str, keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether runs that differ in nothing but this setting have the same figures."""
+    about = {*keys, "name", "method", "selection"} - {"seed"}
+    alike: dict[str, list[str]] = {}
+    for row in rows:
+        figures = repr([value for name, value in row.items() if name not in about])
+        rest = repr([row["seed"], *(row[each] for each in keys if each != key)])
+        alike.setdefault(rest, []).append(figures)
+    several = any(len(each) > 1 for each in alike.values())
+    return several and all(len({*each}) == 1 for each in alike.values())
+
+
+PLOTTED = (
+    *("accuracy", "squared_error", "violations", "violations_lower", "true_risk_minority"),
+    *("true_risk_majority", "adjusted_rand_index", "epsilon"),
+)
+"""Figures that every sweep has; others are `accuracy_GROUP`, and metrics of the settings."""
+
+
+def check_plot(plot: str, keys: Sequence[str], variants: Mapping[str, Config]) -> tuple[str, str]:
+    """Return the figure and the swept setting of `FIGURE:KEY`.
+
+    Raises:
+        ConfigError: it is none, or the runs will have no such figure.
+    """
+    known = *PLOTTED, *dict.fromkeys(m.label for v in variants.values() for m in v.metrics)
+    figure, _, key = plot.rpartition(":")
+    pairs = [f"{name}:{each}" for name in known for each in keys]
+    if key not in keys or (figure not in known and not figure.startswith("accuracy_")):
+        raise ConfigError(
+            f"--plot takes FIGURE:KEY, a figure of {', '.join(known)} or accuracy_GROUP, and one "
+            f"of --over {', '.join(keys)}, found {plot!r}."
+            f"{do_you_mean(plot, pairs)} Correct it."
+        )
+    return figure, key
+
+
+def write_plot(swept: Sweep, figure: str, key: str, keys: Sequence[str]) -> tuple[Path, ...]:
+    """Write a figure's means over seeds, by a swept setting: PDF, PNG, CSV, LaTeX."""
+    from covey.report.comparison_figures import swept_figure
+    from covey.report.figures import saved
+
+    columns = [*(each for each in keys if each != key), key]
+    found: dict[tuple[Any, ...], list[float]] = {}
+    for row in swept.rows:
+        value = row.get(figure, row.get(f"metric_{figure}"))
+        at = tuple(row[column] for column in columns)
+        found.setdefault(at, []).append(nan if value is None else value)
+    table = [
+        dict(zip(columns, at, strict=True)) | spread_over(values) for at, values in found.items()
+    ]
+    picture = swept_figure(figure, columns, table)
+    shown = [{c: row[c] for c in (*columns, "runs")} | {figure: spread(row)} for row in table]
+    files = {
+        "pdf": saved(picture, "pdf", CreationDate=None),
+        "png": saved(picture, "png"),
+        "csv": _csv(table),
+        "tex": _latex(shown),
+    }
+    stem = swept.folder / re.sub(r"[^\w.-]+", "_", f"{figure}-{key}")
+    paths = {stem.with_name(f"{stem.name}.{kind}"): content for kind, content in files.items()}
+    for path, content in paths.items():
+        replace_whole(path, content)
+    return tuple(paths)
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    text = StringIO()
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _latex(rows: Sequence[Mapping[str, object]]) -> bytes:
+    """Return rows as a `tabular` that needs no package."""
+    marks = {each: f"\\{each}" for each in "&%$#_{}"} | {"±": r"$\pm$"}
+    marks |= {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}"}
+    head, *body = (
+        " & ".join("".join(marks.get(c, c) for c in str(cell)) for cell in row) + r" \\"
+        for row in ([*rows[0]], *(row.values() for row in rows))
+    )
+    begin = rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}"
+    return "\n".join([begin, head, r"\hline", *body, r"\end{tabular}", ""]).encode()
 
 
 def _value_of(config: Config, key: str) -> object:
