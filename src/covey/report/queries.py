@@ -3,7 +3,7 @@
 import csv
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
@@ -188,11 +188,22 @@ def metrics_csv(history: History) -> str:
 
 def confusion_csv(counts: Mapping[str, Table]) -> str:
     """Return a line for each true class, with how many examples are taken for which one."""
+    lines = ((of, c, row) for of, table in counts.items() for c, row in enumerate(table))
+    return csv_of(
+        [
+            {"of": of, "true": true} | {f"predicted_{c}": count for c, count in enumerate(row)}
+            for of, true, row in lines
+        ]
+    )
+
+
+def csv_of(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows as CSV; what a row lacks, or has as None, is empty."""
     text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    classes = len(next(iter(counts.values())))
-    writer.writerow(["of", "true", *(f"predicted_{c}" for c in range(classes))])
-    writer.writerows([of, c, *row] for of, table in counts.items() for c, row in enumerate(table))
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 

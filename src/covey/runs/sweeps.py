@@ -1,11 +1,9 @@
 """Several settings and seeds, each a run, compared pair by pair."""
 
-import csv
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from itertools import product
 from math import nan
 from pathlib import Path
@@ -19,6 +17,7 @@ from covey.base.files import replace_whole
 from covey.base.history import History
 from covey.base.names import do_you_mean
 from covey.report.comparison import comparison, frame_of, means, spread_over
+from covey.report.queries import csv_of
 from covey.report.summary import spread
 from covey.runs.pages import page_over, reported
 from covey.runtime.folder import RunFolder
@@ -129,7 +128,7 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
         for row in compared
         if row["name"] in variants
     ]
-    replace_whole(table, _csv(rows))
+    replace_whole(table, csv_of(rows).encode())
     return Sweep(
         folder=root,
         rows=tuple(rows),
@@ -198,7 +197,7 @@ def write_plot(swept: Sweep, figure: str, key: str, keys: Sequence[str]) -> tupl
     files = {
         "pdf": saved(picture, "pdf", CreationDate=None),
         "png": saved(picture, "png"),
-        "csv": _csv(table),
+        "csv": csv_of(table).encode(),
         "tex": _latex(shown),
     }
     stem = swept.folder / re.sub(r"[^\w.-]+", "_", f"{figure}-{key}")
@@ -206,15 +205,6 @@ def write_plot(swept: Sweep, figure: str, key: str, keys: Sequence[str]) -> tupl
     for path, content in paths.items():
         replace_whole(path, content)
     return tuple(paths)
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    text = StringIO()
-    columns = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
 
 
 def _latex(rows: Sequence[Mapping[str, object]]) -> bytes:
