@@ -108,10 +108,9 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
             yield Finding("ok", about, f"complete, for {node.name}")
             path, about = folder / node.config, Path(node.config).name
         config = Config.of(federation_settings(path))
-        own = node.min_cohort if node is not None else None
-        least = max(config.privacy.min_cohort, own or 0)
-        strict = config.changed({"privacy.min_cohort": least})
-        check_enough(Config.of(strict), len(plan.invited), "nodes")
+        least = max(config.privacy.min_cohort, (node and node.min_cohort) or 0)
+        own = Config.of(config.changed({"privacy.min_cohort": least}))
+        check_enough(own, len(plan.invited), "nodes")
         yield Finding("ok", about, "the settings are valid")
     except CoveyError as problem:
         yield Finding("error", about, str(problem))

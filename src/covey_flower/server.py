@@ -17,7 +17,7 @@ from statistics import median
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from covey import Params, RunError, UnfinishedError, __version__
+from covey import Params, UnfinishedError, __version__
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.events import (
@@ -227,17 +227,8 @@ class FlowerServer:
 
     @property
     def profile(self) -> DataProfile:
-        """What the clients' data look like, by the first who came.
-
-        Raises:
-            RunError: no client has come yet.
-        """
+        """What the clients' data look like, by the first who came; at least one has."""
         if self._profile is None:
-            if not self._hellos:
-                raise RunError(
-                    "A federation learns from its nodes what their data look like, found "
-                    "no node. Start the nodes first; `./flwr.sh supernode list` shows them."
-                )
             first = min(self._hellos.values(), key=lambda hello: hello.name)
             classes = max(hello.classes for hello in self._hellos.values())
             self._profile = DataProfile(first.shape, first.images, classes, first.whole)

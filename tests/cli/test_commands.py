@@ -33,7 +33,7 @@ def test_run_prints_every_promised_key_and_leaves_a_whole_folder(ran):
     promised = """run method rounds seconds model_hash ledger_head accuracy clusters
     violations fairness adjusted_rand_index guarantee budget report"""
     assert set(promised.split()) <= set(printed)
-    assert {"overall", "by_group"} == set(printed["accuracy"])
+    assert {"overall", "by_group", "reported"} == set(printed["accuracy"])
     for cluster in printed["clusters"]:
         keys = "clients risk true_risk auc blind_auc calibrated reason"
         assert set(keys.split()) <= set(cluster)

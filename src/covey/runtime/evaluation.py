@@ -348,10 +348,6 @@ def _answers(
     return dict(zip(pairs, engine.score(jobs), strict=True))
 
 
-NOBODY = "participants"
-"""What is called the figure of a run that ends as nobody takes part."""
-
-
 class BestRound(NamedTuple):
     """The round with the best figure; of several, the first.
 
@@ -383,7 +379,7 @@ def early_end(history: History, config: Config) -> RunEndedEarly | None:
         return None
     if history.empty_rounds >= wanted.empty_rounds:
         most = wanted.empty_rounds
-        return RunEndedEarly(len(rows), config.rounds, NOBODY, 0.0, 0, most, 0.0)
+        return RunEndedEarly(len(rows), config.rounds, "participants", 0.0, 0, most, 0.0)
     reached = rows[-1].accuracy
     if wanted.target and reached is not None and reached >= wanted.target:
         played, last = len(rows), rows[-1].round_index
