@@ -104,7 +104,7 @@ def legend(figure: Figure, handles: Sequence[Artist] | None = None, columns: int
         handles = [handle for each in labelled for handle in each]
     if not handles:
         return
-    labels = [fill(str(handle.get_label()), 66 // min(columns, len(handles))) for handle in handles]
+    labels = [fill(str(handle.get_label()), 60 // min(columns, len(handles))) for handle in handles]
     rows = -(-len(handles) // columns) * max(label.count("\n") + 1 for label in labels)
     figure.set_figheight(figure.get_figheight() + 0.2 * rows)
     figure.legend(
