@@ -5,6 +5,8 @@ What a client accepts, its holdout, its seed and what it remembers lie in its ow
 A process is started for every message: it imports nothing that only a server needs.
 """
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -186,7 +188,7 @@ def answer_message(
 
 def _hello(node: Node, question: Question) -> RecordDict:
     member = node.member()
-    inputs = member.client.train.inputs
+    inputs, columns = member.client.train.inputs, member.client.train.columns
     if why := copied([member.client.train], [member.client.holdout]):
         log.warning("This client measures no risk: %s.", why)
     hello = Hello(
@@ -200,6 +202,7 @@ def _hello(node: Node, question: Question) -> RecordDict:
         whole=inputs.dtype == torch.int64,
         examples=len(member.client.train) if member.reports_size else 1,
         held_out=len(member.client.holdout) if member.reports_size else 0,
+        columns=hashlib.sha256(json.dumps(columns).encode()).hexdigest() if columns else "",
     )
     return encode(hello)
 

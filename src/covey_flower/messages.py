@@ -131,6 +131,7 @@ class Hello:
         examples: how many it trains on, where weights or counts reveal it anyway; else 1.
             No weight and no count may be above it.
         held_out: how many it holds out, where counts reveal it anyway.
+        columns: hash of the names of a table's columns, in their order; "": it has none.
     """
 
     covey_version: str
@@ -144,6 +145,7 @@ class Hello:
     whole: bool = False
     examples: int = 1
     held_out: int = 0
+    columns: str = ""
 
 
 class PendingQuestion(NamedTuple):

@@ -166,8 +166,8 @@ HELLO_SECONDS = 120.0
 
 SILENT = "it must answer in time, and has not several times in a row: restart the node"
 
-Kind = tuple[tuple[int, ...], bool, bool]
-"""What clients' examples must have in common: shape, and whether images or whole."""
+Kind = tuple[tuple[int, ...], bool, bool, str]
+"""What clients' examples must have in common: shape, whether images or whole, and columns."""
 
 POLL_SECONDS = 1.0
 """Seconds between two polls, for present nodes and for answers."""
@@ -231,7 +231,9 @@ class FlowerServer:
         if self._profile is None:
             first = min(self._hellos.values(), key=lambda hello: hello.name)
             classes = max(hello.classes for hello in self._hellos.values())
-            self._profile = DataProfile(first.shape, first.images, classes, first.whole)
+            self._profile = DataProfile(
+                first.shape, first.images, classes, first.whole, first.columns
+            )
         return self._profile
 
     def gather(
@@ -367,6 +369,11 @@ class FlowerServer:
         if invited and hello.name not in invited:
             raise InvalidMessageError(
                 "it is not on the list of nodes: put it there (`covey deploy add`), or correct it"
+            )
+        if expected and expected[:3] == _kind(hello)[:3] and expected[3] != hello.columns:
+            raise InvalidMessageError(
+                "its tables must have the others' columns in the others' order, and have not: "
+                "compare their names"
             )
         if expected and expected != _kind(hello):
             other = " of another kind (images, features or whole numbers)"
@@ -519,4 +526,4 @@ def _updates(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
 
 def _kind(described: DataProfile | Hello) -> Kind:
     """Return what clients' examples must have in common."""
-    return described.shape, described.images, described.whole
+    return described.shape, described.images, described.whole, described.columns

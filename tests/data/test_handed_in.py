@@ -30,6 +30,7 @@ FORMS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "a dict of columns": lambda frame: {name: frame[name].to_numpy() for name in frame},
     "a list of dicts": lambda frame: frame.to_dict("records"),
     "train and test": lambda frame: (frame, frame),
+    "examples": lambda frame: clients_of({"a": frame})["a"].train,
 }
 
 

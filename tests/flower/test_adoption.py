@@ -1,6 +1,10 @@
 """A Flower app as its quickstart writes it, and the lines that bring covey in."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -9,9 +13,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+from covey.base.events import AnswerRefused
 from covey_flower.apps import Federated
 from covey_flower.client import covey_mod
-from flower.conftest import Built, settings_with
+from flower.conftest import Built, all_of, settings_with
 from flower.inprocess import outside_a_run
 
 SETTINGS = settings_with(
@@ -101,6 +106,42 @@ def test_an_app_of_ones_own_trains_in_clusters(adopted):
     assert last is not None
     assert last > first + 0.3
     Net().load_state_dict(dict(result.params(0)))
+
+
+ORDERS = {
+    "client-00000": ("age", "bmi"),
+    "client-00001": ("age", "bmi"),
+    "client-00002": ("bmi", "age"),
+    "client-00003": ("age", "height"),
+}
+
+
+def load_table(context: Context) -> Any:
+    """A table of two columns, in the node's own order."""
+    name = Path(str(context.node_config["file"])).parent.name
+    values = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+    return pd.DataFrame(values, columns=list(ORDERS[name])).assign(y=np.arange(30) % 2)
+
+
+def test_nodes_whose_tables_have_other_columns_or_another_order_are_refused(build):
+    settings = {**SETTINGS, "rounds": 1, "model": {"name": "linear"}}
+    federation = build(settings, clients=())
+    for name in ORDERS:
+        federation.node(name, data="")
+    tables = ClientApp(mods=[covey_mod(lambda: nn.Linear(2, 2), load_table)])
+    tables.train()(_train_linear)
+    federated = Federated(str(federation.path / "covey.toml"), lambda: nn.Linear(2, 2))
+    result = federated.start(federation.grid(tables), str(federation.path / "run"), nodes=2)
+    assert set(result.names) == {"client-00000", "client-00001"}
+    assert [each.reason for each in all_of(AnswerRefused, result)] == [
+        "its tables must have the others' columns in the others' order, and have not: "
+        "compare their names"
+    ] * 2
+
+
+def _train_linear(msg: Message, _: Context) -> Message:
+    content = RecordDict({"arrays": msg.content["arrays"]})
+    return Message(content=content, reply_to=msg)
 
 
 def message(kind: str) -> Message:

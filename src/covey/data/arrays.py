@@ -85,7 +85,7 @@ def examples_of(name: ClientName, data: Any, label: str = "") -> Examples:  # no
         case "examples":
             if data.layout is not None:
                 return data
-            inputs, labels = data.inputs, data.labels
+            return replace(_from_pair(name, data.inputs, data.labels), columns=data.columns)
         case "columns":
             inputs, labels = _from_columns(name, data, label)
         case "pair":

@@ -299,12 +299,14 @@ class DataProfile:
         shape: of one example.
         images: whether examples are uint8 images, or else features or ids.
         whole: whether they are whole numbers: ids for an embedding.
+        columns: hash of the names of a table's columns, in their order; "": it has none.
     """
 
     shape: tuple[int, ...]
     images: bool
     classes: int
     whole: bool = False
+    columns: str = ""
 
     def empty_examples(self) -> Examples:
         """Return no examples, of this kind."""
