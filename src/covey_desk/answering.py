@@ -25,8 +25,8 @@ from covey.runtime.secrets import Handover
 from covey.runtime.session import Observer
 from covey.unlearning.requests import ClientPlan, subject_mark
 from covey_desk.register import Register, read_register, register_at
-from covey_desk.request import Ending, Request, RunOfRequest, proof_path
-from covey_desk.search import Holdings, by_hand, search_runs, searched
+from covey_desk.request import EXACT, Ending, Request, RunOfRequest, proof_path
+from covey_desk.search import Holdings, by_hand, salt_of, search_runs, searched
 
 Load = Callable[[Path], Run]
 """How a run is loaded: a program passes the model and the clients that it began with."""
@@ -46,12 +46,13 @@ class _Requester:
     name: ClientName
     basis: Basis
     wanted: str
+    salts: tuple[str, ...]
 
     def is_served_by(self, answer: str) -> bool:
         """Say whether an earlier answer is what this request asks for."""
         if self.wanted != "auto":
             return answer == self.wanted
-        return self.basis != "erasure" or answer in ("retrain", "subtract")
+        return self.basis != "erasure" or answer in EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,17 @@ def open_requests(held: Register, numbers: Sequence[str]) -> tuple[Request, ...]
     return tuple(sorted(open_ones, key=lambda each: (each.entry.received, each.request)))
 
 
+def _search(roots: Sequence[str | Path], requests: Iterable[Request]) -> Holdings:
+    entries = [each.entry for each in requests]
+    names = [name for each in entries for name in each.names]
+    return search_runs(roots, names, [salt for each in entries for salt in each.salts])
+
+
 def _requesters(requests: Iterable[Request], wanted: str) -> list[_Requester]:
     return [
-        _Requester(e.request, index, name, e.entry.basis, wanted or e.wanted or "auto")
+        _Requester(
+            e.request, index, name, e.entry.basis, wanted or e.wanted or "auto", e.entry.salts
+        )
         for e in requests
         if e.entry.basis != "access"
         for index, name in enumerate(e.entry.names, 1)
@@ -161,14 +170,14 @@ def plan_answers(
     with read_register(folder) as held:
         requests = open_requests(held, numbers)
     requesters = _requesters(requests, wanted)
-    holdings = search_runs(roots, [name for each in requests for name in each.entry.names])
+    holdings = _search(roots, requests)
     done = {(r.request, r.index, r.run) for each in requests for r in each.runs if r.answer}
     runs: list[RunPlan] = []
     for place, known in holdings.known.items():
         here = [
             each
             for each in requesters
-            if each.name in known
+            if (each.name in known or holdings.left.get(place, {}).get(each.name) == "")
             and (each.number, each.index, place) not in done
             and not (each.name in holdings.stopped[place] and each.is_served_by("stop"))
         ]
@@ -176,8 +185,9 @@ def plan_answers(
         try:
             for batch in _batches(here):
                 run = run or load(Path(place))
-                plans = run.plan([e.name for e in batch], batch[0].wanted, batch[0].basis)
-                planned += [NamePlan.of(e.number, p) for e, p in zip(batch, plans, strict=True)]
+                who = _as_they_come(run, batch)
+                plans = run.plan([*who.values()], batch[0].wanted, batch[0].basis)
+                planned += [NamePlan.of(e.number, p) for e, p in zip(who, plans, strict=True)]
         except CoveyError as error:
             problem = str(error)
         if here:
@@ -223,8 +233,7 @@ def answer_requests(
     with read_register(folder) as held:
         requests = open_requests(held, numbers)
     wanted_answer(wanted or "auto", None)
-    names = [name for each in requests for name in each.entry.names]
-    holdings = search_runs(roots, names)
+    holdings = _search(roots, requests)
     changing = [each.request for each in requests if each.entry.basis != "access"]
     for number in changing:
         _begin(folder, number, holdings, wanted)
@@ -240,7 +249,7 @@ def answer_requests(
             load(Path(place)).report()
         outcomes += some
     if access := [each.request for each in requests if each.request not in changing]:
-        holdings = search_runs(roots, names)  # what is true once the others are answered
+        holdings = _search(roots, requests)  # what is true once the others are answered
         for number in access:
             _begin(folder, number, holdings, wanted)
     return tuple(outcomes)
@@ -357,25 +366,15 @@ class _InRun:
         self._write([outcome])
 
     def _forget(self, run: Run, requesters: Sequence[_Requester]) -> dict[_Requester, str]:
-        """Let the run forget the names that it has, and say why some cannot be answered.
-
-        Who left with a weaker answer, whose salt is still here, comes back with it.
-        """
-        salts = {
-            each.name: kept.salt
-            for each in requesters
-            if each.name not in run.names
-            for kept in run.unacknowledged
-            if kept.answer and _is_about(run, kept, each.name)
-        }
-        by_name = {e.name: e for e in requesters if e.name in run.names or e.name in salts}
-        if not by_name:
+        """Let the run forget the names that it has, and say why some cannot be answered."""
+        who = _as_they_come(run, requesters)
+        if not who:
             return {}
+        by_name = {each.name: each for each in who}
         answer, basis = requesters[0].wanted, requesters[0].basis
-        who = {name: Returning(name, salts[name]) if name in salts else name for name in by_name}
         plans = run.plan([*who.values()], answer, basis)
         refused = {by_name[each.client]: each.reason for each in plans if each.chosen is None}
-        leaving = [who[name] for name, each in by_name.items() if each not in refused]
+        leaving = [client for each, client in who.items() if each not in refused]
 
         def on_receipt(name: str, receipt: Receipt) -> None:
             self._write([self._of(by_name[name], run_request=receipt.request)])
@@ -406,6 +405,17 @@ class _InRun:
     def _outcome(self, requester: _Requester, reason: str) -> RunOfRequest:
         outcome = self._noted(requester)
         return outcome if outcome.answer or outcome.ended else replace(outcome, reason=reason)
+
+
+def _as_they_come(
+    run: Run, requesters: Sequence[_Requester]
+) -> dict[_Requester, ClientName | Returning]:
+    """Return the clients of a run, and those that left it and come back with a salt."""
+    who = {e: e.name for e in requesters if e.name in run.names}
+    salts = [each.salt for each in run.unacknowledged if each.answer]
+    with Ledger.read(RunFolder(run.folder).ledger) as ledger:
+        found = {e: salt_of(ledger, e.name, (*e.salts, *salts)) for e in requesters if e not in who}
+    return who | {e: Returning(e.name, salt) for e, salt in found.items() if salt}
 
 
 def proof_of(path: Path) -> tuple[bytes, dict[str, Any]]:

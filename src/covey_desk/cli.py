@@ -82,7 +82,7 @@ class RequestsListed(Answer):
                 "received": each.entry.received,
                 "due": _due_in_words(each),
                 "state": each.state,
-                "answered": f"{len(each.runs) - each.waiting}/{len(each.runs)}",
+                "answered": f"{len(each.runs) - each.waiting - len(each.denied)}/{len(each.runs)}",
                 "reference": each.entry.reference,
             }
             for each in self.requests
@@ -153,6 +153,9 @@ numbers_argument = argument(
 )
 answer_option = _text("--answer", "Of every run: auto, or as of `covey forget`.")
 received_option = _text("--received", "When it came: YEAR-MONTH-DAY.")
+salt_option = click.option(
+    "--salt", "salts", multiple=True, help="Of a client that left, from the annex of its answer."
+)
 reference_option = _text("--reference", "Your own reference.")
 
 
@@ -162,6 +165,7 @@ reference_option = _text("--reference", "Your own reference.")
 @received_option
 @reference_option
 @_text("--language", "Of the statement: en or de.", default="en")
+@salt_option
 @root_option
 @register_option
 def add(
@@ -170,6 +174,7 @@ def add(
     received: str,
     reference: str,
     language: str,
+    salts: Sequence[str],
     roots: Sequence[str],
     register: Path | None,
 ) -> Request:
@@ -177,7 +182,7 @@ def add(
     from covey_desk.lifecycle import add_request
 
     where, day = _where(register, roots), _day(received)
-    return add_request(*where, names, basis, day, reference, language)
+    return add_request(*where, names, basis, day, reference, language, salts)
 
 
 @requests.command()
@@ -189,6 +194,7 @@ def add(
 @_text("--language", "Of the statement: en or de.")
 @_text("--extended", "When the requester heard that the answer takes longer.")
 @_text("--reason", "Why it takes longer.")
+@salt_option
 @root_option
 @register_option
 def correct(
@@ -201,6 +207,7 @@ def correct(
     language: str,
     extended: str,
     reason: str,
+    salts: Sequence[str],
     roots: Sequence[str],
     register: Path | None,
 ) -> Request:
@@ -208,6 +215,7 @@ def correct(
     from covey_desk.lifecycle import correct_request
 
     texts = {"names": [*names], "basis": basis, "reference": reference, "language": language}
+    texts["salts"] = tuple(salts)
     days = {"received": _day(received), "extended": _day(extended, "extended")}
     changed = {k: value for k, value in {**texts, **days, "reason": reason}.items() if value}
     return correct_request(*_where(register, roots), number, changed)

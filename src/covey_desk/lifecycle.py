@@ -1,5 +1,6 @@
 """Adding, correcting and closing requests, and exporting them for a regulator."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -9,6 +10,7 @@ from typing import Any
 from covey import ConfigError, CoveyError, Run
 from covey.base.files import delete_whole
 from covey.runtime.copies import masked
+from covey.unlearning.requests import SALT_BYTES
 from covey_desk.answering import Load
 from covey_desk.register import (
     ERASED,
@@ -34,6 +36,7 @@ def add_request(
     received: date | None = None,
     reference: str = "",
     language: str = "en",
+    salts: Sequence[str] = (),
 ) -> Request:
     """Take a request in, and search the runs for its names.
 
@@ -45,14 +48,15 @@ def add_request(
         received: when it came; None: today.
         reference: the office's own.
         language: of the statement, one of `LANGUAGES`.
+        salts: of a client that left already, as in `covey.Returning`.
 
     Raises:
         ConfigError: something cannot be; nothing was written.
     """
-    texts = {"names": names, "reference": reference}
+    texts = {"names": names, "reference": reference, "salts": tuple(salts)}
     values = {"basis": basis, "received": received or date.today(), "language": language}
     checked = _checked({**texts, **values})
-    holdings = search_runs(roots, names)
+    holdings = search_runs(roots, names, salts)
     with register_at(folder) as held:
         number = held.add(Entry(**checked))
         _note_runs(held, number, holdings)
@@ -76,8 +80,8 @@ def correct_request(
     """
     checked = _checked(changed)
     with read_register(folder) as held:
-        names = checked.get("names", held.request(number).entry.names)
-    holdings = search_runs(roots, names)
+        entry = replace(held.request(number).entry, **checked)
+    holdings = search_runs(roots, entry.names, entry.salts)
     with register_at(folder) as held:
         request = held.request(number)
         if not request.is_open or (request.wanted and {"names", "basis"} & {*changed}):
@@ -135,6 +139,17 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
                 f"{what} takes one line of 1 to {MOST_LETTERS} characters that can be "
                 f"printed, found {len(text)} characters. Correct it."
             )
+    for each in values.get("salts", ()):
+        if not re.fullmatch(f"[0-9a-f]{{{2 * SALT_BYTES}}}", each):
+            raise ConfigError(
+                f"--salt takes {2 * SALT_BYTES} hexadecimal digits, as the person's annex.json "
+                f"has them, found {len(each)} characters. Copy it again."
+            )
+    if values.get("salts") and (len(names) != 1 or values.get("basis") == "access"):
+        raise ConfigError(
+            f"--salt is of one client that left and asks for more than access, found "
+            f"{len(names)} names, {values.get('basis') or 'no basis'}. Add a request of its own."
+        )
     days = {e: values[e].isoformat() for e in ("received", "extended") if values.get(e)}
     return {**values, **days, **({"names": names} if "names" in values else {})}
 
@@ -203,6 +218,11 @@ def _left_to_do(
     missing = [index for index in persons if not request.has_pack(index)]
     if not reason:
         left += [f"{each.run} has not answered" for each in request.unanswered]
+        left += [
+            f"{each.run} holds, or may hold, what it learnt from data that are to be erased: give "
+            f"a reason, or covey requests correct {number} --salt SALT"
+            for each in request.denied
+        ]
         if not request.wanted:
             left.append(f"nothing is answered: covey requests answer {number}")
         elif missing and not request.waiting:

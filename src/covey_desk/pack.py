@@ -32,6 +32,10 @@ Said = (
 """What is true of a run's models, or why the run says nothing."""
 
 
+WEAK: tuple[Said, ...] = ("partly", "estimated", "denied", "stopped", "unclear")
+"""After which a stronger answer can be asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunStatement:
     """What one run did about a person; rounds count from 1.
@@ -84,7 +88,7 @@ def write_packs(folder: Path, numbers: Sequence[str] = (), load: Load = Run) -> 
         requests = open_requests(held, numbers)
     made: list[Pack] = []
     for request in requests:
-        if request.state != "answered":
+        if request.state not in ("answered", "denied"):
             continue
         for index, name in enumerate(request.entry.names, 1):
             if request.has_pack(index) and not numbers:
@@ -144,6 +148,7 @@ def _written(
         "today": today,
         "runs": statements,
         "left": left,
+        "weak": any(each.says in WEAK for each in statements),
         "has_proofs": any("proof" in each for each in annex),
         "has_weaker": any(each["proof"]["sealed_record_kept"] for each in annex if "proof" in each),
     }

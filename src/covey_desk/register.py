@@ -28,6 +28,7 @@ from covey_desk.request import (
     RunOfRequest,
     ToDo,
     by_hand,
+    denied,
     proof_path,
     unanswered,
 )
@@ -147,6 +148,7 @@ class Register:
             language=row["language"],
             extended=row["extended"],
             reason=texts.get(("reason", 0, ""), ""),
+            salts=tuple(t for (kind, *_), t in texts.items() if kind == "salt"),
         )
         runs: list[RunOfRequest] = []
         for each in answers:
@@ -169,8 +171,10 @@ class Register:
             state: RequestState = "closed" if row["is_closed"] else "closing"
         elif not row["wanted"]:
             state = "open"
+        elif waiting:
+            state = "answering"
         else:
-            state = "answering" if waiting else "answered"
+            state = "denied" if denied(entry.basis, runs) else "answered"
         return Request(
             request=number,
             state=state,
@@ -212,6 +216,8 @@ class Register:
             self._set_text(number, "name", name, index)
         self._set_text(number, "reference", entry.reference)
         self._set_text(number, "reason", entry.reason)
+        for index, salt in enumerate(entry.salts, 1):
+            self._set_text(number, "salt", salt, index)
 
     def _set_text(self, number: str, kind: str, text: str, person: int = 0, run: str = "") -> None:
         if text:
@@ -257,7 +263,7 @@ class Register:
         known = {name for each in requests.values() for name in each.entry.names}
         others = [each for each in requests.values() if each.request != number and each.is_open]
         needed = {name for each in others for name in each.entry.names}
-        gone = "DELETE FROM texts WHERE request = ? AND kind IN ('held', 'left')"
+        gone = "DELETE FROM texts WHERE request = ? AND kind IN ('held', 'left', 'salt')"
         self._database.execute(gone, (number,))
         erased = "UPDATE texts SET text = ? WHERE request = ? AND kind = 'name'"
         self._database.execute(erased, (ERASED, number))

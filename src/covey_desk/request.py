@@ -22,14 +22,20 @@ RequestBasis = Literal["erasure", "withdrawal", "restriction", "objection", "acc
 REQUEST_BASES: tuple[RequestBasis, ...] = get_args(RequestBasis)
 Language = Literal["en", "de"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
-Ending = Literal["before", "elsewhere", "gone", "unreadable"]
-"""Why a run gives no answer here: an earlier request was answered in it, somebody answered in
-it past the register, it is deleted, or it cannot be read."""
-RequestState = Literal["open", "answering", "answered", "closing", "closed"]
+Ending = Literal["before", "denied", "unclear", "elsewhere", "gone", "unreadable"]
+"""Why a run gives no answer here: an earlier request was answered in it (so that the models still
+hold what they learnt, or perhaps do), somebody answered in it past the register, it is deleted,
+or it cannot be read."""
+EXACT = ("retrain", "subtract")
+"""Answers after which no model holds what it learnt from the client."""
+RequestState = Literal["open", "answering", "answered", "denied", "closing", "closed"]
+"""`denied`: erasure is requested, every run answered, and a model holds or may hold the data."""
 
 ENDINGS: Mapping[str, str] = {
     "": "not answered",
     "before": "answered before, by an earlier request",
+    "denied": "denied before, and the model still holds what it learnt; --salt reopens that",
+    "unclear": "left before, and the model may hold what it learnt: --salt finds the answer",
     "elsewhere": "does not know the name any more: find out who answered there",
     "gone": "deleted",
     "unreadable": "cannot be read: find out whether it has the name",
@@ -76,6 +82,7 @@ class Entry:
         reference: the office's own; "": none.
         extended: when the requester heard that the answer takes longer; "": it does not.
         reason: why.
+        salts: of a client that left and comes back, as its earlier answers had them.
     """
 
     names: tuple[str, ...]
@@ -85,6 +92,7 @@ class Entry:
     language: Language = "en"
     extended: str = ""
     reason: str = ""
+    salts: tuple[str, ...] = field(default=(), repr=False, metadata=HIDDEN)
 
     @property
     def due(self) -> date:
@@ -197,6 +205,11 @@ class Request:
         """The runs that have not answered, or were not looked at (access)."""
         return unanswered(self.entry.basis, self.runs)
 
+    @property
+    def denied(self) -> list[RunOfRequest]:
+        """The runs whose models hold, or may hold, data that are to be erased."""
+        return denied(self.entry.basis, self.runs)
+
     def pack_name(self, index: int) -> str:
         """Return what the pack of one of its persons is called."""
         return f"request-{self.request}-{index}"
@@ -210,6 +223,13 @@ def unanswered(basis: RequestBasis, runs: Iterable[RunOfRequest]) -> list[RunOfR
     """Return the runs that have not answered, or were not looked at (access)."""
     access = basis == "access"
     return [e for e in runs if not (e.ended or (e.held if access else e.answer))]
+
+
+def denied(basis: RequestBasis, runs: Iterable[RunOfRequest]) -> list[RunOfRequest]:
+    """Return the runs whose models hold, or may hold, data that are to be erased."""
+    weak = ("denied", "unclear")
+    left = [e for e in runs if e.ended in weak or (e.answer and e.answer not in EXACT)]
+    return left if basis == "erasure" else []
 
 
 def by_hand(runs: Iterable[RunOfRequest]) -> tuple[ToDo, ...]:

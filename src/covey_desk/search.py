@@ -1,10 +1,10 @@
 """Which runs know a name, and what they hold on it."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from covey import CoveyError, RunError, Streams
 from covey.base.as_json import json_of
@@ -15,7 +15,8 @@ from covey.runtime.copies import BASELINE
 from covey.runtime.folder import RunFolder
 from covey.runtime.places import YOU, explain_client
 from covey.runtime.secrets import secrets_of
-from covey_desk.request import Ending, Request, RunOfRequest, ToDo
+from covey.unlearning.requests import unsealed
+from covey_desk.request import EXACT, Ending, Request, RunOfRequest, ToDo
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,14 @@ class Holdings:
     Attributes:
         known: by run, the names that it has.
         stopped: by run, those of them whose data no round uses any more.
-        left: by run, the names of clients that left it.
+        left: by run, the names of clients that left it, and how that was answered; "": a salt is
+            here with which they come back.
         unreadable: runs of which that is unclear, with the reason.
     """
 
     known: Mapping[str, frozenset[ClientName]]
     stopped: Mapping[str, frozenset[ClientName]]
-    left: Mapping[str, frozenset[ClientName]]
+    left: Mapping[str, Mapping[ClientName, Ending | Literal[""]]]
     unreadable: Mapping[str, str]
 
     def runs_of(self, name: ClientName) -> tuple[str, ...]:
@@ -39,12 +41,15 @@ class Holdings:
         return tuple(place for place, names in self.known.items() if name in names)
 
 
-def search_runs(roots: Sequence[str | Path], names: Sequence[ClientName]) -> Holdings:
+def search_runs(
+    roots: Sequence[str | Path], names: Sequence[ClientName], salts: Sequence[str] = ()
+) -> Holdings:
     """Return what the runs below these folders know of these names.
 
     A baseline inside a run is not one of them: it goes with the run's answer.
     """
-    known, stopped, left = (dict[str, frozenset[ClientName]]() for _ in range(3))
+    known, stopped = dict[str, frozenset[ClientName]](), dict[str, frozenset[ClientName]]()
+    left: dict[str, Mapping[ClientName, Ending | Literal[""]]] = {}
     unreadable: dict[str, str] = {}
     wanted, entries = frozenset(names), {path_of(each): each for each in find_runs(roots)}
     for path, entry in entries.items():
@@ -60,7 +65,7 @@ def search_runs(roots: Sequence[str | Path], names: Sequence[ClientName]) -> Hol
             with Ledger.read(place) as ledger:
                 known[path] = wanted & {*ledger.names().values()}
                 stopped[path] = wanted & ledger.stopped().keys()
-                left[path] = _left(folder, wanted - known[path], ledger.tombstones())
+                left[path] = _left(folder, wanted - known[path], ledger, salts)
         except CoveyError as error:
             unreadable[path] = str(error)
     return Holdings(known, stopped, left, unreadable)
@@ -72,15 +77,32 @@ def path_of(entry: RunEntry) -> str:
 
 
 def _left(
-    folder: RunFolder, names: frozenset[ClientName], tombstones: Collection[str]
-) -> frozenset[ClientName]:
-    """Return the names whose tombstones a run has."""
-    config = folder.config()
+    folder: RunFolder, names: frozenset[ClientName], ledger: Ledger, salts: Sequence[str]
+) -> dict[ClientName, Ending | Literal[""]]:
+    """Return the names whose tombstones a run has, and how they left.
+
+    A tombstone leads to no handle: where clients left by several answers, no one can say
+    without a salt which of them this client had.
+    """
+    config, tombstones = folder.config(), ledger.tombstones()
     source, marker = config.secrets.source, folder.secret_marker
     if not (tombstones and names) or (source == "os" and not marker.is_file()):
-        return frozenset()
+        return {}
     own = secrets_of(Streams(config.seed), source, marker).tombstones(names)
-    return frozenset(name for name, mark in own.items() if mark in tombstones)
+    last = {each.handle: each.answer for each in ledger.requests() if each.answer}
+    answers = {*last.values()} - {"stop"}
+    why: Ending = "denied" if answers == {"deny"} else "unclear"
+    if answers and answers <= {*EXACT}:
+        why = "before"
+    there = [name for name, mark in own.items() if mark in tombstones]
+    return {name: "" if salt_of(ledger, name, salts) else why for name in there}
+
+
+def salt_of(ledger: Ledger, name: ClientName, salts: Iterable[str]) -> str:
+    """Return which salt finds a client that left; "": none does."""
+    sealed = [each.sealed for each in ledger.requests() if each.sealed]
+    opened = (e for e in salts if any(unsealed(s, name, bytes.fromhex(e)) for s in sealed))
+    return next(opened, "")
 
 
 def searched(
@@ -102,6 +124,7 @@ def searched(
         for run in dict.fromkeys((*holdings.known, *holdings.unreadable, *mine)):
             fresh = RunOfRequest(request=number, person=name, run=run, index=index)
             now, found = mine.get(run, fresh), None
+            left = holdings.left.get(run, {}).get(name)
             answered = (
                 each.held
                 for other in others
@@ -115,12 +138,16 @@ def searched(
                     held = json.dumps(held_in(run, name))
                 if run not in mine or held not in ("", now.held):
                     found = replace(fresh, held=held)
-            elif run not in mine or (waits and not now.held):
-                why: Ending = "gone" if run not in holdings.known else "elsewhere"
+            elif (
+                run not in mine
+                or (waits and not now.held)
+                or (now.ended and left not in (None, now.ended))
+            ):
+                why: Ending | Literal[""] = "gone" if run not in holdings.known else "elsewhere"
                 if run in holdings.unreadable:
                     why = "unreadable"
-                elif name in holdings.left.get(run, ()):
-                    why = "before"
+                elif left is not None:
+                    why = left
                 if run in mine or why != "elsewhere":
                     found = replace(fresh, ended=why)
             if found is not None:

@@ -113,7 +113,7 @@ def test_each_basis_gets_the_answer_that_goes_with_it(register, runs):
     done = {each.request: each for each in go(register, runs)}
     assert {number: each.answer for number, each in done.items()} == {"1": "deny", "2": "stop"}
     assert request(register, "3").state == request(register, "4").state == "answered"
-    assert endings(register, "4") == {"sets": "before"}, "what is true once others are answered"
+    assert endings(register, "4") == {"sets": "denied"}, "what is true once others are answered"
     assert names_in(runs / "sets") >= {ONE, THREE}
     assert TWO not in names_in(runs / "sets")
     with Ledger.read(runs / "sets" / "ledger.sqlite") as ledger:

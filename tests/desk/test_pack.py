@@ -24,7 +24,7 @@ DAY = date.today() - timedelta(days=3)
 SCRIPT = "<script>alert('x')</script>"
 SAID = ("removed", "subtracted", "never", "partly", "estimated", "denied", "stopped", "holds")
 NEVER_SAID = ("compliant", "data erased", "forgotten", "proof of unlearning", "did not participate")
-ENDED = ("before", "elsewhere", "gone", "unreadable")
+ENDED = ("before", "unclear", "elsewhere", "gone", "unreadable")
 
 
 def text_of(page: str) -> str:
@@ -123,7 +123,7 @@ def test_every_fact_has_a_sentence_in_every_language(language):
         left = [ToDo("place", "/x", kind, "how") for kind in LEFT]
         left += [ToDo("recipient", "R", "model", "X"), ToDo("run", "/y", "gone")]
         view |= {"left": [*left, ToDo("not listed", "logs")]}
-        view |= {"has_proofs": True, "has_weaker": True}
+        view |= {"has_proofs": True, "has_weaker": True, "weak": True}
         page = _templates().get_template(f"statement.{language}.html").render(view)
         (item,) = re.findall(r'<li data-says="\w+">(.*?)</li>', page, re.DOTALL)
         seen.add(" ".join(item.split()))
