@@ -346,7 +346,10 @@ def test_what_an_answer_has_to_say_and_must_not(facts: Facts, said: tuple[str, .
 @every_answer
 def test_the_page_shows_every_limit_before_any_figure(facts: Facts):
     shown = html.unescape(page_of(facts))
-    figures_at = shown.index("<h2>Figures</h2>")
+    assert shown.index(sentences(facts)["summary"][1]) < shown.index("<h2>"), "one sentence first"
+    figures_at = shown.index("<details>")
+    assert not re.search("[0-9a-f]{64}", shown[:figures_at]), "hashes are folded away"
+    assert facts.model_after in shown
     assert all(0 < shown.find(sentence) < figures_at for sentence in sentences(facts)["limits"])
     assert signed(facts)["signature"]["fingerprint"] in shown
     assert not re.search(r"https?:|<script|<link|<img", shown)

@@ -3,6 +3,7 @@
 The sentences stand in `templates/proof_words.txt`, one a line, by subject.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -95,7 +96,7 @@ def sentences(facts: Facts) -> dict[str, tuple[str, ...]]:
 def proof_page(proof: Proof) -> str:
     """Return a proof as one printable page that needs nothing beside it."""
     page = _templates().get_template("proof.html")
-    return page.render(proof=asdict(proof), changed=proof.model_changed, **sentences(proof))
+    return page.render(proof=asdict(proof), **sentences(proof))
 
 
 @cache
@@ -115,6 +116,7 @@ def _templates() -> Environment:
         "kind": lambda kind: (
             "of report, figures, metrics, audit and baseline" if kind == "pages" else kind
         ),
+        "folded": lambda text: re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1...", text),
         "counted": _counted,
         "were": lambda n: f"{_counted(n, 'round')} {'was' if n == 1 else 'were'}",
         "percent": _percent,
