@@ -353,7 +353,6 @@ class _InRun:
         """Note what a signed proof says, and what it leaves to be done by hand."""
         written, proof = proof_of(proof_path(Path(self.place), request))
         holds = json.loads(self._noted(requester).held or "{}")
-        changes = holds and proof["answer"] != "stop"
         outcome = self._of(
             requester,
             run_request=request,
@@ -361,7 +360,7 @@ class _InRun:
             answered=proof["answered"],
             model_changed=proof["model_before"] != proof["model_after"],
             proof_sha256=hashlib.sha256(written).hexdigest(),
-            left=by_hand(self.place, holds, proof) if changes else (),
+            left=by_hand(self.place, holds, proof),
         )
         self._write([outcome])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from covey import ConfigError
-from covey.base.as_json import json_of
-from covey.base.files import replace_whole
 from covey.base.names import how_to_install
 from covey.cli.answer import Answer, Line, fail_if, short, table_of, text_of
 from covey.cli.commands import LEAVING, OPERATION, PATH, CommandGroup, Row, argument, command
@@ -62,7 +59,9 @@ def lines_of_request(view: Request) -> Iterator[Line]:
         yield f"{run.person} in {run.run}: {said}"
     if not view.runs:
         yield "no run has the name: check its spelling, and --root"
-    yield from (f"by hand: {each.sentence}" for each in view.by_hand)
+    for i, item in enumerate(view.by_hand, 1):
+        what = "stays" if item.kind == "stays" else f"by hand {i}"
+        yield f"{what}: {item.sentence}{f' (done on {item.done})' if item.done else ''}"
     yield from (f"to be handed over: {each}.zip" for each in view.packs)
 
 
@@ -279,6 +278,21 @@ def answer_all(
 
 @requests.command()
 @number_argument
+@argument("items", metavar="ITEM", nargs=-1, required=True, type=int, help="Of its work by hand.")
+@_text("--date", "When it was done: YEAR-MONTH-DAY. Default: today.")
+@root_option
+@register_option
+def done(
+    number: str, items: Sequence[int], date: str, roots: Sequence[str], register: Path | None
+) -> Request:
+    """Note that a person did what no answer does, and when; the letter lists it."""
+    from covey_desk.lifecycle import done_by_hand
+
+    return done_by_hand(_where(register, roots)[0], number, items, _day(date, "date"))
+
+
+@requests.command()
+@number_argument
 @_text("--reason", "Why, where not every run has answered.")
 @click.option("--delete-salts", is_flag=True, help="Delete salts that were not handed over.")
 @root_option
@@ -296,7 +310,7 @@ def close(
 @requests.command()
 @click.option("--since", required=True, help="First day of receipt: YEAR-MONTH-DAY.")
 @_text("--until", "Last day. Default: today.")
-@click.option("--out", type=PATH, help="A JSON file.")
+@click.option("--out", type=PATH, help="A JSON file; a page and CSV lie beside it.")
 @root_option
 @register_option
 def export(
@@ -304,13 +318,14 @@ def export(
 ) -> RequestsListed:
     """Write all requests of a period for a regulator; no requester is named."""
     from covey_desk.lifecycle import export_requests
+    from covey_desk.pack import write_export
     from covey_desk.register import read_register
 
     first, last = _day(since, "since") or date.min, _day(until, "until") or date.today()
     with read_register(_where(register, roots)[0]) as held:
         exported = RequestsListed(export_requests(held, first, last))
     if out is not None:
-        replace_whole(out, json.dumps(json_of(exported), indent=1).encode("ascii"), mode=0o600)
+        write_export(exported.requests, f"{first} to {last}", out)
     return exported
 
 

@@ -139,12 +139,9 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
                 f"{what} takes one line of 1 to {MOST_LETTERS} characters that can be "
                 f"printed, found {len(text)} characters. Correct it."
             )
-    for each in values.get("salts", ()):
-        if not re.fullmatch(f"[0-9a-f]{{{2 * SALT_BYTES}}}", each):
-            raise ConfigError(
-                f"--salt takes {2 * SALT_BYTES} hexadecimal digits, as the person's annex.json "
-                f"has them, found {len(each)} characters. Copy it again."
-            )
+    digits = 2 * SALT_BYTES
+    if not all(re.fullmatch(f"[0-9a-f]{{{digits}}}", each) for each in values.get("salts", ())):
+        raise ConfigError(f"--salt takes {digits} hexadecimal digits: copy them from annex.json.")
     if values.get("salts") and (len(names) != 1 or values.get("basis") == "access"):
         raise ConfigError(
             f"--salt is of one client that left and asks for more than access, found "
@@ -152,6 +149,31 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
         )
     days = {e: values[e].isoformat() for e in ("received", "extended") if values.get(e)}
     return {**values, **days, **({"names": names} if "names" in values else {})}
+
+
+def done_by_hand(
+    folder: Path, number: str, items: Sequence[int], day: date | None = None
+) -> Request:
+    """Note on which day (None: today) a person did these items of `by_hand`, from 1.
+
+    Raises:
+        ConfigError: there is no such item, the day has not come, or the request is closed.
+    """
+    with register_at(folder) as held:
+        request, day = held.request(number), day or date.today()
+        last = date.today() if request.is_open else date.min
+        listed = dict(enumerate(request.by_hand, 1))
+        if (
+            not {*items} <= {*listed}
+            or not date.fromisoformat(request.entry.received) <= day <= last
+        ):
+            raise ConfigError(
+                f"Work by hand is dated from receipt to today, while a request is open, by its "
+                f"number (1 to {len(listed)}), found request {number} {request.state}, "
+                f"{', '.join(map(str, items))}, {day}. `covey requests list {number}` shows it."
+            )
+        held.note_done(number, [listed[each] for each in items], day.isoformat())
+        return held.request(number)
 
 
 def close_request(
@@ -214,6 +236,10 @@ def _left_to_do(
     request: Request, roots: Sequence[str | Path], reason: str, *, delete_salts: bool
 ) -> list[str]:
     number, left = request.request, list[str]()
+    if dates := [str(i) for i, each in enumerate(request.by_hand, 1) if each.waits]:
+        left.append(
+            f"work by hand has no date: do it, then covey requests done {number} {' '.join(dates)}"
+        )
     persons = range(1, len(request.entry.names) + 1)
     missing = [index for index in persons if not request.has_pack(index)]
     if not reason:

@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -19,11 +19,15 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey import Run, RunError
+from covey.base.as_json import json_of
 from covey.base.files import delete_whole, make_folder, read_bounded, replace_whole
+from covey.report.queries import csv_of
 from covey.runtime.folder import RunFolder
+from covey.runtime.places import YOU
 from covey_desk.answering import Load, open_requests, proof_of
+from covey_desk.controller import read_controller
 from covey_desk.register import PACKS, read_register, register_at
-from covey_desk.request import Ending, Request, RunOfRequest, by_hand, proof_path
+from covey_desk.request import ARTICLES, Ending, Request, RunOfRequest, by_hand, proof_path
 
 Said = (
     Literal["removed", "subtracted", "never", "partly", "estimated", "denied", "stopped", "holds"]
@@ -116,7 +120,10 @@ def _written(
     files: dict[str, bytes] = {}
     for outcome in runs:
         place, holds = outcome.run, json.loads(outcome.held or "{}")
-        about: dict[str, Any] = {"run": Path(place).name, "held_before": holds or None}
+        about: dict[str, Any] = {
+            "run": Path(place).name,
+            "held_before": _public_holdings(holds, place) or None,
+        }
         if outcome.answer:
             proof, salt = _verified(outcome, load)
             statements.append(_statement(outcome, proof, holds))
@@ -140,8 +147,22 @@ def _written(
             statements.append(_of_held(place, why, holds))
             about["ended"] = outcome.ended
         annex.append(about)
-    entry, left = request.entry, by_hand(runs)
+    entry, own = request.entry, {(each.kind, each.where) for each in by_hand(runs, {})}
+    controller, places = read_controller(), [each.run for each in runs]
+    left = [
+        replace(e, how="", where=_without_paths(e.where, places) if e.is_place else e.where)
+        for e in request.by_hand
+        if (e.kind, e.where) in own
+    ]
     view = {
+        "controller": controller,
+        "article": ARTICLES[entry.basis],
+        "due": entry.due,
+        "recipients": [
+            (about["run"], each)
+            for about in annex
+            for each in (about["held_before"] or {}).get("recipients", ())
+        ],
         "name": name,
         "entry": entry,
         "received": date.fromisoformat(entry.received),
@@ -163,6 +184,7 @@ def _written(
         "written": today.isoformat(),
         "statements": [asdict(each) for each in statements],
         "runs": annex,
+        "controller": controller,
         "left_to_do": [asdict(each) for each in left],
         "files": sorted([*files, "annex.json", "statement.html"]),
     }
@@ -182,6 +204,60 @@ def _written(
     replace_whole(path, buffer.getvalue(), mode=0o600)
     digest = hashlib.sha256(buffer.getvalue()).hexdigest()
     return Pack(request.request, name, into, path, digest)
+
+
+def _public_holdings(holds: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return what a run held, without paths of this machine and words to the operator."""
+    places = [
+        {
+            "where": _without_paths(each["path"], [place]),
+            "what": each["what"],
+            "kind": each["kind"],
+            "deleted_by": "a person" if each["who_must_act"] == YOU else "the program",
+        }
+        for each in holds.get("places", ())
+    ]
+    elsewhere = [_without_paths(each, [place]) for each in holds.get("not_listed", ())]
+    unread = {"problem": "it could not be read"} if "problem" in holds else {}
+    return holds and holds | {"places": places, "not_listed": elsewhere} | unread
+
+
+def _without_paths(text: str, places: Sequence[str]) -> str:
+    """Return a text in which a run is called by its name, and what lies elsewhere by its own."""
+    for place in places:
+        text = text.replace(f"{place}/", f"{Path(place).name}/")
+    return "a database" if "://" in text else Path(text).name if Path(text).is_absolute() else text
+
+
+def write_export(requests: Sequence[Request], period: str, out: Path) -> None:
+    """Write requests for a regulator as JSON, and beside it as a page and as CSV."""
+    controller = read_controller()
+    rows = [
+        {
+            "request": each.request,
+            "received": each.entry.received,
+            "due": each.due,
+            "basis": each.entry.basis,
+            "article": f"GDPR Art. {ARTICLES[each.entry.basis]}",
+            "state": each.state,
+            "closed": each.closed,
+            "run": Path(run.run).name if run else "",
+            "answer": run.outcome if run else "no run has the name",
+            "answered": run.answered[:10] if run else "",
+            "proof_sha256": run.proof_sha256 if run else "",
+        }
+        for each in requests
+        for run in each.runs or (None,)
+    ]
+    view = {"controller": controller, "rows": rows, "period": period, "requests": requests}
+    facts = {"controller": controller, "requests": json_of(requests)}
+    written = {
+        ".json": json.dumps(facts, indent=1),
+        ".html": _templates().get_template("export.html").render(view),
+        ".csv": csv_of(rows),
+    }
+    for suffix, text in written.items():
+        replace_whole(out.with_suffix(suffix), text.encode("utf-8", "surrogatepass"), mode=0o600)
 
 
 def _verified(outcome: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
@@ -258,6 +334,5 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["inside"] = lambda where: "/".join(str(where).split("/")[-2:])
     environment.filters["day"] = lambda day, how: date.fromisoformat(str(day)).strftime(how)
     return environment

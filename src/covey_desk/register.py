@@ -8,7 +8,7 @@ import json
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -185,7 +185,7 @@ class Register:
             wanted=row["wanted"],
             runs=runs,
             waiting=waiting,
-            by_hand=by_hand(runs),
+            by_hand=by_hand(runs, json.loads(texts.get(("done", 0, ""), "{}"))),
             packs=[str(folder / f"request-{number}-{e}") for e in packs if not row["closing"]],
             closed=row["closing"],
             closed_because=texts.get(("closing", 0, ""), ""),
@@ -244,6 +244,12 @@ class Register:
             outdated = "DELETE FROM packs WHERE request = ? AND person = ?"
             self._database.execute(outdated, (run.request, run.index))
 
+    def note_done(self, number: str, items: Iterable[ToDo], day: str) -> None:
+        """Note on which day a person did these items."""
+        done = {f"{e.kind} {e.where}": e.done for e in self.request(number).by_hand if e.done}
+        done |= {f"{e.kind} {e.where}": day for e in items}
+        self._set_text(number, "done", json.dumps(done))
+
     def note_pack(self, number: str, index: int) -> None:
         """Note that a person's answer was written, to be handed over."""
         self._database.execute("INSERT OR IGNORE INTO packs VALUES (?, ?)", (number, index))
@@ -263,7 +269,7 @@ class Register:
         known = {name for each in requests.values() for name in each.entry.names}
         others = [each for each in requests.values() if each.request != number and each.is_open]
         needed = {name for each in others for name in each.entry.names}
-        gone = "DELETE FROM texts WHERE request = ? AND kind IN ('held', 'left', 'salt')"
+        gone = "DELETE FROM texts WHERE request = ? AND kind IN ('held', 'left', 'salt', 'done')"
         self._database.execute(gone, (number,))
         erased = "UPDATE texts SET text = ? WHERE request = ? AND kind = 'name'"
         self._database.execute(erased, (ERASED, number))
@@ -273,7 +279,7 @@ class Register:
             texts = "SELECT rowid, request, kind, text FROM texts WHERE kind != 'name'"
             for row, about, kind, text in self._database.execute(texts).fetchall():
                 if name not in needed or str(about) == number:
-                    mention = in_json if kind in ("held", "left") else plain
+                    mention = in_json if kind in ("held", "left", "done") else plain
                     changed = "UPDATE texts SET text = ? WHERE rowid = ?"
                     self._database.execute(changed, (mention.masked(text, REQUESTER), row))
             for (run,) in self._database.execute(run_text, (number,)).fetchall():

@@ -8,7 +8,7 @@ weekends make it no longer.
 
 from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Literal, get_args
@@ -20,6 +20,14 @@ from covey.runtime.folder import RunFolder
 
 RequestBasis = Literal["erasure", "withdrawal", "restriction", "objection", "access"]
 REQUEST_BASES: tuple[RequestBasis, ...] = get_args(RequestBasis)
+ARTICLES: Mapping[RequestBasis, str] = {
+    "erasure": "17",
+    "withdrawal": "7(3)",
+    "restriction": "18",
+    "objection": "21",
+    "access": "15",
+}
+"""What each rests on in the GDPR."""
 Language = Literal["en", "de"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 Ending = Literal["before", "denied", "unclear", "elsewhere", "gone", "unreadable"]
@@ -105,24 +113,41 @@ class ToDo:
     """Something that no answer does.
 
     Attributes:
-        where: a place, a recipient, a run, or, in a sentence, what covey knows no place of.
+        kind: "stays": what lasts as long as its run, and takes no date.
+        where: a place, a recipient, a run, or what covey has no list of.
         what: the kind of the place or of the copy, or the `Ending` of the run.
         how: what is there, and what to do.
+        done: on which day a person did it, ISO 8601; "": nobody said so.
     """
 
-    kind: Literal["place", "recipient", "run", "not listed"]
+    kind: Literal["place", "recipient", "run", "not listed", "stays"]
     where: str
     what: str = ""
     how: str = ""
+    done: str = ""
+
+    @property
+    def is_place(self) -> bool:
+        """Whether `where` is a path."""
+        return self.kind in ("place", "run", "stays")
+
+    @property
+    def waits(self) -> bool:
+        """Whether a person still has to do it, and to say when."""
+        return self.kind != "stays" and not self.done
 
     @property
     def sentence(self) -> str:
         """What a person has to do, in one line."""
         match self.kind:
             case "recipient":
-                return f"notify {self.where} that the {self.what} of {self.how} is superseded"
+                return (
+                    f"notify {self.where} of the answer: it received the {self.what} of {self.how}"
+                )
             case "not listed":
-                return f"not listed: {self.where}"
+                return f"look through {self.where}"
+            case "stays":
+                return f"{self.where}: {self.how}"
             case _:
                 return f"{self.where}: {self.how or ENDINGS.get(self.what, self.what)}"
 
@@ -232,15 +257,16 @@ def denied(basis: RequestBasis, runs: Iterable[RunOfRequest]) -> list[RunOfReque
     return left if basis == "erasure" else []
 
 
-def by_hand(runs: Iterable[RunOfRequest]) -> tuple[ToDo, ...]:
-    """Return what is left to be done by hand, each place or recipient once."""
+def by_hand(runs: Iterable[RunOfRequest], done: Mapping[str, str]) -> tuple[ToDo, ...]:
+    """Return what no answer does, each place or recipient once, with the days on `done`."""
     steps: dict[tuple[str, str], ToDo] = {}
     for run in runs:
         for each in run.left:
             steps.setdefault((each.kind, each.where), each)
         if run.ended in ("elsewhere", "unreadable"):
             steps.setdefault(("run", run.run), ToDo("run", run.run, run.ended))
-    return tuple(steps.values())
+    dated = [replace(e, done=done.get(f"{e.kind} {e.where}", "")) for e in steps.values()]
+    return tuple(sorted(dated, key=lambda each: each.kind == "stays"))
 
 
 def proof_path(run: Path, request: str) -> Path:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from covey import CoveyError, RunError, Streams
 from covey.base.as_json import json_of
 from covey.base.names import ClientName
+from covey.data.population import handle_of
 from covey.ledger.store import Ledger
 from covey.runs.listing import RunEntry, find_runs
 from covey.runtime.copies import BASELINE
@@ -17,6 +18,9 @@ from covey.runtime.places import YOU, explain_client
 from covey.runtime.secrets import secrets_of
 from covey.unlearning.requests import unsealed
 from covey_desk.request import EXACT, Ending, Request, RunOfRequest, ToDo
+
+LASTING = ("ledger", "secret")
+UNLISTED = "backups, logs, other runs and copies made without covey, which has no list of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +85,26 @@ def _left(
 ) -> dict[ClientName, Ending | Literal[""]]:
     """Return the names whose tombstones a run has, and how they left.
 
-    A tombstone leads to no handle: where clients left by several answers, no one can say
-    without a salt which of them this client had.
+    Only a seed leads from a name to its handle: without one, where clients left by several
+    answers, no one can say which of them this client had.
     """
     config, tombstones = folder.config(), ledger.tombstones()
-    source, marker = config.secrets.source, folder.secret_marker
+    source, marker, streams = config.secrets.source, folder.secret_marker, Streams(config.seed)
     if not (tombstones and names) or (source == "os" and not marker.is_file()):
         return {}
-    own = secrets_of(Streams(config.seed), source, marker).tombstones(names)
     last = {each.handle: each.answer for each in ledger.requests() if each.answer}
-    answers = {*last.values()} - {"stop"}
-    why: Ending = "denied" if answers == {"deny"} else "unclear"
-    if answers and answers <= {*EXACT}:
-        why = "before"
-    there = [name for name, mark in own.items() if mark in tombstones]
-    return {name: "" if salt_of(ledger, name, salts) else why for name in there}
+
+    def why(name: ClientName) -> Ending | Literal[""]:
+        handle = "" if source == "os" else handle_of(name, streams)
+        answers = {last[handle]} if handle in last else {*last.values()} - {"stop"}
+        if salt_of(ledger, name, salts):
+            return ""
+        if answers and answers <= {*EXACT}:
+            return "before"
+        return "denied" if answers == {"deny"} else "unclear"
+
+    own = secrets_of(streams, source, marker).tombstones(names)
+    return {name: why(name) for name, mark in own.items() if mark in tombstones}
 
 
 def salt_of(ledger: Ledger, name: ClientName, salts: Iterable[str]) -> str:
@@ -168,18 +177,24 @@ def by_hand(place: str, held: Mapping[str, Any], proof: Mapping[str, Any]) -> li
 
     Args:
         place: the run.
-        held: what it held on the person before the answer.
-        proof: the answer's; empty: there is none yet.
+        held: what it held on the person before the answer; empty: that is not known.
+        proof: the answer's.
     """
     if problem := held.get("problem"):
         return [ToDo("run", place, "unreadable", str(problem))]
     steps = [
-        ToDo("place", each["path"], each["kind"], f"{each['what']}. {each['how']}")
-        for each in held["places"]
-        if each["who_must_act"] == YOU
+        ToDo(
+            "stays" if each["kind"] in LASTING else "place",
+            each["path"],
+            each["kind"],
+            f"{each['what']}. {each['how']}",
+        )
+        for each in held.get("places", ())
+        if each["who_must_act"] == YOU and proof["answer"] != "stop"
     ]
-    for copy in proof.get("copies", ()):
-        if copy["notify"] and copy["recipient"]:
-            where = f"{copy['recipient']} ({str(copy['sha256'])[:16]})"
-            steps.append(ToDo("recipient", where, copy["what"], place))
-    return [*steps, *(ToDo("not listed", each) for each in held["not_listed"])]
+    received = [*held.get("recipients", ())]
+    received += [each for each in proof["copies"] if each["notify"] and each["recipient"]]
+    for each in received:
+        where = f"{each['recipient']} ({str(each['sha256'])[:16] or 'no file'})"
+        steps.append(ToDo("recipient", where, each["what"], place))
+    return steps if proof["answer"] == "stop" else [*steps, ToDo("not listed", UNLISTED)]

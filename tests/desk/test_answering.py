@@ -12,7 +12,7 @@ from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
 from covey_desk import answer_requests, write_packs
 from covey_desk.answering import plan_answers
-from covey_desk.lifecycle import add_request, close_request
+from covey_desk.lifecycle import add_request, close_request, done_by_hand
 from covey_desk.register import read_register, register_at
 from desk.tiny import ONE, THREE, TWO, load
 from recorded import requests_of
@@ -61,6 +61,12 @@ def request(register, number="1"):
         return held.request(number)
 
 
+def all_done(register, number="1") -> None:
+    """Note that a person did all work by hand."""
+    items = [i for i, e in enumerate(request(register, number).by_hand, 1) if e.waits]
+    done_by_hand(register, number, items)
+
+
 def endings(register, number="1") -> dict[str, str]:
     return {Path(each.run).name: each.ended for each in request(register, number).runs}
 
@@ -93,6 +99,7 @@ def test_from_the_request_to_its_closing_over_three_runs(register, runs):
         close_request(register, [runs], "1", load=load)
     (pack,) = write_packs(register, load=load)
     assert write_packs(register, load=load) == ()
+    all_done(register)
     closed = close_request(register, [runs], "1", load=load)
     assert closed.state == "closed"
     assert not pack.folder.exists()
@@ -147,6 +154,7 @@ def test_a_person_who_was_answered_is_recognised_after_the_closing(register, run
     go(register, runs)
     write_packs(register, load=load)
     for number in ("1", "2"):
+        all_done(register, number)
         close_request(register, [runs], number, load=load)
     assert [each.ended for each in add(register, runs).runs] == ["before"]
     add(register, runs, TWO, basis="objection")
@@ -201,6 +209,7 @@ def test_a_salt_goes_only_with_a_pack_or_by_an_explicit_word(register, runs):
         close_request(register, [runs], "1", "the person does not answer", load=load)
     assert load(runs / "solved").unacknowledged
     reason = "the person does not answer"
+    all_done(register)
     close_request(register, [runs], "1", reason, load=load, delete_salts=True)
     assert not load(runs / "solved").unacknowledged
 

@@ -1,20 +1,28 @@
 """What letters say, what the register counts as answered, and what a person still has to do."""
 
+import csv
+import json
+import shutil
+from datetime import date, timedelta
+
 import pytest
 
+import covey
 from covey import ConfigError
 from covey_desk import write_packs
-from covey_desk.lifecycle import add_request, close_request, correct_request
+from covey_desk.lifecycle import (
+    add_request,
+    close_request,
+    correct_request,
+    done_by_hand,
+    export_requests,
+)
+from covey_desk.pack import write_export
 from covey_desk.register import read_register, register_at
 from covey_desk.request import RunOfRequest
-from desk.test_answering import go, only
+from desk.test_answering import all_done, go, only, request
 from desk.test_pack import page_of, text_of
-from desk.tiny import ONE, TWO, load
-
-
-def request(register, number="1"):
-    with read_register(register) as held:
-        return held.request(number)
+from desk.tiny import ONE, SETS, TWO, load, make_clients, make_model
 
 
 @pytest.fixture
@@ -33,18 +41,26 @@ def denied(runs, name, answer="deny") -> str:
     return kept.salt
 
 
-@pytest.mark.parametrize("others", [(), ("retrain",), ("roll_back",)])
-def test_an_erasure_after_a_denial_is_not_answered_and_the_letter_says_so(register, sets, others):
+@pytest.mark.parametrize("source", ["seeded", "os"])
+@pytest.mark.parametrize("others", [(), ("retrain",)])
+def test_an_erasure_after_a_denial_is_not_answered_and_the_letter_says_so(
+    register, sets, others, source
+):
+    if source == "os":
+        shutil.rmtree(sets / "sets")
+        settings = SETS | {"secrets.source": "os"}
+        covey.run(lambda: make_model(), make_clients(), settings, sets / "sets")
+    unclear = source == "os" and others
     denied(sets, ONE)
     for answer in others:
         denied(sets, TWO, answer)
     add_request(register, [sets], [ONE], "erasure")
     assert go(register, sets) == ()
     assert request(register).state == "denied"
-    assert [each.ended for each in request(register).denied] == ["unclear" if others else "denied"]
+    assert [each.ended for each in request(register).denied] == ["unclear" if unclear else "denied"]
     (pack,) = write_packs(register, load=load)
     text = text_of(page_of(pack))
-    assert ("may still hold" if others else "model sets still holds") in text
+    assert ("may still hold" if unclear else "model sets still holds") in text
     assert "compute it again without them (GDPR Art. 17)" in text
     with pytest.raises(ConfigError, match="give a reason"):
         close_request(register, [sets], "1", load=load)
@@ -64,6 +80,7 @@ def test_a_salt_reopens_what_was_denied(register, sets, when):
     (done,) = go(register, sets)
     assert (done.answer, request(register).state) == ("retrain", "answered")
     write_packs(register, load=load)
+    all_done(register)
     close_request(register, [sets], "1", load=load)
     for path in register.rglob("*"):
         assert path.is_dir() or salt.encode() not in path.read_bytes()
@@ -96,3 +113,146 @@ def test_what_is_no_salt_is_refused(register, sets, salt):
         add_request(register, [sets], [ONE], "erasure", salts=(salt,))
     with pytest.raises(ConfigError, match="one client"):
         add_request(register, [sets], [ONE], "access", salts=("a" * 32,))
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """Write the user's `desk.toml`."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def write(text: str) -> None:
+        (tmp_path / "config" / "covey").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "config" / "covey" / "desk.toml").write_text(text, "utf-8-sig")
+
+    return write
+
+
+@pytest.fixture
+def solved(runs):
+    """The run that is solved, whose answers take least."""
+    only(runs, "solved")
+    return runs
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_letter_names_the_controller_the_article_and_what_is_missing(
+    register, solved, desk, language
+):
+    desk('[controller]\nname = "Clinic <b>N</b>"\nauthority = "Authority Z"\n')
+    articles = {"erasure": "17", "withdrawal": "7", "restriction": "18", "objection": "21"}
+    for number, basis in enumerate([*articles, "access"], 1):
+        add_request(register, [solved], ["nobody"], basis, language=language)
+        go(register, solved, str(number))
+        (pack,) = write_packs(register, load=load)
+        text = text_of(page_of(pack))
+        assert f"Art. {articles.get(basis, '15')}" in text
+        assert "Clinic <b>N</b>" in text
+        assert "Authority Z" in text
+        assert "________ (controller.contact)" in text
+        annex = json.loads((pack.folder / "annex.json").read_text())
+        assert annex["controller"]["address"] == "________ (controller.address)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[controler]\n",
+        "[controller]\nnane = 'x'\n",
+        "controller = 1\n",
+        "[",
+        "[controller]\nname = 1",
+    ],
+)
+def test_a_controller_that_cannot_be_is_refused_by_name(register, solved, desk, text):
+    desk(text)
+    add_request(register, [solved], ["nobody"], "erasure")
+    go(register, solved)
+    with pytest.raises(ConfigError, match=r"desk\.toml"):
+        write_packs(register, load=load)
+
+
+def test_work_by_hand_takes_a_date_before_a_request_is_closed(register, solved):
+    yesterday = date.today() - timedelta(days=1)
+    add_request(register, [solved], [ONE], "erasure", yesterday)
+    go(register, solved)
+    write_packs(register, load=load)
+    items = {i for i, e in enumerate(request(register).by_hand, 1) if e.kind != "stays"}
+    assert len(items) < len(request(register).by_hand), "what stays with its run takes no date"
+    with pytest.raises(ConfigError, match=f"requests done 1 {min(items)}"):
+        close_request(register, [solved], "1", "in a hurry", load=load)
+    for wrong in ((99,), (0,)):
+        with pytest.raises(ConfigError, match="its number"):
+            done_by_hand(register, "1", wrong)
+    for day in (date.today() + timedelta(days=1), yesterday - timedelta(days=1)):
+        with pytest.raises(ConfigError, match="from receipt to today"):
+            done_by_hand(register, "1", tuple(items), day)
+    done_by_hand(register, "1", tuple(items), yesterday)
+    (pack,) = write_packs(register, ["1"], load=load)
+    assert f"looked through. Done on {yesterday:%d %B %Y}" in text_of(page_of(pack))
+    assert close_request(register, [solved], "1", load=load).state == "closed"
+    with pytest.raises(ConfigError, match="closed"):
+        done_by_hand(register, "1", ())
+
+
+@pytest.mark.parametrize("basis", ["erasure", "restriction", "objection", "withdrawal"])
+def test_whoever_received_a_model_is_to_be_notified_of_every_answer(register, sets, basis):
+    load(sets / "sets").export(0, recipient="Clinic N")
+    add_request(register, [sets], [ONE], basis)
+    go(register, sets)
+    (item,) = [each for each in request(register).by_hand if each.kind == "recipient"]
+    assert "Clinic N" in item.sentence
+    assert item.waits
+    (pack,) = write_packs(register, load=load)
+    text = text_of(page_of(pack))
+    assert "Clinic N" in text
+    assert ("(GDPR Art. 19)" in text) == (basis in ("erasure", "restriction"))
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_access_names_recipients_and_what_covey_cannot_know(register, sets, language, tmp_path):
+    run = load(sets / "sets")
+    run.export(0, recipient=f"Clinic N for {TWO}")
+    run.export(0, out=tmp_path / "elsewhere")
+    add_request(register, [sets], [ONE, "nobody"], "access", language=language)
+    go(register, sets)
+    pack, stranger = write_packs(register, load=load)
+    text = text_of(page_of(pack))
+    assert "Clinic N for [another client]: model" in text
+    assert text.count("________") >= 8
+    assert "Clinic N" not in text_of(page_of(stranger))
+    annex = (pack.folder / "annex.json").read_text()
+    assert str(tmp_path) not in annex
+    assert '"you"' not in annex
+    assert "covey forget" not in annex
+
+
+def test_the_annex_has_no_paths_of_the_server(register, solved, tmp_path):
+    load(solved / "solved").export(0, out=tmp_path / "some where" / "model", recipient="Clinic N")
+    add_request(register, [solved], [ONE], "erasure")
+    go(register, solved)
+    (pack,) = write_packs(register, load=load)
+    for text in (page_of(pack), (pack.folder / "annex.json").read_text()):
+        assert str(tmp_path) not in text
+        assert "some where" not in text
+        assert "Clinic N" in text
+
+
+def test_an_authority_gets_a_page_and_a_table_beside_the_facts(register, solved, desk, tmp_path):
+    desk('[controller]\nname = "Clinic N"\n')
+    add_request(register, [solved], [ONE], "erasure", reference=f"letter of {ONE}")
+    add_request(register, [solved], ["nobody"], "access")
+    go(register, solved)
+    with read_register(register) as held:
+        rows = export_requests(held, date.min, date.today())
+    write_export(rows, "2026", tmp_path / "year.json")
+    page, table, facts = (tmp_path / f"year.{e}" for e in ("html", "csv", "json"))
+    assert [e["answer"] for e in csv.DictReader(table.read_text().splitlines())] == [
+        "subtract",
+        "no run has the name",
+    ]
+    assert json.loads(facts.read_text())["controller"]["name"] == "Clinic N"
+    assert "________ (controller.contact)" in page.read_text()
+    assert "GDPR Art. 17, solved: subtract on" in text_of(page.read_text())
+    for each in (page, table, facts):
+        assert ONE not in each.read_text()
+        assert each.stat().st_mode & 0o777 == 0o600

@@ -14,6 +14,7 @@ import pytest
 
 from covey import RunError, verify
 from covey_desk import answer_requests, write_packs
+from covey_desk.controller import read_controller
 from covey_desk.lifecycle import add_request, correct_request
 from covey_desk.pack import RunStatement, _templates
 from covey_desk.register import register_at, register_of
@@ -119,7 +120,8 @@ def test_every_fact_has_a_sentence_in_every_language(language):
     seen = set()
     for says in (*SAID, *ENDED):
         run = RunStatement("X", says, "2026-10-02", (1, 2, 4), 3, 2, 1)
-        view = {"name": "A", "entry": entry, "received": DAY, "today": DAY, "runs": [run]}
+        view = {"controller": read_controller(), "article": "21", "due": DAY, "recipients": ()}
+        view |= {"name": "A", "entry": entry, "received": DAY, "today": DAY, "runs": [run]}
         left = [ToDo("place", "/x", kind, "how") for kind in LEFT]
         left += [ToDo("recipient", "R", "model", "X"), ToDo("run", "/y", "gone")]
         view |= {"left": [*left, ToDo("not listed", "logs")]}

@@ -233,6 +233,27 @@ def places_of(client: ClientOfRun) -> PlaceList:
 
 
 @dataclass(frozen=True, slots=True)
+class Recipient:
+    """Somebody who received what shows a client, or a model that was trained on its data."""
+
+    recipient: str
+    what: str
+    sha256: str = ""
+    written: str = ""
+
+
+def recipients_of(client: ClientOfRun) -> Iterator[Recipient]:
+    """Yield who received something of a client, by the record of copies; no one else is named."""
+    for folder in (client.folder, RunFolder(client.folder.path / BASELINE)):
+        for each in copies_of(folder):
+            if each.recipient and each.holds(client.handle, client.first_round):
+                who = client.without_other_names(each.recipient)
+                yield Recipient(who, each.what, each.sha256, each.written)
+    if client.folder.federation.is_file() and client.first_round is not None:
+        yield Recipient("the nodes of the deployment, which train the model", "model")
+
+
+@dataclass(frozen=True, slots=True)
 class SetOfClient:
     """An anonymity set that held a client.
 
@@ -289,6 +310,7 @@ class Explanation:
     raw_updates_stored: tuple[int, ...]
     requests: tuple[RequestOfClient, ...]
     places: tuple[Place, ...]
+    recipients: tuple[Recipient, ...]
     not_listed: tuple[str, ...]
 
 
@@ -316,7 +338,8 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
     held = record.participation
     trained, first = held.trained.get(handle, {}), held.first_round(handle)
     known = frozenset(names.values())
-    told = places_of(ClientOfRun(folder, settings, location, client, handle, known, first))
+    of_run = ClientOfRun(folder, settings, location, client, handle, known, first)
+    listed = places_of(of_run)
     return Explanation(
         client=client,
         handle=handle,
@@ -338,6 +361,7 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
             for r in requests
             if r.handle == handle
         ),
-        places=told.places,
-        not_listed=told.not_listed,
+        places=listed.places,
+        recipients=tuple(recipients_of(of_run)),
+        not_listed=listed.not_listed,
     )
