@@ -53,12 +53,11 @@ def lines_of_request(view: Request) -> Iterator[Line]:
         yield f"extended on {entry.extended}: {entry.reason}"
     if view.repeats and view.state != "closed":
         yield f"the same name is in request {', '.join(view.repeats)}: it is answered once"
-    looked_up = entry.basis == "access" and not view.waiting
-    for run in view.runs:
-        said = "it is in the statement" if looked_up and not run.ended else run.outcome
-        yield f"{run.person} in {run.run}: {said}"
-    if not view.runs:
-        yield "no run has the name: check its spelling, and --root"
+    yield from (f"{run.person} in {run.run}: {view.outcome(run)}" for run in view.runs)
+    for name in entry.names:
+        if name not in {each.person for each in view.runs}:
+            near = view.nearest.get(name, "")
+            yield f"no run has {name}: check its spelling, and --root.{near}"
     for i, item in enumerate(view.by_hand, 1):
         what = "stays" if item.kind == "stays" else f"by hand {i}"
         yield f"{what}: {item.sentence}{f' (done on {item.done})' if item.done else ''}"

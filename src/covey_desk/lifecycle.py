@@ -9,6 +9,7 @@ from typing import Any
 
 from covey import ConfigError, CoveyError, Run
 from covey.base.files import delete_whole
+from covey.base.names import do_you_mean
 from covey.runtime.copies import masked
 from covey.unlearning.requests import SALT_BYTES
 from covey_desk.answering import Load
@@ -59,8 +60,7 @@ def add_request(
     holdings = search_runs(roots, names, salts)
     with register_at(folder) as held:
         number = held.add(Entry(**checked))
-        _note_runs(held, number, holdings)
-        return held.request(number)
+        return _note_runs(held, number, holdings)
 
 
 def correct_request(
@@ -102,13 +102,15 @@ def correct_request(
                 f"--extended and --reason, or answer as soon as you can."
             )
         held.correct(number, entry)
-        _note_runs(held, number, holdings)
-        return held.request(number)
+        return _note_runs(held, number, holdings)
 
 
-def _note_runs(held: Register, number: str, holdings: Holdings) -> None:
+def _note_runs(held: Register, number: str, holdings: Holdings) -> Request:
     for each in searched(held.requests(), number, holdings, look_up=False):
         held.note(each)
+    request = held.request(number)
+    near = {each: do_you_mean(each, holdings.names) for each in request.entry.names}
+    return replace(request, nearest=near)
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -149,8 +149,9 @@ def _written(
         annex.append(about)
     entry, own = request.entry, {(each.kind, each.where) for each in by_hand(runs, {})}
     controller, places = read_controller(), [each.run for each in runs]
+    texts = ("recipient", "not listed")
     left = [
-        replace(e, how="", where=_without_paths(e.where, places) if e.is_place else e.where)
+        replace(e, how="", where=e.where if e.kind in texts else _without_paths(e.where, places))
         for e in request.by_hand
         if (e.kind, e.where) in own
     ]
@@ -242,7 +243,7 @@ def write_export(requests: Sequence[Request], period: str, out: Path) -> None:
             "state": each.state,
             "closed": each.closed,
             "run": Path(run.run).name if run else "",
-            "answer": run.outcome if run else "no run has the name",
+            "answer": each.outcome(run) if run else "no run has the name",
             "answered": run.answered[:10] if run else "",
             "proof_sha256": run.proof_sha256 if run else "",
         }

@@ -20,13 +20,7 @@ from covey.runtime.folder import RunFolder
 
 RequestBasis = Literal["erasure", "withdrawal", "restriction", "objection", "access"]
 REQUEST_BASES: tuple[RequestBasis, ...] = get_args(RequestBasis)
-ARTICLES: Mapping[RequestBasis, str] = {
-    "erasure": "17",
-    "withdrawal": "7(3)",
-    "restriction": "18",
-    "objection": "21",
-    "access": "15",
-}
+ARTICLES = dict(zip(REQUEST_BASES, ("17", "7(3)", "18", "21", "15"), strict=True))
 """What each rests on in the GDPR."""
 Language = Literal["en", "de"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
@@ -42,8 +36,8 @@ RequestState = Literal["open", "answering", "answered", "denied", "closing", "cl
 ENDINGS: Mapping[str, str] = {
     "": "not answered",
     "before": "answered before, by an earlier request",
-    "denied": "denied before, and the model still holds what it learnt; --salt reopens that",
-    "unclear": "left before, and the model may hold what it learnt: --salt finds the answer",
+    "denied": "denied before: the model still holds what it learnt",
+    "unclear": "left before: the model may still hold what it learnt",
     "elsewhere": "does not know the name any more: find out who answered there",
     "gone": "deleted",
     "unreadable": "cannot be read: find out whether it has the name",
@@ -127,11 +121,6 @@ class ToDo:
     done: str = ""
 
     @property
-    def is_place(self) -> bool:
-        """Whether `where` is a path."""
-        return self.kind in ("place", "run", "stays")
-
-    @property
     def waits(self) -> bool:
         """Whether a person still has to do it, and to say when."""
         return self.kind != "stays" and not self.done
@@ -141,9 +130,7 @@ class ToDo:
         """What a person has to do, in one line."""
         match self.kind:
             case "recipient":
-                return (
-                    f"notify {self.where} of the answer: it received the {self.what} of {self.how}"
-                )
+                return f"notify {self.where} of the answer: it has the {self.what} of {self.how}"
             case "not listed":
                 return f"look through {self.where}"
             case "stays":
@@ -203,6 +190,7 @@ class Request:
         waiting: how many of `runs` have not answered, or were not looked at (access).
         by_hand: each place or recipient once.
         packs: of persons to whom nothing was answered since.
+        nearest: for names that no run has, after a search: which ones may be meant.
         closed: from which day on its names are deleted; "": it is open.
     """
 
@@ -219,6 +207,7 @@ class Request:
     packs: Sequence[str]
     closed: str
     closed_because: str
+    nearest: Mapping[str, str] = field(default_factory=dict[str, str], metadata=HIDDEN)
 
     @property
     def is_open(self) -> bool:
@@ -234,6 +223,11 @@ class Request:
     def denied(self) -> list[RunOfRequest]:
         """The runs whose models hold, or may hold, data that are to be erased."""
         return denied(self.entry.basis, self.runs)
+
+    def outcome(self, run: RunOfRequest) -> str:
+        """Return what came of one of its runs, in words."""
+        looked_up = self.entry.basis == "access" and not self.waiting and not run.ended
+        return "it is in the statement" if looked_up else run.outcome
 
     def pack_name(self, index: int) -> str:
         """Return what the pack of one of its persons is called."""

@@ -32,12 +32,14 @@ class Holdings:
         stopped: by run, those of them whose data no round uses any more.
         left: by run, the names of clients that left it, and how that was answered; "": a salt is
             here with which they come back.
+        names: of all their clients.
         unreadable: runs of which that is unclear, with the reason.
     """
 
     known: Mapping[str, frozenset[ClientName]]
     stopped: Mapping[str, frozenset[ClientName]]
     left: Mapping[str, Mapping[ClientName, Ending | Literal[""]]]
+    names: frozenset[ClientName]
     unreadable: Mapping[str, str]
 
     def runs_of(self, name: ClientName) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ def search_runs(
     """
     known, stopped = dict[str, frozenset[ClientName]](), dict[str, frozenset[ClientName]]()
     left: dict[str, Mapping[ClientName, Ending | Literal[""]]] = {}
-    unreadable: dict[str, str] = {}
+    unreadable, clients = dict[str, str](), frozenset[ClientName]()
     wanted, entries = frozenset(names), {path_of(each): each for each in find_runs(roots)}
     for path, entry in entries.items():
         if Path(path).name == BASELINE and str(Path(path).parent) in entries:
@@ -67,12 +69,13 @@ def search_runs(
             if not Ledger.exists(place):
                 continue
             with Ledger.read(place) as ledger:
-                known[path] = wanted & {*ledger.names().values()}
+                here = {*ledger.names().values()}
+                known[path], clients = wanted & here, clients | here
                 stopped[path] = wanted & ledger.stopped().keys()
                 left[path] = _left(folder, wanted - known[path], ledger, salts)
         except CoveyError as error:
             unreadable[path] = str(error)
-    return Holdings(known, stopped, left, unreadable)
+    return Holdings(known, stopped, left, clients, unreadable)
 
 
 def path_of(entry: RunEntry) -> str:

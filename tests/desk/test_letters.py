@@ -10,6 +10,7 @@ import pytest
 import covey
 from covey import ConfigError
 from covey_desk import write_packs
+from covey_desk.cli import lines_of_request
 from covey_desk.lifecycle import (
     add_request,
     close_request,
@@ -256,3 +257,14 @@ def test_an_authority_gets_a_page_and_a_table_beside_the_facts(register, solved,
     for each in (page, table, facts):
         assert ONE not in each.read_text()
         assert each.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_name_that_no_run_has_is_shown_with_the_nearest(register, solved):
+    for names in (["client-0003"], [ONE, "client-0003"]):
+        shown = "\n".join(
+            map(str, lines_of_request(add_request(register, [solved], names, "erasure")))
+        )
+        assert "no run has client-0003: check its spelling, and --root. Do you mean" in shown
+    add_request(register, [solved], ["a stranger"], "access")
+    changed = correct_request(register, [solved], "3", {"names": ("client_00003",)})
+    assert f"Do you mean {ONE!r}?" in "\n".join(map(str, lines_of_request(changed)))
