@@ -157,7 +157,7 @@ def test_a_letter_names_the_controller_the_article_and_what_is_missing(
 @pytest.mark.parametrize(
     "text",
     [
-        "[controler]\n",
+        "[operator]\n",
         "[controller]\nnane = 'x'\n",
         "controller = 1\n",
         "[",

@@ -15,7 +15,7 @@ from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
 from covey.runtime.copies import Mention, record_copy
 from covey.runtime.folder import FederationMetadata, RunFolder
-from covey.runtime.places import ClientOfRun, PlaceList, places_of
+from covey.runtime.places import ClientOfRun, PlaceList, places_of, recipients_of
 
 NAMES = ("anna", "annabel", "bob", "carol", "dan", "eve")
 YOU, COVEY = "you", "covey deletes it with forget"
@@ -118,6 +118,21 @@ def test_of_a_federation_the_deployment_is_listed_and_the_nodes_machine_is_not(w
     said = " ".join(told.not_listed)
     assert "machine of the client's own node" in said
     assert "Flower's own database" in said
+
+
+def test_recipients_are_named_by_the_record_and_nodes_as_a_category(world, tmp_path):
+    home, place = tmp_path / "home", tmp_path / "home" / "runs" / "own"
+    shutil.copytree(world / "runs" / "own", place)
+    folder = RunFolder(place)
+    record_copy(folder, "model", tmp_path / "a", "0" * 64, recipient="carol's lab", round_index=1)
+    record_copy(folder, "model", tmp_path / "b", "1" * 64, recipient="too early", round_index=0)
+    record_copy(folder, "report", tmp_path / "c", "2" * 64)
+    anna = replace(of_run(world, "anna"), folder=folder)
+    assert [each.recipient for each in recipients_of(anna)] == ["[another client]'s lab"]
+    profile = DataProfile((3,), images=False, classes=3)
+    FederationMetadata("r", profile, str(home)).write(folder)
+    assert "the nodes of the deployment" in [*recipients_of(anna)][-1].recipient
+    assert not [*recipients_of(replace(anna, first_round=None))]
 
 
 def test_copies_are_places_and_their_recipients_are_nobodys_business(world, tmp_path):
