@@ -190,8 +190,9 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
 
 def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session, Mapping[str, str]]:
     """Return the recorded run, and the hashes of its inputs; nothing is written."""
-    folder.reader.compare_with(terms_of(run.config))
     check_anchors(folder, ledger)
+    check_settings(run.config, folder.reader.read(ledger).history, folder)
+    folder.reader.compare_with(terms_of(run.config))
     whole = run
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
@@ -201,7 +202,6 @@ def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session,
     secrets = secrets_of(run.streams, source, folder.secret_marker)
     active = with_recorded_handles(run, ledger, secrets)
     history = folder.reader.read(ledger).history
-    check_settings(active.config, history, folder)
     inputs = check_inputs(run, active, history, ledger, secrets)
     stopped = ledger.stopped()
     returned = {

@@ -104,7 +104,9 @@ class Writer:
         yield CohortSampled(tuple(cohort))
         yield ClientsAssigned({h: self.chosen[h] for h in cohort}, "clients")
         if story.sets:
-            yield AnonymitySetsFormed(0, (tuple(sorted(cohort)),), (None,))
+            for j in range(story.clusters):
+                own = tuple(sorted(h for h in cohort if self.chosen[h] == j))
+                yield AnonymitySetsFormed(j, (own,), (None,))
         sizes = np.bincount(list(self.chosen.values()), minlength=story.clusters)
         counted = tuple(int(n) for n in sizes)
         yield ModelsMerged(f"{t:064x}", counted)
