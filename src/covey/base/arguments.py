@@ -1,7 +1,7 @@
 """Arguments of the Python API, which no settings file guards: numbers by their kind, and places."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from numbers import Integral, Real
@@ -17,8 +17,8 @@ Inside = Annotated[float, Field(gt=0, lt=1)]
 
 
 @cache
-def _reader(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - an annotated type
-    return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
+def _reader(kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - an annotated type
+    return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python
 
 
 def in_range(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 - numbers of any library
@@ -36,7 +36,7 @@ def in_range(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 - numbers
     if type(value) is not bool and isinstance(value, Integral | Real):
         plain = int(value) if isinstance(value, Integral) else float(value)
     try:
-        return _reader(kind).validate_python(plain)
+        return _reader(kind)(plain)
     except ValidationError as error:
         wanted = error.errors()[0]["msg"].removeprefix("Input should be ")
         raise ConfigError(f"{name} must be {wanted}, found {value!r}. Correct it.") from None
