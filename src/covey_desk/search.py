@@ -71,7 +71,7 @@ def search_runs(
             with Ledger.read(place) as ledger:
                 here = {*ledger.names().values()}
                 known[path], clients = wanted & here, clients | here
-                stopped[path] = wanted & ledger.stopped().keys()
+                stopped[path] = wanted.intersection(ledger.stopped())
                 left[path] = _left(folder, wanted - known[path], ledger, salts)
         except CoveyError as error:
             unreadable[path] = str(error)
