@@ -180,14 +180,15 @@ def test_a_path_is_below_its_folder(tmp_path, victim, relative):
 def test_a_link_that_stays_inside_is_none_that_leads_out(received):
     (received / "newest").symlink_to("checkpoints")
     assert covey.load(received).names
-    tracker = received / "tracking" / "wandb"
-    tracker.mkdir(parents=True)
-    (tracker / "debug.log").symlink_to("/tmp")  # noqa: S108 - trackers keep links of their own
+    inner = received / "tracking" / "wandb" / "wandb"
+    inner.mkdir(parents=True)
+    (inner / "debug.log").symlink_to("/tmp")  # noqa: S108 - trackers keep links of their own
     assert covey.load(received).names
-    (received / "tracking" / "other").symlink_to("/tmp")  # noqa: S108
-    with pytest.raises(RunError, match="leads out"):
-        covey.load(received)
-    (received / "tracking" / "other").unlink()
+    for name in ("tracking/other", "tracking/wandb/mlflow.db"):  # through which covey's would write
+        (received / name).symlink_to("/tmp")  # noqa: S108
+        with pytest.raises(RunError, match="leads out"):
+            covey.load(received)
+        (received / name).unlink()
     (received / "elsewhere").symlink_to("/tmp")  # noqa: S108
     with pytest.raises(RunError, match="leads out"):
         covey.load(received)

@@ -64,6 +64,6 @@ def usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigError(
-            f"{path} must be a place that can be written, but the system says: "
+            f"{path} must be a place that can be used, but the system says: "
             f"{error.strerror or error}. Name another, or check rights and space."
         ) from error

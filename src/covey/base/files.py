@@ -160,14 +160,15 @@ def leaving_link(folder: Path, others: str = "") -> Path | None:
 
     Args:
         folder: where to look.
-        others: a folder inside it, with folders in which other programs keep links of their own.
+        others: a folder inside it, with one for each of other programs, who make folders with
+            links in these. Links in the two upper ones are looked at.
     """
     home = folder.resolve()
     for place, inner, files in os.walk(folder):
         for path in (Path(place, each) for each in (*inner, *files)):
             if path.is_symlink() and not path.resolve().is_relative_to(home):
                 return path
-        if others and Path(place) == folder / others:
+        if others and Path(place).parent == folder / others:
             inner.clear()
     return None
 
