@@ -15,7 +15,7 @@ import secrets
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from math import log, sqrt
 from pathlib import Path
@@ -31,7 +31,7 @@ import torch
 import covey
 from benchmarks.playing import note
 from covey import AggregationResult, ClientUpdate, Params, ScoringJob, Streams
-from covey.aggregation.base import Aggregator, Updates, combined_per_cluster, mean_per_cluster
+from covey.aggregation.base import AtOnce, BeginRound, combined_per_cluster, mean_per_cluster
 from covey.aggregation.mean import clipped, mean_of_numbers, numbers_of_update, shares_added
 from covey.aggregation.server import Models
 from covey.base.events import ClientsAssigned, Event
@@ -158,16 +158,16 @@ def _played(who: str, size: Size, epsilon: float | None, seed: int) -> Played:
     """Play a run with noise for an epsilon, under a secret of the operating system."""
     streams, bare = Streams(seed, secret=secrets.randbits(256)), build_run(size.settings(seed, {}))
     if epsilon is None:
-        bounded = {"transforms": (clipped(size.clip),)}
-        return Played(_accuracy(bare, _rounds(bare, streams, **bounded)[0]))
+        model, _ = _rounds(bare, streams, post_processors=(clipped(size.clip),))
+        return Played(_accuracy(bare, model))
     if who in (FLOWER, FLOWER_LOCAL, FLOWER_SAYS):
         z = SAYS / epsilon if who == FLOWER_SAYS else _multiplier("central", epsilon, size)
         flower = Flower(size, z, is_local=who != FLOWER)
-        model, _ = _rounds(bare, streams, aggregate=flower.aggregate)
+        model, _ = _rounds(bare, streams, aggregation=partial(AtOnce, aggregate=flower.aggregate))
         bound = epsilon_bound([gaussian(z)] * size.rounds, DELTA)
         return Played(_accuracy(bare, model), z, bound and bound.epsilon, flower.epsilon)
     run = build_run(size.settings(seed, _privacy(who, size, epsilon)))
-    changes = {"aggregate": unmasked(run.config)} if run.config.privacy.secure_sums else {}
+    changes = {"aggregation": unmasked(run.config)} if run.config.privacy.secure_sums else {}
     model, facts = _rounds(run, streams, **changes)
     guarantee = guarantees(facts, DELTA, secret=True)[0]  # as a client contributes or not
     return Played(_accuracy(run, model), run.config.privacy.client_noise, guarantee.epsilon)
@@ -198,11 +198,12 @@ def _rounds(run: BuiltRun, streams: Streams, **changes: Any) -> tuple[Params, li
     Args:
         run: with its settings.
         streams: of its seed, with the secret from which noise is drawn.
-        changes: in how clients are heard (`covey.Clients`).
+        changes: in what becomes of updates (`RoundSteps`).
     """
     state, facts = run.algorithm.init(run.streams), list[Event]()
     for t in range(run.config.rounds):
-        clients = replace(run.clients(run.population.clients, t), **changes)
+        clients = run.clients(run.population.clients, t)
+        clients = replace(clients, steps=replace(clients.steps, **changes))
         played = run.algorithm.round(state, clients, streams.at("round", t))
         state, facts = played.state, [*facts, *played.events]
     return state.clusters[0], facts
@@ -214,7 +215,7 @@ def _accuracy(run: BuiltRun, model: Params) -> float:
     return scored.accuracy
 
 
-def unmasked(config: covey.Config) -> Aggregator:
+def unmasked(config: covey.Config) -> BeginRound:
     """Return the mean of what clients send under masks, of numbers that have none."""
     terms = shares_of(config, config.privacy.client_clip)
 
@@ -222,11 +223,11 @@ def unmasked(config: covey.Config) -> Aggregator:
         sent = (numbers_of_update(each, len(updates), terms) for each in updates)
         return mean_of_numbers(reduce(np.add, sent), updates[0].update, terms)
 
-    def aggregate(models: Models, updates: Updates, _: Streams) -> AggregationResult:
+    def aggregate(models: Models, updates: list[ClientUpdate], _: Streams) -> AggregationResult:
         result = combined_per_cluster(models, updates, combined, config.privacy.min_cohort)
         return replace(result, events=(*result.events, *shares_added((0,), models, terms)))
 
-    return aggregate
+    return partial(AtOnce, aggregate=aggregate)
 
 
 def _assert_masks_change_nothing() -> None:
@@ -234,7 +235,7 @@ def _assert_masks_change_nothing() -> None:
     small = Size(10, 2, data="digits", images=1_000, parameters=650)
     run = build_run(small.settings(0, _privacy(COLLUDE, small, 8.0)))
     masked, facts = _rounds(run, run.streams)
-    summed, same = _rounds(run, run.streams, aggregate=unmasked(run.config))
+    summed, same = _rounds(run, run.streams, aggregation=unmasked(run.config))
     assert (model_hash((masked,)), facts) == (model_hash((summed,)), same)
 
 
@@ -272,11 +273,11 @@ class Flower:
             self._mean, multiplier, size.clip, size.clients, accountant=accountant
         )
 
-    def aggregate(self, models: Models, updates: Updates, _: Streams) -> AggregationResult:
+    def aggregate(self, models: Models, sent: list[ClientUpdate], _: Streams) -> AggregationResult:
         """Hand every update to it as a reply, and return the model that it makes of all."""
         from flwr.app import ArrayRecord, ConfigRecord
 
-        sent, self._round = list(updates), self._round + 1
+        self._round += 1
         start = ArrayRecord(dict(models[0]))
         nodes = SimpleNamespace(get_node_ids=lambda: range(1, len(sent) + 1))
         asked = self._mean.configure_train(self._round, start, ConfigRecord(), nodes)
@@ -297,9 +298,9 @@ class Flower:
 
         return self._mod(message, None, trained) if self._mod else trained(message, None)
 
-    def _assert_noise(self, models: Models, sent: Updates, model: Params) -> None:
+    def _assert_noise(self, models: Models, sent: list[ClientUpdate], model: Params) -> None:
         """Measure the noise: it must be what it is accounted for."""
-        exact = mean_per_cluster(models, self._clip(sent), Streams(0)).clusters[0]
+        exact = mean_per_cluster(models, map(self._clip, sent)).clusters[0]
         found = float(torch.cat([(model[n] - exact[n]).flatten() for n in sorted(exact)]).std())
         assert 0.8 < found / self._std < 1.2, (found, self._std)
 

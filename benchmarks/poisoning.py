@@ -12,7 +12,7 @@ Backdoor Federated Learning, 2020, section 4.2 (model replacement).
 
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, reduce
 from statistics import fmean, median, stdev
@@ -24,7 +24,7 @@ from pydantic import Field
 import covey
 from benchmarks.playing import note, played
 from covey import Params, ScoringJob
-from covey.aggregation.base import FederationInfo
+from covey.aggregation.base import Aggregator, AtOnce, FederationInfo
 from covey.aggregation.mean import Mean
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import SelectionResult
@@ -135,19 +135,20 @@ class Poisoned(covey.Aggregation):
     minority: list[str] = Field(default=[])
     aggregation: Annotated[covey.Aggregation, Part("aggregation")] = Mean()
 
-    def aggregate(
-        self,
-        models: tuple[Params, ...],
-        updates: Iterable[covey.ClientUpdate],
-        streams: covey.Streams,
-    ) -> covey.AggregationResult:
-        """Aggregate what is sent, without knowing of the federation."""
-        return self.prepared(FederationInfo(clients=0))(models, updates, streams)
+    def begin(
+        self, models: tuple[Params, ...], streams: covey.Streams, federation: FederationInfo
+    ) -> Aggregator:
+        """Hold what is sent, of which colluders replace theirs."""
+        attacked = self.aggregation.begin(models, streams, replace(federation, repeats=False))
 
-    def prepared(self, federation: FederationInfo) -> Callable[..., covey.AggregationResult]:
-        """Return the attacked aggregation, as it is in this federation."""
-        merge = self.aggregation.prepared(federation)
-        return lambda models, updates, streams: merge(models, self._sent(tuple(updates)), streams)
+        def aggregate(
+            _: object, updates: list[covey.ClientUpdate], __: object
+        ) -> covey.AggregationResult:
+            for update in self._sent(updates):
+                attacked.add(update)
+            return attacked.result()
+
+        return AtOnce(models, streams, aggregate)
 
     def _sent(self, updates: Sequence[covey.ClientUpdate]) -> Iterator[covey.ClientUpdate]:
         """Yield what arrives: a cluster without honest clients is not attacked."""

@@ -27,8 +27,7 @@ from torch import Tensor, nn
 import covey
 from benchmarks.playing import apart, note, peak_bytes
 from benchmarks.speed import MANY, MNIST, Shape, images_of, module_of, rounds_of
-from covey.aggregation.anonymity import AnonymitySets, Hiding, anonymity_aggregator, noise_scale
-from covey.aggregation.base import RepeatableUpdates
+from covey.aggregation.anonymity import AnonymitySets, Hiding, HidingRound, noise_scale
 from covey.base.events import (
     AnonymitySetsFormed,
     ClientsAssigned,
@@ -158,12 +157,16 @@ def sets_cost(clients: int, parameters: int) -> tuple[float, int]:
             making += time.process_time() - began
             yield covey.ClientUpdate(name, 0, {"weight": update}, 1.0)
 
-    hide = anonymity_aggregator(
-        Hiding(AnonymitySets(min_anonymity=ANONYMITY), noise_scale("none", "l2", 0.0), window=0.0)
-    )
-    updates = RepeatableUpdates(made([f"{i:09d}" for i in range(clients)]), made)
+    sets, none = AnonymitySets(min_anonymity=ANONYMITY), noise_scale("none", "l2", 0.0)
+    start, streams = {"weight": torch.zeros(parameters)}, covey.Streams(0).at("merge")
     began = time.process_time()
-    hide(({"weight": torch.zeros(parameters)},), updates, covey.Streams(0).at("merge"))
+    hidden = HidingRound((start,), streams, hiding=Hiding(sets, none, window=0.0))
+    handles: Sequence[str] = [f"{i:09d}" for i in range(clients)]
+    while handles:
+        for update in made(handles):
+            hidden.add(update)
+            del update
+        handles = hidden.result().again
     return time.process_time() - began - making, peak_bytes()
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from benchmarks import forgetting
 from benchmarks.poisoning import AGAINST_MINORITY, Poisoned
 from benchmarks.private_clusters import mixture
 from covey import ClientUpdate, Streams
+from covey.aggregation.base import FederationInfo
+from support.aggregating import aggregated
 
 ROOT = Path(script.__file__).parents[1]
 
@@ -65,7 +68,8 @@ def merged(attack: str, *values: float, colluders: int, minority: int = 0) -> fl
     last = names[len(names) - minority :]
     merge = Poisoned(attack=attack, colluders=names[:colluders], minority=last)
     start = ({"w": torch.zeros(1)},)
-    return float(merge.aggregate(start, sent, Streams(0)).clusters[0]["w"])
+    begin = partial(merge.begin, federation=FederationInfo(clients=len(sent)))
+    return float(aggregated(begin, start, sent, Streams(0)).clusters[0]["w"])
 
 
 def test_what_colluders_send_by_hand():

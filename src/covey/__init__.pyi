@@ -2,6 +2,7 @@ from .aggregation.base import (
     Aggregation,
     AggregationResult,
     ClientUpdate,
+    ClusterMeans,
     ClusterwiseAggregation,
     mean_per_cluster,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "ClientSource",
     "ClientUpdate",
     "Clients",
+    "ClusterMeans",
     "ClusterSelection",
     "ClusterwiseAggregation",
     "Component",

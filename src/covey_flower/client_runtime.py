@@ -38,7 +38,7 @@ from covey.engine.fixed_features import LocalRecords
 from covey.membership.estimators import own_counts
 from covey.models.build import held_params
 from covey.models.ridge_sums import Sums
-from covey.settings.aggregation import exposures_of, summed_up, transforms_of
+from covey.settings.aggregation import exposures_of, post_processors_of, summed_up
 from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes
 from covey.settings.model import engine_of, model_of
@@ -185,7 +185,8 @@ class ClientRuntime:
     ) -> Simulated:
         """Return the federation of this client alone."""
         weights, compares_on = self.config.aggregation.weights, self.config.method.compares_on
-        return Simulated(self.engine, recipe, weights, compares_on, exposures)
+        noisy = self.config.privacy.clients_add_noise
+        return Simulated(self.engine, recipe, weights, compares_on, exposures, adds_noise=noisy)
 
     def train(
         self,
@@ -242,8 +243,8 @@ class ClientRuntime:
     def _hidden(self, made: ClientUpdate, exposures: Mapping[Handle, float]) -> ClientUpdate:
         """Return the update as it leaves the client: clipped and noised, where that is its own."""
         if self.config.privacy.clients_add_noise:
-            for transform in transforms_of(self.config, exposures):
-                (made,) = transform([made])
+            for process in post_processors_of(self.config, exposures):
+                made = process(made)
         return made
 
     def count(

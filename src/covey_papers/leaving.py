@@ -16,7 +16,7 @@ class Isolated(Algorithm):
 
     All clusters start from one model. What a client sends moves its own cluster and never
     reaches another, so when it leaves only that one has to be trained again
-    (`Clients.frozen`). The papers draw the clusters otherwise; chance has to know nothing
+    (`Simulated.untouched`). The papers draw the clusters otherwise; chance has to know nothing
     of a client, and no client's cluster depends on who else is there. Who joins later draws
     in its first round. FedCIO's last mean over clusters is not taken.
 

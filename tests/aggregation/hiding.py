@@ -1,8 +1,19 @@
 """Ways of hiding, as tests take them."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from covey.aggregation.anonymity import AnonymitySets, Hiding, NoiseScale, dp_hiding, noise_scale
+from covey import AggregationResult
+from covey.aggregation.anonymity import (
+    AnonymitySets,
+    Hiding,
+    HidingRound,
+    NoiseScale,
+    dp_hiding,
+    noise_scale,
+)
+from support.aggregating import aggregated
 
 QUIET = noise_scale("none", "l2", 0.0)
 
@@ -10,6 +21,11 @@ QUIET = noise_scale("none", "l2", 0.0)
 def hiding(k: int = 3, noise: NoiseScale = QUIET, **settings: Any) -> Hiding:
     """Return sets of k, by MDAV unless settings say otherwise."""
     return Hiding(AnonymitySets(min_anonymity=k, deniability_threshold=1, **settings), noise)
+
+
+def hidden_by(way: Hiding) -> Callable[..., AggregationResult]:
+    """Return a function of models, updates and streams."""
+    return partial(aggregated, partial(HidingRound, hiding=way))
 
 
 def sound(k: int, radius: float = 1.0, z: float = 1.0) -> Hiding:

@@ -1,6 +1,6 @@
 """Updates that hide in sets: which sets, who speaks for them, and through which noise."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 from torch import Tensor
 
-from aggregation.hiding import hiding, sound
+from aggregation.hiding import hidden_by, hiding, sound
 from covey import AggregationResult, ClientUpdate, Params, Streams
-from covey.aggregation.anonymity import AnonymitySets, anonymity_aggregator, noise_scale
-from covey.aggregation.base import Aggregator
+from covey.aggregation.anonymity import AnonymitySets, noise_scale
 from covey.base.events import AnonymitySetsFormed, ClusterWaited, RepresentativesPerturbed
 
 PUBLIC = Streams(0).at("round", 3, "merge")
@@ -73,7 +72,7 @@ def flat(model: Params) -> Tensor:
 @given(sizes(), partitions, seeds)
 def test_the_sets_divide_the_cohort_into_k_to_2k_minus_1(size, partition, seed):
     n, k = size
-    merge = anonymity_aggregator(hiding(k, partition=partition))
+    merge = hidden_by(hiding(k, partition=partition))
     event = formed(merge((drawn(seed),), updates_of(n, seed), PUBLIC))
     assert sorted(h for each in event.sets for h in each) == sorted(map(handle, range(n)))
     assert all(k <= len(each) <= 2 * k - 1 for each in event.sets)
@@ -85,7 +84,7 @@ def test_the_sets_divide_the_cohort_into_k_to_2k_minus_1(size, partition, seed):
 def test_who_speaks_is_drawn_from_the_hidden_stream():
     # 4 sets of 3: two secrets that are independent agree with probability 3^-4
     updates = updates_of(12, 0)
-    merge = anonymity_aggregator(hiding())
+    merge = hidden_by(hiding())
 
     def end(secret: int) -> tuple[float, ...]:
         return tuple(flat(merge((drawn(99),), updates, hidden(secret)).clusters[0]).tolist())
@@ -95,7 +94,7 @@ def test_who_speaks_is_drawn_from_the_hidden_stream():
 
 
 def test_every_member_speaks_as_often_as_any_other():
-    merge = anonymity_aggregator(hiding(4))
+    merge = hidden_by(hiding(4))
     updates = [ClientUpdate(str(i), 0, of(float(i)), 1.0) for i in range(4)]
     spoke = [
         int(merge((of(0.0),), updates, hidden(secret)).clusters[0]["w"]) for secret in range(240)
@@ -112,7 +111,7 @@ def test_every_member_speaks_as_often_as_any_other():
 )
 def test_without_noise_one_update_per_set_counts_for_all_of_it(k, shares, seed, secret):
     start, updates = drawn(seed), updates_of(len(shares), seed + 1, weights=shares)
-    merged = anonymity_aggregator(hiding(k))((start,), updates, hidden(secret))
+    merged = hidden_by(hiding(k))((start,), updates, hidden(secret))
     by_handle = {each.handle: each for each in updates}
     total = sum(shares)
     sets = formed(merged).sets
@@ -130,7 +129,7 @@ def test_a_cluster_of_fewer_than_k_waits(k, seed):
     models = (drawn(seed), drawn(seed + 1), drawn(seed + 2))
     few = updates_of(k - 1, seed + 3, cluster=2)
     enough = [replace(each, handle=f"x-{each.handle}") for each in updates_of(k, seed)]
-    merged = anonymity_aggregator(hiding(k))(models, [*few, *enough], PUBLIC)
+    merged = hidden_by(hiding(k))(models, [*few, *enough], PUBLIC)
     sets, waited = merged.events
     assert isinstance(sets, AnonymitySetsFormed)
     assert sets.cluster == 0
@@ -141,7 +140,9 @@ def test_a_cluster_of_fewer_than_k_waits(k, seed):
     assert moved == [True, False, False]
 
 
-def deviation(merge: Aggregator, clients: int, *, secret: int | None = None) -> Tensor:
+def deviation(
+    merge: Callable[..., AggregationResult], clients: int, *, secret: int | None = None
+) -> Tensor:
     """What equal updates of 0, in 100,000 coordinates, become of 0: known to 0.2%."""
     start = of(*[0.0] * 100_000)
     same = [ClientUpdate(str(i), 0, start, 1.0) for i in range(clients)]
@@ -153,7 +154,7 @@ def assert_independent(one: Tensor, other: Tensor) -> None:
 
 
 def test_the_papers_noise_has_the_deviation_sigma_times_radius():
-    merge = anonymity_aggregator(hiding(2, noise_scale("paper", "l2", 0.3 * 2.0)))
+    merge = hidden_by(hiding(2, noise_scale("paper", "l2", 0.3 * 2.0)))
     noise = deviation(merge, 2)
     assert float(noise.std()) == pytest.approx(0.6, rel=0.01)
     assert float(noise.mean()) == pytest.approx(0.0, abs=0.01)
@@ -162,14 +163,14 @@ def test_the_papers_noise_has_the_deviation_sigma_times_radius():
 
 @pytest.mark.parametrize("secret", [None, 1])
 def test_laplace_noise_has_the_deviation_of_gaussian_noise_and_its_own_law(secret):
-    merge = anonymity_aggregator(hiding(2, noise_scale("paper", "l2", 0.6), noise_shape="laplace"))
+    merge = hidden_by(hiding(2, noise_scale("paper", "l2", 0.6), noise_shape="laplace"))
     noise = deviation(merge, 2, secret=secret)
     # of a Laplace variable the fourth moment is 6 std^4: the variance is known to 0.71%
     assert float(noise.std()) == pytest.approx(0.6, rel=0.02)
     rounded = 0.0 if secret is None else 1 / 32  # to the grid, of 16 steps or more per std
     found = kstest(noise.numpy() / (0.6 / 2**0.5), "laplace").statistic
     assert found < 2 / 100_000**0.5 + rounded
-    gaussian = anonymity_aggregator(hiding(2, noise_scale("paper", "l2", 0.6)))
+    gaussian = hidden_by(hiding(2, noise_scale("paper", "l2", 0.6)))
     normal = deviation(gaussian, 2, secret=secret).numpy()
     assert kstest(normal / (0.6 / 2**0.5), "laplace").statistic > 0.05
 
@@ -213,7 +214,7 @@ def test_the_statistics_of_batches_get_no_noise_and_are_no_coordinates():
     values = {"A": (0.0, 0.0), "B": (1.0, 500.0), "C": (50.0, 1.0), "D": (51.0, 501.0)}
     updates = [ClientUpdate(h, 0, normalised(*pair), 1.0) for h, pair in values.items()]
     way = hiding(2, max_distance=5.0, noise=noise_scale("paper", "l2", 1e3))
-    merged = anonymity_aggregator(way)((normalised(0.0, 0.0),), updates, PUBLIC)
+    merged = hidden_by(way)((normalised(0.0, 0.0),), updates, PUBLIC)
     near = ((("B",), ("A",)), (("D",), ("C",)))
     expected = AnonymitySetsFormed(0, (("A", "B"), ("C", "D")), (1.0, 1.0), near)
     assert formed(merged) == expected
@@ -235,7 +236,7 @@ def test_who_is_near_goes_by_the_distance_that_forms_the_sets(partition):
         ("cosine", 0.3, (("B", "C"), ("A", "C"), ("A", "B"))),
     ):
         way = hiding(3, partition=partition, distance=distance, max_distance=most)
-        event = formed(anonymity_aggregator(way)((of(1.0, 0.0),), sent, PUBLIC))
+        event = formed(hidden_by(way)((of(1.0, 0.0),), sent, PUBLIC))
         assert (event.near, event.distance) == ((near,), distance)
         assert event.diameters == pytest.approx((82**0.5,))  # L2, between updates
 
@@ -243,7 +244,7 @@ def test_who_is_near_goes_by_the_distance_that_forms_the_sets(partition):
 @given(sizes(), seeds, seeds, st.one_of(st.none(), seeds))
 def test_sound_sets_cover_the_cohort_and_look_at_no_data(size, one, other, secret):
     n, k = size
-    merge = anonymity_aggregator(sound(k))
+    merge = hidden_by(sound(k))
     told = [
         merge((drawn(seed),), updates_of(n, seed, weights=weights), streams).events
         for seed, weights, streams in (
@@ -262,7 +263,7 @@ def test_sound_sets_cover_the_cohort_and_look_at_no_data(size, one, other, secre
 
 
 def test_sound_noise_has_the_deviation_2_z_delta():
-    merge = anonymity_aggregator(sound(2, 1.5, 0.7))
+    merge = hidden_by(sound(2, 1.5, 0.7))
     noise = deviation(merge, 5)
     # two sets, of 3 and 2: sqrt(3^2 + 2^2) / 5 of one's deviation
     std = 2 * 0.7 * 1.5 * 13**0.5 / 5
@@ -277,7 +278,7 @@ def test_a_sound_set_s_secret_noise_ends_on_one_grid():
     def off_grid(value: float, streams: Streams) -> int:
         update = {"w": torch.full((1000,), value)}
         same = [ClientUpdate(str(i), 0, update, 1.0) for i in range(2)]
-        merged = anonymity_aggregator(sound(2))((start,), same, streams).clusters[0]
+        merged = hidden_by(sound(2))((start,), same, streams).clusters[0]
         return int((merged["w"] * 8 % 1 != 0).sum())  # of deviation 2: 8 steps are 1
 
     assert off_grid(0.0, hidden(7)) == off_grid(1 / 99, hidden(7)) == 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from covey import Aggregation, ClientUpdate, Config, ConfigError, Params, Stream
 from covey.aggregation.base import FederationInfo
 from covey.base.built_ins import BUILT_INS
 from covey.base.components import create
+from support.aggregating import aggregated as all_of
 
 NAMES = tuple(BUILT_INS["aggregation"])
 ROBUST = {"trimmed-mean", "median", "krum", "geometric-median", "norm-bounded"}
@@ -41,8 +43,8 @@ def updates_of(choices: Sequence[int], seed: int = 0) -> list[ClientUpdate]:
 def aggregated(
     name: str, models: tuple[Params, ...], updates: Sequence[ClientUpdate]
 ) -> tuple[Params, ...]:
-    merge = component(name).prepared(FederationInfo(clients=len(updates)))
-    return merge(models, iter(updates), Streams(1)).clusters
+    begin = partial(component(name).begin, federation=FederationInfo(clients=len(updates)))
+    return all_of(begin, models, updates, Streams(1)).clusters
 
 
 def same(left: Params, right: Params) -> bool:

@@ -5,9 +5,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from aggregation.hiding import hiding
+from aggregation.hiding import hidden_by, hiding
 from covey import AggregationResult, ClientUpdate, Streams
-from covey.aggregation.anonymity import anonymity_aggregator
 from covey.aggregation.limited_sets import sets_within
 from covey.aggregation.partition import balanced_kmeans, diameters, mdav, neighbours, unit_rows
 from covey.base.events import AnonymitySetsFormed, ClientsOutsideSets, ClusterWaited
@@ -86,7 +85,7 @@ def merged(most: float) -> AggregationResult:
     values = {"A": 0.0, "B": 1.0, "C": 2.0, "D": 9.0, "E": 30.0}
     sent = [ClientUpdate(h, 0, {"w": torch.tensor([v])}, 1.0) for h, v in values.items()]
     way = hiding(2, max_distance=most, limit_sets=True)
-    return anonymity_aggregator(way)(({"w": torch.tensor([100.0])},), sent, PUBLIC)
+    return hidden_by(way)(({"w": torch.tensor([100.0])},), sent, PUBLIC)
 
 
 def test_clients_in_no_set_move_no_model_and_are_recorded():
@@ -113,7 +112,7 @@ def test_a_limit_that_all_keep_changes_nothing(partition, distance):
         ClientUpdate(f"h-{i}", 0, {"w": torch.randn(4, generator=draws)}, 1.0) for i in range(11)
     ]
     results = [
-        anonymity_aggregator(
+        hidden_by(
             hiding(3, max_distance=1e3, limit_sets=limited, partition=partition, distance=distance)
         )(({"w": torch.zeros(4)},), sent, PUBLIC)
         for limited in (False, True)

@@ -7,10 +7,11 @@ import torch
 import covey
 from algorithms.playing import rounds_of
 from covey import ClientUpdate, ConfigError, ModelError, Streams, mean_per_cluster
-from covey.aggregation.mean import LARGEST, Mean, masked_mean
+from covey.aggregation.mean import LARGEST, Mean, masked_means
 from covey.algorithms.fedavg import FedAvg
 from covey.base.events import ClusterWaited
 from covey.settings.run import build_run
+from support.aggregating import aggregated
 
 START = ({"w": torch.zeros(3, 4), "b": torch.zeros(2)},) * 2
 HERE = Streams(0)
@@ -35,7 +36,7 @@ def updates(clients: int, cluster: int = 0, weight=lambda _: 1.0):
 @pytest.mark.parametrize("weight", [lambda _: 1.0, lambda i: i + 1.0])
 def test_the_mean_is_that_in_the_open_within_its_bound(weight):
     given = updates(6, 0, weight) + updates(5, 1, weight)
-    masked = masked_mean(5)(START, given, HERE)
+    masked = aggregated(masked_means(5), START, given, HERE)
     plain = mean_per_cluster(START, given, HERE)
     assert not masked.events
     for one, other in zip(masked.clusters, plain.clusters, strict=True):
@@ -46,7 +47,7 @@ def test_the_mean_is_that_in_the_open_within_its_bound(weight):
 
 def test_a_cluster_of_few_waits():
     given = updates(6) + updates(4, 1)
-    masked = masked_mean(5)(START, given, HERE)
+    masked = aggregated(masked_means(5), START, given, HERE)
     assert masked.events == (ClusterWaited(1, 4, 5),)
     assert masked.clusters[1] is START[1]
 
@@ -54,14 +55,14 @@ def test_a_cluster_of_few_waits():
 def test_what_does_not_fit_the_ring_is_cut_or_refused():
     given = updates(3)
     given[0].update["b"][0] = 1e9
-    found = masked_mean(3)(START, given, HERE).clusters[0]["b"][0]
+    found = aggregated(masked_means(3), START, given, HERE).clusters[0]["b"][0]
     others = sum(float(each.update["b"][0]) for each in given[1:])
     assert float(found) == pytest.approx((LARGEST + others) / 3)
     with pytest.raises(ModelError, match="weights must stay below"):
-        masked_mean(3)(START, updates(3, weight=lambda _: 2.0**23), HERE)
+        aggregated(masked_means(3), START, updates(3, weight=lambda _: 2.0**23), HERE)
     counters = [ClientUpdate(each.handle, 0, {"n": torch.tensor(3)}, 1.0) for each in given]
     with pytest.raises(ModelError, match="counters"):
-        masked_mean(3)(START, counters, HERE)
+        aggregated(masked_means(3), START, counters, HERE)
 
 
 TRAINED = {
@@ -111,8 +112,8 @@ def test_what_looks_at_single_updates_is_refused_under_masks(changed, found):
 class Halved(Mean):
     """A user's own, of which nothing is known under masks."""
 
-    def aggregate(self, models, updates, streams):
-        return super().aggregate(models, updates, streams)
+    def begin(self, models, streams, federation):
+        return super().begin(models, streams, federation)
 
 
 class Looking(FedAvg):
@@ -120,8 +121,10 @@ class Looking(FedAvg):
 
 
 def test_what_only_inherits_from_the_mean_or_fedavg_is_not_taken_for_it():
-    assert Mean().masked(5) is not None
-    assert Halved().masked(5) is None
+    privacy = {"secure_sums": True, "min_cohort": 4}
+    halved = covey.Config.of({**TRAINED, "aggregation": Halved(), "privacy": privacy})
+    with pytest.raises(ConfigError, match="updates are averaged"):
+        build_run(halved)
     given = {**TRAINED, **MASKED, "method": {"name": f"{__name__}:Looking"}}
     with pytest.raises(ConfigError, match="clients to send nothing but one sum"):
         build_run(covey.Config.of(given))

@@ -1,7 +1,9 @@
 """Client-level differential privacy: what a client can change, and what hides it."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey import ClientUpdate, Params, Streams
-from covey.aggregation.base import Aggregator
-from covey.aggregation.mean import clipped, noised_mean, projected
+from covey import AggregationResult, ClientUpdate, Params, Streams
+from covey.aggregation.mean import NoisyMeans, clipped, projected
 from covey.base.events import SumPerturbed
+from support.aggregating import aggregated
 
 PUBLIC = Streams(0).at("round", 3, "merge")
 QUIET = 1e-9
@@ -79,10 +81,12 @@ def test_all_tensors_are_one_vector_and_buffers_do_not_leave_the_client():
     assert {n: v.dtype for n, v in inside.items()} == {n: v.dtype for n, v in update.items()}
 
 
-def private_mean(clip: float, z: float, **sampled: Any) -> Aggregator:
+def private_mean(clip: float, z: float, **sampled: Any) -> Callable[..., AggregationResult]:
     """The noisy mean of updates that pass the clip, as in a run."""
-    mean = noised_mean(clip, z, **sampled)
-    return lambda models, updates, streams: mean(models, clipped(clip)(updates), streams)
+    begin = partial(NoisyMeans, clip=clip, noise_multiplier=z, **sampled)
+    return lambda models, updates, streams: aggregated(
+        begin, models, map(clipped(clip), updates), streams
+    )
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (9.0, 2.0)])

@@ -1,12 +1,16 @@
 """Aggregations that few clients cannot move far, by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from covey import Aggregation, AggregationResult, ClientUpdate, ConfigError, Params, Streams
 from covey.aggregation.anonymity import AnonymitySets
+from covey.aggregation.base import FederationInfo
 from covey.aggregation.robust import GeometricMedian, Krum, Median, NormBounded, TrimmedMean
 from covey.base.events import AnonymitySetsFormed, ClusterWaited
+from support.aggregating import aggregated as all_of
 
 
 def point(*values: float, count: int = 0) -> Params:
@@ -15,7 +19,8 @@ def point(*values: float, count: int = 0) -> Params:
 
 def aggregated(aggregation: Aggregation, start: Params, *updates: Params) -> AggregationResult:
     sent = [ClientUpdate(f"C{i}", 0, each, 1.0) for i, each in enumerate(updates)]
-    return aggregation.aggregate((start,), sent, Streams(0))
+    begin = partial(aggregation.begin, federation=FederationInfo(clients=len(sent)))
+    return all_of(begin, (start,), sent, Streams(0))
 
 
 def moved(aggregation: Aggregation, *updates: Params) -> list[float]:

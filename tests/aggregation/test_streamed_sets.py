@@ -1,6 +1,6 @@
 """Sets of updates that pass by one by one: those of updates that are held."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from aggregation.hiding import hiding, sound
+from aggregation.hiding import hidden_by, hiding, sound
 from covey import AggregationResult, ClientUpdate, Params, Streams
-from covey.aggregation.anonymity import Hiding, anonymity_aggregator, noise_scale
-from covey.aggregation.base import RepeatableUpdates
+from covey.aggregation.anonymity import Hiding, HidingRound, noise_scale
 from covey.aggregation.partition import sketch_error
 from covey.base.events import AnonymitySetsFormed, DistancesSketched
-from covey.base.names import Handle
 from covey.base.params import model_hash
 
 seeds = st.integers(0, 2**32 - 1)
@@ -39,30 +37,15 @@ def updates_of(n: int, seed: int) -> list[ClientUpdate]:
     ]
 
 
-class Stream:
-    """Updates that are counted when they are had once more."""
-
-    def __init__(self, updates: Sequence[ClientUpdate]) -> None:
-        self.by_handle = {each.handle: each for each in updates}
-        self.recalled: list[Handle] = []
-
-    def again(self, handles: Sequence[Handle]) -> Iterator[ClientUpdate]:
-        for handle in handles:
-            self.recalled.append(handle)
-            yield self.by_handle[handle]
-
-    def arriving(self) -> RepeatableUpdates:
-        return RepeatableUpdates(iter(self.by_handle.values()), self.again)
-
-
 def merged(config: Hiding, updates: Sequence[ClientUpdate]):
-    """Return what comes of updates that are held, and of the same as a stream."""
+    """Return what comes of updates that are held, and of the same as they pass by."""
     models = (drawn(10**6), drawn(10**6 + 1))
-    held = anonymity_aggregator(config)(models, updates, STREAMS)
-    stream = Stream(updates)
-    passing = replace(config, window=0.0)
-    found = anonymity_aggregator(passing)(models, stream.arriving(), STREAMS)
-    return held, found, stream
+    streamed = replace(config, window=0.0)
+    held, found = (hidden_by(each)(models, updates, STREAMS) for each in (config, streamed))
+    asked = HidingRound(models, STREAMS, hiding=streamed)
+    for each in updates:
+        asked.add(each)
+    return held, found, asked.result().again
 
 
 def formed(found: AggregationResult) -> list[AnonymitySetsFormed]:
@@ -82,11 +65,11 @@ CONFIGS = {
 @given(st.integers(0, 30), seeds)
 def test_a_stream_gives_the_same_models_and_sets_to_the_bit(name, n, seed):
     # 25 coordinates are fewer than a sketch has numbers: it changes no distance
-    held, found, stream = merged(CONFIGS[name], updates_of(n, seed % 10**6))
+    held, found, again = merged(CONFIGS[name], updates_of(n, seed % 10**6))
     assert model_hash(held.clusters) == model_hash(found.clusters)
     assert [e.sets for e in formed(held)] == [e.sets for e in formed(found)]
     assert [e.near for e in formed(held)] == [e.near for e in formed(found)]
-    assert len(stream.recalled) == sum(len(e.sets) for e in formed(found))
+    assert len(again) == sum(len(e.sets) for e in formed(found))
 
 
 @pytest.mark.parametrize(
@@ -96,17 +79,17 @@ def test_a_stream_gives_the_same_models_and_sets_to_the_bit(name, n, seed):
 @given(st.integers(3, 30), seeds)
 def test_angles_and_diameters_that_are_limited_are_never_estimated(settings, n, seed):
     limited = hiding(3, QUARTER, **settings)
-    held, found, stream = merged(limited, updates_of(n, seed % 10**6))
+    held, found, again = merged(limited, updates_of(n, seed % 10**6))
     assert model_hash(held.clusters) == model_hash(found.clusters)
     assert held.events == found.events
-    assert stream.recalled == []
+    assert again == ()
 
 
 def passing(config: Hiding, *updates: Tensor, secret: int | None = None) -> AggregationResult:
     sent = [ClientUpdate(f"h-{i}", 0, {"w": each}, 1.0) for i, each in enumerate(updates)]
-    merge = anonymity_aggregator(replace(config, window=0.0))
     start = ({"w": torch.zeros(2**13)},)
-    return merge(start, Stream(sent).arriving(), replace(STREAMS, secret=secret))
+    passing_by = hidden_by(replace(config, window=0.0))
+    return passing_by(start, sent, replace(STREAMS, secret=secret))
 
 
 @pytest.mark.parametrize(("share", "near"), [(0.95, False), (0.5, True)])

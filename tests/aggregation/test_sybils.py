@@ -3,9 +3,8 @@
 import numpy as np
 import torch
 
-from aggregation.hiding import hiding
+from aggregation.hiding import hidden_by, hiding
 from covey import ClientUpdate, Streams
-from covey.aggregation.anonymity import anonymity_aggregator
 from covey.unlearning.participation import participation_of
 from covey.unlearning.plan import AnswerRules, options
 
@@ -29,7 +28,7 @@ def updates(round_index: int) -> list[ClientUpdate]:
 
 def test_a_set_can_be_one_operators_and_is_denied_all_the_same():
     # the limit that docs/concepts/threat-model.md names: sizes count keys
-    merge = anonymity_aggregator(hiding(K))
+    merge = hidden_by(hiding(K))
     start = ({"w": torch.zeros(20, dtype=torch.float64)},)
     rounds = [merge(start, updates(t), Streams(1).at("round", t)).events for t in range(ROUNDS)]
     known = participation_of((t, each) for t, events in enumerate(rounds) for each in events)

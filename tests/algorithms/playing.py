@@ -4,27 +4,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from covey import (
-    Algorithm,
-    Clients,
-    Params,
-    RoundResult,
-    ServerState,
-    Setup,
-    Streams,
-    mean_per_cluster,
-)
+from covey import Algorithm, Clients, Params, RoundResult, ServerState, Setup, Streams
 from covey.algorithms.algorithm import Opening
 from covey.algorithms.fedavg import FedAvg, LocalTraining
 from covey.algorithms.federation import Federation
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.redteam import RiskMeasurement
+from covey.algorithms.round import RoundSteps
 from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.selection import BY_LOSS, SelectionConfig
 from covey.algorithms.state import Cohort
 from covey.base.components import create
 from covey.settings.run import BuiltRun
 from covey_papers.leaving import Isolated
+from support.aggregating import means
 
 DrawModel = Callable[[Streams], Params]
 ROUNDS = 4
@@ -70,8 +63,8 @@ class Begun(Ifca):
 
 def clients_with(federation: Federation, **how: Any) -> Clients:
     """Return how clients are asked and aggregated, by default by a mean; nobody is there."""
-    how = {"aggregate": mean_per_cluster, **how}
-    return Clients((), federation, setup=setup_of(lambda _: {}), **how)
+    steps = RoundSteps(how.pop("aggregation", means), **how)
+    return Clients((), federation, steps, setup_of(lambda _: {}))
 
 
 def setup_of(

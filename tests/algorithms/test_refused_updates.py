@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,15 +22,15 @@ from covey import (
     RoundResult,
     ServerState,
     Streams,
-    mean_per_cluster,
 )
-from covey.aggregation.anonymity import anonymity_aggregator
-from covey.aggregation.base import finite_updates, refusal_events
-from covey.aggregation.mean import clipped, noised_mean
+from covey.aggregation.anonymity import HidingRound
+from covey.aggregation.base import ClusterMeans
+from covey.aggregation.mean import NoisyMeans, clipped
 from covey.algorithms.algorithm import Opening
-from covey.algorithms.clients import Clients, divergences
+from covey.algorithms.clients import Clients
+from covey.algorithms.round import divergences
 from covey.algorithms.simulated import Simulated
-from covey.algorithms.state import Cohort, initial_state
+from covey.algorithms.state import ClientMemory, Cohort, initial_state
 from covey.base.events import (
     AnonymitySetsFormed,
     AnswerRefused,
@@ -38,14 +39,16 @@ from covey.base.events import (
     RepresentativesPerturbed,
     SumPerturbed,
 )
+from covey.data.examples import Client, Preference
+from support.aggregating import means
 
 STREAMS = Streams(0)
 START: Params = {"w": torch.zeros(3)}
 BAD = (math.nan, math.inf, -math.inf)
-MERGES = {"mean": mean_per_cluster, "anonymity sets": anonymity_aggregator(hiding(2))}
+MERGES = {"mean": means, "anonymity sets": partial(HidingRound, hiding=hiding(2))}
 NOISY = {
-    "client noise": noised_mean(1.0, 0.5),
-    "sound sets": anonymity_aggregator(sound(2, 1.0, 0.5)),
+    "client noise": partial(NoisyMeans, clip=1.0, noise_multiplier=0.5),
+    "sound sets": partial(HidingRound, hiding=sound(2, 1.0, 0.5)),
 }
 
 
@@ -68,8 +71,8 @@ class Sending(Simulated):
 
 def steps_with(sent: Mapping[str, Any], merge: Any, *, accounted: bool = False) -> Clients:
     """Clients that send a vector of the number that they are told to."""
-    how = {"dp_accounted": accounted, "transforms": (clipped(1.0),) if accounted else ()}
-    return clients_with(Sending(sent), aggregate=merge, **how)
+    how = {"dp_accounted": accounted, "post_processors": (clipped(1.0),) if accounted else ()}
+    return clients_with(Sending(sent), aggregation=merge, **how)
 
 
 @pytest.fixture
@@ -106,8 +109,23 @@ def test_a_refused_client_is_as_one_that_did_not_come(people, merge, bad):
     assert not divergences(with_it.state)
 
 
+def test_a_refused_client_keeps_what_it_kept(people):
+    class Keeping(Sending):
+        def train(self, *args: Any, **named: Any) -> Iterator[ClientUpdate]:
+            for each in super().train(*args, **named):
+                yield replace(each, kept={"h": each.update})
+
+    old = {h: {"h": {"w": torch.zeros(1)}} for h in "AB"}
+    before = initial_state((START,)).keeping(ClientMemory(kept=old))
+    played = moved(
+        clients_with(Keeping({"A": 1.0, "B": math.nan, "C": 3.0})), people("abc"), before
+    )
+    memories = played.state.kept(ClientMemory).kept
+    assert {h: len(each["h"]["w"]) for h, each in memories.items()} == {"A": 3, "B": 1, "C": 3}
+
+
 def test_a_model_whose_cohort_is_refused_has_diverged_until_an_update_is_accepted(people):
-    nan, fine = (steps_with(dict.fromkeys("ABC", v), mean_per_cluster) for v in (math.nan, 1.0))
+    nan, fine = (steps_with(dict.fromkeys("ABC", v), means) for v in (math.nan, 1.0))
     played = moved(nan, people("abc"), (START, START))
     assert all(torch.equal(model["w"], START["w"]) for model in played.state.clusters)
     assert len(facts(played, AnswerRefused)) == 3
@@ -148,7 +166,7 @@ def test_where_noise_is_accounted_for_a_refused_client_counts_as_zero(people, na
 def test_a_warm_start_splits_by_the_finite_updates(people):
     # b and e send NaN: the rest falls into two groups, and these two join none.
     sent = dict(zip("ACGDFHBE", (9, 9.1, 9.2, -9, -9.1, -9.2, *[math.nan] * 2), strict=True))
-    steps = steps_with(sent, mean_per_cluster)
+    steps = steps_with(sent, means)
     warm = begun(setup_of(lambda _: START), steps, Opening("warm", 0, 2))
     played = warm.play_round(warm.init(STREAMS), people("abcdefgh"), STREAMS)
     split = facts(played, ClientsAssigned)[0].clusters
@@ -159,20 +177,29 @@ def test_a_warm_start_splits_by_the_finite_updates(people):
 
 
 @given(
-    values=st.lists(st.floats(width=32) | st.sampled_from(BAD), max_size=8), as_zero=st.booleans()
+    values=st.lists(st.floats(width=32) | st.sampled_from(BAD), max_size=8), accounted=st.booleans()
 )
-def test_finite_updates_come_through_as_they_are_and_no_other_does(values, as_zero):
-    sent = [
-        ClientUpdate(str(i), i % 2, {"w": torch.tensor([v]), "n": torch.tensor([7])}, 1.0)
-        for i, v in enumerate(values)
-    ]
-    refused = []
-    came = list(finite_updates(iter(sent), refused, as_zero=as_zero))
-    fine = [each for each, v in zip(sent, values, strict=True) if math.isfinite(v)]
-    assert [each for each in came if any(each is one for one in fine)] == fine
-    rest = [each for each in came if not any(each is one for one in fine)]
-    assert len(rest) == (len(sent) - len(fine) if as_zero else 0)
-    assert all(not value.any() for each in rest for value in each.update.values())
-    assert [each.handle for each in refusal_events(refused)] == [
-        str(i) for i, v in enumerate(values) if not math.isfinite(v)
+def test_finite_updates_come_through_as_they_are_and_no_other_does(values, accounted):
+    came = list[ClientUpdate]()
+
+    class Noting(ClusterMeans):
+        def add(self, update: ClientUpdate) -> None:
+            came.append(update)
+
+    handles = "ABCDEFGH"[: len(values)]
+    noting = clients_with(
+        Sending(dict(zip(handles, values, strict=True))),
+        aggregation=lambda models, _: Noting(models),
+        dp_accounted=accounted,
+    )
+    nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.int64))
+    people = (Client(h, h, None, nothing, nothing, Preference(0.0, 1.0)) for h in handles)
+    played = moved(noting, tuple(people))
+    finite = {h: v for h, v in zip(handles, values, strict=True) if math.isfinite(v)}
+    assert [each.handle for each in came] == (list(handles) if accounted else list(finite))
+    for each in came:
+        expected = [1.0, finite[each.handle], 1.0] if each.handle in finite else [0.0] * 3
+        assert each.update["w"].tolist() == expected
+    assert [each.handle for each in facts(played, AnswerRefused)] == [
+        handle for handle in handles if handle not in finite
     ]

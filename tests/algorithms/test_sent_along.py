@@ -10,7 +10,6 @@ from algorithms.playing import clients_with
 from covey import Examples, Objective, Recipe, ReferenceEngine, Streams
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import initial_state
-from covey.base.names import Handle
 from covey.engine.recipe import REGRESSION
 
 STREAMS = Streams(0)
@@ -38,9 +37,9 @@ def test_it_reaches_everybody_by_hand_and_is_gone_in_the_next_round(make_client)
     start = initial_state(({"weight": torch.zeros(1, 1)},))
     sent = clients.sent_along(push={"weight": torch.full((1, 1), 3.0)})
     everybody = sent.all_in(0, "shared")
-    known: dict[Handle, float] = {}
-    asked = replace(sent, losses=known)
+    asked = replace(sent, wants_losses=True)
     updates = list(asked.train(start.clusters, everybody.clusters, STREAMS))
+    known = {each.handle: each.loss for each in updates}
     # w = 0 - 0.1 ((0 - y) + 3): -0.2 for y = 1 and -0.4 for y = -1
     assert [float(u.update["weight"]) for u in updates] == pytest.approx([-0.2, -0.4])
     assert all(float((u.kept or {})["seen"]["weight"]) == 3.0 for u in updates)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -10,8 +11,8 @@ import torch
 from aggregation.hiding import hiding, sound
 from algorithms.playing import fedavg
 from covey import Params, Streams
-from covey.aggregation.anonymity import anonymity_aggregator, noise_scale
-from covey.algorithms.simulated import Simulated
+from covey.aggregation.anonymity import HidingRound, noise_scale
+from covey.algorithms.round import RoundSteps
 from covey.base.events import AnonymitySetsFormed, AnswerRefused, DistancesSketched, ModelsMerged
 
 STREAMS = Streams(0)
@@ -19,26 +20,15 @@ E = TypeVar("E")
 CONFIGS = {"paper": hiding(2, noise_scale("paper", "l2", 0.1)), "sound": sound(2, 1.0, 0.5)}
 
 
-class Apart(Simulated):
-    """Clients who train once."""
-
-    @property
-    def is_apart(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_rounds_of_a_simulation_are_the_same_to_the_bit(steps, point, name):
     cohort = (*(point(f"c{i}", float(i), i % 2) for i in range(9)), point("d", math.nan, 0))
 
     def played(window: float, *, repeatable: bool):
-        merge = anonymity_aggregator(replace(CONFIGS[name], window=window))
+        window = window if repeatable else math.inf
+        merge = partial(HidingRound, hiding=replace(CONFIGS[name], window=window))
         accounted = name == "sound"
-        here = steps.federation
-        assert isinstance(here, Simulated)
-        federation = here if repeatable else Apart(here.engine, here.recipe)
-        how = replace(steps, aggregate=merge, federation=federation, dp_accounted=accounted)
-        run = fedavg(draw, how)
+        run = fedavg(draw, replace(steps, steps=RoundSteps(merge, dp_accounted=accounted)))
         return run.play_round(run.init(STREAMS), cohort, STREAMS)
 
     held = played(0.0, repeatable=False)

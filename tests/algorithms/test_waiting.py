@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from aggregation import hiding as ways
 from algorithms.playing import Playing, ifca
 from covey import ServerState, Streams
-from covey.aggregation.anonymity import anonymity_aggregator
+from covey.aggregation.anonymity import HidingRound
 from covey.algorithms.clients import Clients
+from covey.algorithms.round import RoundSteps
 from covey.algorithms.state import Waiting
 from covey.base.events import ClusterAbandoned, ClusterWaited, Event
 from covey.data.examples import Client
@@ -19,7 +21,8 @@ STREAMS = Streams(0)
 
 def hiding(steps: Clients, k: int, patience: int) -> Clients:
     how = ways.hiding(k)
-    return replace(steps, aggregate=anonymity_aggregator(how), patience=patience)
+    begin = partial(HidingRound, hiding=how)
+    return replace(steps, steps=RoundSteps(begin, patience=patience))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from covey.base.rng import Streams
 from covey.dp.exposure import individual_bounds
 from covey.membership.estimators import COUNTS_NORM, count_of_counts, numbers_of_counts, own_counts
 from covey.secure_sums.noise import discrete_gaussian
-from covey.settings.aggregation import shares_of, transforms_of, update_shares_of
+from covey.settings.aggregation import shares_of, update_shares_of
 from covey.settings.clients import Overrides
 from covey.settings.run import BuiltRun, build_run
 
@@ -76,8 +76,8 @@ def moved(run: BuiltRun) -> tuple[Mapping[Handle, float], tuple[Event, ...]]:
     played = run.algorithm.round(state, clients, streams)
     everybody = {client.handle: 0 for client in clients.cohort}
     updates = tuple(clients.train(state.clusters, everybody, streams, state))
-    bounded, *_ = transforms_of(config, clients.exposures)  # what follows is a client's own noise
-    arriving = tuple(bounded(updates))
+    bounded, *_ = clients.steps.post_processors  # what follows is a client's own noise
+    arriving = tuple(map(bounded, updates))
     shares, lengths = update_shares_of(config, 10.0), dict[Handle, float]()
     for each in arriving:
         if shares is None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from algorithms.playing import setup_of
 from covey import Clients, Examples, Recipe, ReferenceEngine, RiskEstimate, RoundResult
+from covey.algorithms.round import RoundSteps
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import OwnRisks, RiskEstimates, initial_state
 from covey.base.events import ModelsPooled
@@ -55,7 +56,7 @@ def after_one_round(point):
     def after(clusters, shares, layers=(("w",),)) -> RoundResult:
         state = initial_state(clusters).with_choices({"A": 0, "B": 1}).with_models(clusters)
         asked = Simulated(ReferenceEngine(torch.nn.Identity()), Recipe())
-        there = Clients((a, b), asked, nothing, setup_of(nothing, (a, b), layers))
+        there = Clients((a, b), asked, RoundSteps(nothing), setup_of(nothing, (a, b), layers))
         return pooled(RoundResult(state, ()), shares, there)
 
     return after

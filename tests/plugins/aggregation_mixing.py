@@ -1,12 +1,11 @@
 """An aggregation of a user's own that shares a part of every model with all clusters."""
 
-from collections.abc import Iterable
 from typing import Annotated
 
 import torch
 from pydantic import Field
 
-from covey import Aggregation, AggregationResult, ClientUpdate, Params, Streams, mean_per_cluster
+from covey import Aggregation, AggregationResult, ClusterMeans, Params
 
 
 class Mixing(Aggregation):
@@ -14,13 +13,20 @@ class Mixing(Aggregation):
 
     share: Annotated[float, Field(ge=0, le=1)] = 0.1
 
-    def aggregate(
-        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
-        found = mean_per_cluster(models, updates, streams)
+    def begin(self, models: tuple[Params, ...], streams, federation) -> "MixedMeans":
+        return MixedMeans(models, self.share)
+
+
+class MixedMeans(ClusterMeans):
+    def __init__(self, models: tuple[Params, ...], share: float) -> None:
+        super().__init__(models)
+        self.share = share
+
+    def result(self) -> AggregationResult:
+        found = super().result()
         mean = {
             name: torch.stack([each[name] for each in found.clusters]).mean(dim=0)
-            for name in models[0]
+            for name in self.models[0]
         }
         mixed = tuple(
             {name: v + self.share * (mean[name] - v) for name, v in model.items()}

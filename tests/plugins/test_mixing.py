@@ -22,10 +22,10 @@ def as_mean(clusters, updates, streams):
 
 
 class ByInheritance(Mean):
-    """Says nothing itself: what it inherits was said of another `aggregate`."""
+    """Says nothing itself: what it inherits was said of another `begin`."""
 
-    def aggregate(self, models, updates, streams):
-        return Mixing(share=0.5).aggregate(models, updates, streams)
+    def begin(self, models, streams, federation):
+        return Mixing(share=0.5).begin(models, streams, federation)
 
 
 class Declared(ByInheritance):
@@ -37,8 +37,8 @@ class Declared(ByInheritance):
 class MedianOfAll(Median):
     """A built-in aggregation by cluster, but for what it overrides."""
 
-    def aggregate(self, models, updates, streams):
-        return Mixing(share=0.5).aggregate(models, updates, streams)
+    def begin(self, models, streams, federation):
+        return Mixing(share=0.5).begin(models, streams, federation)
 
 
 class QuietStep(NoServerOptimizer):

@@ -10,23 +10,15 @@ import torch
 from torch import nn
 
 import covey
-from covey import (
-    Algorithm,
-    Clients,
-    Examples,
-    Recipe,
-    ReferenceEngine,
-    ServerState,
-    Setup,
-    Streams,
-    mean_per_cluster,
-)
+from covey import Algorithm, Clients, Examples, Recipe, ReferenceEngine, ServerState, Setup, Streams
+from covey.algorithms.round import RoundSteps
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import initial_state
 from covey.engine.recipe import REGRESSION
 from plugins.attack_gradient_norm import GradientNorm
 from plugins.fedavgm import FedAvgM
 from plugins.scaffold import Scaffold
+from support.aggregating import means
 
 RATE, STEPS, ROUNDS = 0.1, 3, 4
 Vector = np.ndarray
@@ -50,7 +42,7 @@ def federation(make_client: Any, algorithm: Algorithm) -> Clients:
     if algorithm.objective is not None:
         recipe = replace(recipe, objective=algorithm.objective)
     setup = Setup(lambda _: {}, cohort, ROUNDS, (), 0.0)
-    return Clients(cohort, Simulated(engine, recipe), mean_per_cluster, setup)
+    return Clients(cohort, Simulated(engine, recipe), RoundSteps(means), setup)
 
 
 def played(algorithm: Algorithm, clients: Clients) -> Vector:

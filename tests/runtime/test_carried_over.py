@@ -44,11 +44,14 @@ class Pull(Objective):
         return [len(SEEN) * w / 1000 for w in weights]
 
 class Slower(Aggregation):
-    def aggregate(self, models, updates, streams):
+    def begin(self, models, streams, federation):
         SEEN.append(1)
-        made = mean_per_cluster(models, updates, streams).clusters
-        share = 1 / (1 + len(SEEN))
-        moved = [{k: m[k] + share * (v - m[k]) for k, v in n.items()} for m, n in zip(models, made)]
+        return SlowerMeans(models)
+
+class SlowerMeans(ClusterMeans):
+    def result(self):
+        share, pairs = 1 / (1 + len(SEEN)), zip(self.models, super().result().clusters)
+        moved = [{k: m[k] + share * (v - m[k]) for k, v in n.items()} for m, n in pairs]
         return AggregationResult(tuple(moved))
 
 def fading(inputs):

@@ -26,8 +26,8 @@ def choose(inputs: SelectionInputs):
 
 
 class Mean(covey.ClusterwiseAggregation):
-    def aggregate(self, updates, model, streams):
-        return covey.mean_per_cluster(updates, model, streams)
+    def combined(self, updates):
+        return updates[0].update
 """
 
 SETTINGS = (

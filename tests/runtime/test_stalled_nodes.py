@@ -6,7 +6,7 @@ import torch
 import covey
 from covey.aggregation.base import NOT_FINITE
 from covey.algorithms.client_requests import ClientRequest
-from covey.algorithms.clients import divergences
+from covey.algorithms.round import divergences
 from covey.algorithms.state import initial_state
 from covey.base.events import AnswerRefused, ModelsMerged
 from covey.runtime.ending import with_stalled_clusters

@@ -11,8 +11,9 @@ References:
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +22,9 @@ from numpy import ndarray
 from scipy.special import ndtri
 from torch import nn
 
-from covey.aggregation.base import Aggregator, ClientUpdate
+from covey.aggregation.base import AggregationResult, ClientUpdate
+from covey.aggregation.server import Models
+from covey.algorithms.round import RoundSteps
 from covey.base.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed
 from covey.base.rng import Streams
 from covey.data.examples import Examples
@@ -31,9 +34,10 @@ from covey.engine.example_gradients import private_gradients
 from covey.engine.protocol import TrainingJob
 from covey.engine.recipe import Recipe
 from covey.membership.intervals import clopper_pearson
-from covey.settings.aggregation import anonymity_of, transformed_aggregator_of
+from covey.settings.aggregation import aggregation_of, anonymity_of, post_processors_of
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
+from support.aggregating import aggregated
 
 COORDINATES = 10
 CLASSES = 2
@@ -124,7 +128,8 @@ def verdict_on(run: BuiltRun, draws: int) -> Verdict:
     privacy, terms = config.privacy, anonymity_of(config)
     if privacy.record_noise > 0:
         return _verdict(*_gradient_draws(config, draws, streams), privacy.delta)
-    aggregate = transformed_aggregator_of(config, len(run.population.clients), 1.0)
+    begin = aggregation_of(config, len(run.population.clients), 1.0)
+    aggregate = partial(_aggregated, RoundSteps(begin, post_processors_of(config)))
     if terms is None:  # who hides alone is seen alone
         loud = CANARY_SCALE * privacy.client_clip
         played = _aggregation_draws(aggregate, (loud, 0.0), 2, draws, streams)
@@ -134,8 +139,19 @@ def verdict_on(run: BuiltRun, draws: int) -> Verdict:
     return _verdict(*played, terms.delta, is_gaussian=False)
 
 
+Aggregate = Callable[[Models, Iterable[ClientUpdate], Streams], AggregationResult]
+
+
+def _aggregated(
+    steps: RoundSteps, models: Models, updates: Iterable[ClientUpdate], streams: Streams
+) -> AggregationResult:
+    for process in steps.post_processors:
+        updates = map(process, updates)
+    return aggregated(steps.aggregation, models, updates, streams)
+
+
 def _aggregation_draws(
-    aggregate: Aggregator, canary: tuple[float, float], clients: int, draws: int, streams: Streams
+    aggregate: Aggregate, canary: tuple[float, float], clients: int, draws: int, streams: Streams
 ) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
     """Return how far merges moved along the canary's axis, in both cases.
 

@@ -7,7 +7,7 @@ References:
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import Annotated, ClassVar, Literal
@@ -23,15 +23,17 @@ from covey.aggregation.base import (
     Aggregator,
     AnonymityTerms,
     ClientUpdate,
+    ClusterMeans,
     FederationInfo,
-    RepeatableUpdates,
-    Updates,
     mean_per_cluster,
+    updates_per_cluster,
 )
 from covey.aggregation.limited_sets import sets_within
 from covey.aggregation.mean import NoiseShape, noisy, projected
 from covey.aggregation.partition import (
     Sets,
+    SketchedCluster,
+    Sketches,
     balanced_kmeans,
     diameters,
     mdav,
@@ -39,7 +41,6 @@ from covey.aggregation.partition import (
     public_random,
     set_sizes,
     sketch_error,
-    sketched_clusters,
     unit_rows,
     update_bytes,
 )
@@ -105,14 +106,14 @@ class Hiding:
         noise: the standard deviation of what is added to a representative.
         noise_multiplier: z, where representatives are differentially private for each
             client (`dp_hiding`): the noise has standard deviation 2 z Delta.
-        window: bytes of a round's updates. Where they take more, and can be had once more,
-            sets are made over sketches, and representatives are had again.
+        window: bytes of a round's updates. Where they take more, sets are made over sketches, and
+            the updates of representatives are needed again.
     """
 
     sets: "AnonymitySets"
     noise: NoiseScale
     noise_multiplier: float | None = None
-    window: float = WINDOW
+    window: float = math.inf
 
 
 def dp_hiding(sets: "AnonymitySets", z: float) -> Hiding:
@@ -127,8 +128,8 @@ def dp_hiding(sets: "AnonymitySets", z: float) -> Hiding:
     return Hiding(sets, lambda _, __: 2 * z * sets.radius, z)
 
 
-def anonymity_aggregator(hiding: Hiding) -> Aggregator:
-    """Return the aggregation that shows the server one perturbed update per anonymity set.
+class HidingRound:
+    """Shows the server one perturbed update per anonymity set.
 
     theta_j <- theta_j + sum_c p_c (u_{r_c} + N(0, s_c^2 I)) / sum_c p_c
 
@@ -138,52 +139,73 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
     weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
     than k clients waits; so do, with `limit_sets`, clients that are in no set.
 
-    `RepeatableUpdates` that take more than `hiding.window` bytes are not held: the sets
-    compare their sketches, and the update of each r_c is had again. The same sets then
-    give the same models, to the bit.
+    Updates that take more than `hiding.window` bytes are not held: the sets compare their
+    sketches, and the update of each r_c is taken again. The same sets then give the same
+    models, to the bit.
 
     References:
         Algorithm 1; Eq. 11 and 12.
     """
 
-    def aggregate(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
-        arriving = (_bounded(hiding, each) for each in updates)
-        if not isinstance(updates, RepeatableUpdates) or _compares_all(hiding.sets):
-            return _hidden(hiding, clusters, arriving, streams)
-        held, passing = _window(arriving, hiding.window)
-        if passing is None:
-            return _hidden(hiding, clusters, held, streams)
+    def __init__(self, models: Models, streams: Streams, *, hiding: Hiding) -> None:
+        self._models, self._streams, self._hiding = models, streams, hiding
+        self._window = math.inf if _compares_all(hiding.sets) else hiding.window
+        self._held, self._bytes = deque[ClientUpdate](), 0
+        self._sketches: Sketches | None = None
+        self._again: dict[Handle, _Representative] = {}
+        self._means, self._facts = ClusterMeans(models), tuple[Event, ...]()
 
-        def again(handles: Sequence[Handle]) -> Iterator[ClientUpdate]:
-            return (_bounded(hiding, each) for each in updates.again(handles))
+    def add(self, update: ClientUpdate) -> None:
+        """Hold one more update, or its sketch; or perturb a representative's."""
+        update = _bounded(self._hiding, update)
+        if known := self._again.get(update.handle):
+            self._means.add(known.perturbed(update))
+        elif self._sketches is not None:
+            self._sketches.take(update)
+        else:
+            self._held.append(update)
+            self._bytes += update_bytes(update.update)
+            if self._bytes > self._window:
+                self._sketches = Sketches(self._models, self._streams)
+                while self._held:
+                    self._sketches.take(self._held.popleft())
 
-        passing = RepeatableUpdates(passing, again)
-        return _hidden_by_sketches(hiding, clusters, passing, streams)
+    def result(self) -> AggregationResult:
+        """Return the models, moved by what hides; or whose updates are needed for that."""
+        if self._again:
+            return replace(self._means.result(), events=self._facts)
+        if self._sketches is None:
+            sets, facts = formed_sets(self._hiding, self._models, self._held, self._streams)
+            merged = mean_per_cluster(self._models, (each.released() for each in sets))
+            return replace(merged, events=facts)
+        clusters = self._sketches.clusters
+        self._again, self._facts = _sketched_sets(self._hiding, clusters, self._streams)
+        return AggregationResult(self._models, self._facts, tuple(self._again))
 
-    return aggregate
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Representative:
+    """How the update of one that stands for a set is released.
 
-def _window(
-    arriving: Iterator[ClientUpdate], most: float
-) -> tuple[Sequence[ClientUpdate], Iterator[ClientUpdate] | None]:
-    """Hold all updates, where they take so many bytes at most; else they pass by.
-
-    Returns:
-        All of them and None, or nothing and an iterator over all of them, which lets go of
-        each as it yields it.
+    Attributes:
+        weight: p_c, before all are divided by their sum.
+        std: the standard deviation of the noise on its update.
+        shape: of that noise.
+        streams: of that noise.
     """
-    held, taken = deque[ClientUpdate](), 0
-    for each in arriving:
-        held.append(each)
-        taken += update_bytes(each.update)
-        if taken > most:
-            return (), chain(_released(held), arriving)
-    return held, None
 
+    weight: float
+    std: float
+    shape: NoiseShape
+    streams: Streams
 
-def _released(held: deque[ClientUpdate]) -> Iterator[ClientUpdate]:
-    while held:
-        yield held.popleft()
+    def perturbed(self, update: ClientUpdate) -> ClientUpdate:
+        """Return its perturbed update, with the weight of the whole set."""
+        if self.std == 0:
+            return replace(update, weight=self.weight)
+        noise = self.streams.at("noise").draws()
+        perturbed = noisy(update.update, self.std, noise, self.shape)
+        return replace(update, update=perturbed, weight=self.weight)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,47 +215,32 @@ class HiddenSet:
     Attributes:
         members: their updates, as the server uses them.
         representative: r_c, by its place among them.
-        std: the standard deviation of the noise on its update.
-        shape: of that noise.
-        streams: of that noise.
+        release: how its update is released.
     """
 
     members: Sequence[ClientUpdate]
     representative: int
-    std: float
-    shape: NoiseShape
-    streams: Streams
+    release: _Representative
 
     @property
     def weight(self) -> float:
         """p_c, before all are divided by their sum."""
-        return sum(each.weight for each in self.members)
+        return self.release.weight
 
     def released(self) -> ClientUpdate:
         """Return the one update that counts, perturbed, with the weight of the whole set."""
-        update = self.members[self.representative]
-        return _perturbed(update, self.weight, self.std, self.streams, self.shape)
+        return self.release.perturbed(self.members[self.representative])
 
 
-def _hidden(
-    hiding: Hiding, clusters: Models, updates: Updates, streams: Streams
-) -> AggregationResult:
-    """Hide updates that are all here."""
-    sets, facts = _formed(hiding, clusters, updates, streams)
-    merged = mean_per_cluster(clusters, [each.released() for each in sets], streams)
-    return AggregationResult(merged.clusters, facts)
-
-
-def _formed(
-    hiding: Hiding, clusters: Models, updates: Updates, streams: Streams
+def formed_sets(
+    hiding: Hiding, clusters: Models, updates: Iterable[ClientUpdate], streams: Streams
 ) -> tuple[tuple[HiddenSet, ...], tuple[Event, ...]]:
     """Divide updates that are all here into sets, and draw a representative of each."""
-    members: dict[int, list[ClientUpdate]] = {}
-    for each in updates:
-        members.setdefault(each.cluster, []).append(each)
+    if hiding.sets.max_relative_norm > 0:
+        updates = bounded_by_median(tuple(updates), hiding.sets.max_relative_norm)
     hidden: list[HiddenSet] = []
     facts: list[Event] = []
-    for j, of_cluster in sorted(members.items()):
+    for j, of_cluster in updates_per_cluster(updates).items():
         handles = [each.handle for each in of_cluster]
         if len(handles) < hiding.sets.min_anonymity:
             facts.append(ClusterWaited(j, len(of_cluster), hiding.sets.min_anonymity))
@@ -260,26 +267,25 @@ def _formed(
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
             own = tuple(of_cluster[i] for i in each)
-            std, shape = hiding.noise(locals_, each), hiding.sets.noise_shape
-            hidden.append(HiddenSet(own, _representative(len(own), at), std, shape, at))
+            weight, std = sum(one.weight for one in own), hiding.noise(locals_, each)
+            release = _Representative(weight, std, hiding.sets.noise_shape, at)
+            hidden.append(HiddenSet(own, _representative(len(own), at), release))
     return tuple(hidden), tuple(facts)
 
 
-def _hidden_by_sketches(
-    hiding: Hiding, clusters: Models, updates: RepeatableUpdates, streams: Streams
-) -> AggregationResult:
-    """Hide updates that pass by one by one: the representative of a set trains again."""
-    representatives: list[Handle] = []
-    how: list[tuple[float, float, Streams]] = []
+def _sketched_sets(
+    hiding: Hiding, clusters: Mapping[int, SketchedCluster], streams: Streams
+) -> tuple[dict[Handle, _Representative], tuple[Event, ...]]:
+    """Divide clients into sets by their sketches, and draw a representative of each."""
+    drawn: dict[Handle, _Representative] = {}
     facts: list[Event] = []
-    for j, own in sorted(sketched_clusters(clusters, updates, streams).items()):
+    for j, own in sorted(clusters.items()):
         if len(own.handles) < hiding.sets.min_anonymity:
             facts.append(ClusterWaited(j, len(own.handles), hiding.sets.min_anonymity))
             continue
         points = own.points()
         models = points + own.model if hiding.sets.distance == "cosine" else points
-        partition = streams.at("partition", j)
-        sets = _partition(hiding, models, own.handles, partition)
+        sets = _partition(hiding, models, own.handles, streams.at("partition", j))
         most = own.sketch.surely_within(hiding.sets.max_distance)
         near = _near(hiding, points, sets, most)
         widths = _diameters_to_record(hiding, points, sets)
@@ -292,13 +298,10 @@ def _hidden_by_sketches(
         )
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
-            weight = sum(own.weights[i] for i in each)
-            representatives.append(own.handles[each[_representative(len(each), at)]])
-            how.append((weight, hiding.noise((), each), at))
-    repeated, shape = zip(updates.again(representatives), how, strict=True), hiding.sets.noise_shape
-    perturbed = (_perturbed(update, *each, shape) for update, each in repeated)
-    merged = mean_per_cluster(clusters, perturbed, streams)
-    return AggregationResult(merged.clusters, tuple(facts))
+            weight, std = sum(own.weights[i] for i in each), hiding.noise((), each)
+            one = own.handles[each[_representative(len(each), at)]]
+            drawn[one] = _Representative(weight, std, hiding.sets.noise_shape, at)
+    return drawn, tuple(facts)
 
 
 def noise_scale(
@@ -376,16 +379,6 @@ def _representative(members: int, streams: Streams) -> int:
     return int(streams.at("representative").draws().integers(members))
 
 
-def _perturbed(
-    one: ClientUpdate, weight: float, std: float, streams: Streams, shape: NoiseShape
-) -> ClientUpdate:
-    """Return one member's perturbed update, with the weight of the whole set."""
-    if std == 0:
-        return replace(one, weight=weight)
-    noise = streams.at("noise").draws()
-    return replace(one, update=noisy(one.update, std, noise, shape), weight=weight)
-
-
 def _mean_row_distance(left: Params, right: Params) -> float:
     """Return the mean over all rows of all layers of the rows' L2 distance."""
     gaps = [
@@ -404,7 +397,7 @@ def _angle(left: Params, right: Params) -> float:
 class AnonymitySets(Aggregation):
     """Each update is hidden among at least k, of which one is released.
 
-    Perturbed k-anonymous integrally private averaging: `anonymity_aggregator`.
+    Perturbed k-anonymous integrally private averaging: `HidingRound`.
 
     Attributes:
         min_anonymity: the paper's k: anonymity sets have k to 2k - 1 members; a cluster with
@@ -518,33 +511,31 @@ class AnonymitySets(Aggregation):
             delta=self.delta if sound else 0.0,
         )
 
-    def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
-        """Move every cluster model by one perturbed update per anonymity set."""
-        return self.prepared(FederationInfo(clients=0))(models, updates, streams)
-
-    def prepared(self, federation: FederationInfo) -> Aggregator:
-        """Return the aggregation with as much noise as all rounds together need."""
-        hide = anonymity_aggregator(self._hiding(federation))
-        return lambda models, updates, streams: hide(models, self._shortened(updates), streams)
+    def begin(self, models: Models, streams: Streams, federation: FederationInfo) -> Aggregator:
+        """Begin to hide updates, with as much noise as all rounds together need."""
+        return HidingRound(models, streams, hiding=self.hiding(federation))
 
     def sets_of(
-        self, federation: FederationInfo, models: Models, updates: Updates, streams: Streams
+        self,
+        federation: FederationInfo,
+        models: Models,
+        updates: Iterable[ClientUpdate],
+        streams: Streams,
     ) -> tuple[HiddenSet, ...]:
         """Return the sets of a round as its aggregation forms them, with their representatives."""
-        hiding, updates = self._hiding(federation), self._shortened(updates)
-        return _formed(hiding, models, (_bounded(hiding, each) for each in updates), streams)[0]
+        hiding = self.hiding(federation)
+        bounded = [_bounded(hiding, each) for each in updates]
+        return formed_sets(hiding, models, bounded, streams)[0]
 
-    def _shortened(self, updates: Updates) -> Updates:
-        """Return the updates, none longer than `max_relative_norm` allows."""
-        most = self.max_relative_norm
-        return bounded_by_median(tuple(updates), most) if most > 0 else updates
-
-    def _hiding(self, federation: FederationInfo) -> Hiding:
+    def hiding(self, federation: FederationInfo) -> Hiding:
+        """Return how these sets hide updates in a federation."""
+        # what was released compares all members, and a median all norms
+        together = self.noise == "released" or self.max_relative_norm > 0
+        window = WINDOW if federation.repeats and not together else math.inf
         if self.noise == "sound":
             k = self.min_anonymity
-            together = federation.shared and federation.participation == 1
-            sizes = set_sizes(federation.clients, k) if together else (k,)
-            return dp_hiding(self, federation.noise_multiplier(self.epsilon, self.delta, sizes))
-        noise = noise_scale(self.noise, self.distance, self.radius)
-        # what was released compares all members, whose updates have to be here
-        return Hiding(self, noise, window=math.inf if self.noise == "released" else WINDOW)
+            everybody = federation.shared and federation.participation == 1
+            sizes = set_sizes(federation.clients, k) if everybody else (k,)
+            z = federation.noise_multiplier(self.epsilon, self.delta, sizes)
+            return replace(dp_hiding(self, z), window=window)
+        return Hiding(self, noise_scale(self.noise, self.distance, self.radius), window=window)

@@ -1,27 +1,37 @@
 """What an aggregation is: how clients' updates become the next cluster models.
 
-How clients' updates become the next cluster models.
-
-Every aggregation is a function `(cluster models, updates, streams) -> AggregationResult`;
-what it draws, it draws from `streams`. A user's own is one too: `package.module:function`.
-Updates arrive one by one, in client-name order, so that a mean never holds more than one
-of them.
+In every round it begins an `Aggregator`, which takes the updates one by one, in client-name
+order, so that a mean never holds more than one of them.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from covey.aggregation.server import Models, NoServerOptimizer, ServerOptimizer
 from covey.base.components import Component, OwnFunction, Part
 from covey.base.errors import ConfigError
-from covey.base.events import AnswerRefused, ClusterWaited, Event
+from covey.base.events import ClusterWaited, Event
 from covey.base.names import Distance, Handle, Params
-from covey.base.params import add, misfit, not_finite, scale
+from covey.base.params import add, misfit, scale
 from covey.base.rng import Streams
+
+
+class NoisySteps(NamedTuple):
+    """The noise in the steps by which an update was trained (DP-SGD).
+
+    Attributes:
+        multiplier: z: noise on a sum of clipped gradients, in units of their largest L2 norm.
+        steps: how many.
+        sampling: the chance, per step, that one of the examples is in the batch.
+    """
+
+    multiplier: float
+    steps: int
+    sampling: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +45,7 @@ class ClientUpdate:
             both.
         loss: of its training, in nats; None: not known here.
         streams: from which the client draws noise of its own; None: that is not done here.
+        noise: in the steps that made it; None: there is none, or it is not known here.
     """
 
     handle: Handle
@@ -44,27 +55,41 @@ class ClientUpdate:
     kept: Mapping[str, Params] | None = None
     loss: float | None = None
     streams: Streams | None = None
-
-
-Updates = Iterable[ClientUpdate]
-"""One by one, in client-name order."""
+    noise: NoisySteps | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregationResult:
-    """The next cluster models, and what a ledger should remember of the aggregation."""
+    """The next cluster models, and what a ledger should remember of the aggregation.
+
+    Attributes:
+        again: clients whose updates are needed once more, in this order: they are added, and
+            then `result` is called again.
+    """
 
     clusters: Models
     events: tuple[Event, ...] = ()
+    again: tuple[Handle, ...] = ()
 
 
-Aggregator = Callable[[Models, Updates, Streams], AggregationResult]
+@runtime_checkable
+class Aggregator(Protocol):
+    """The aggregation of one round."""
 
-Transform = Callable[[Updates], Updates]
-"""What a round's updates pass between training and aggregation."""
+    def add(self, update: ClientUpdate, /) -> None:
+        """Take one more update."""
+        ...
+
+    def result(self) -> AggregationResult:
+        """Return the next models, once all updates were added."""
+        ...
 
 
-def mean_per_cluster(clusters: Models, updates: Updates, _: Streams) -> AggregationResult:
+BeginRound = Callable[[Models, Streams], Aggregator]
+"""From the cluster models before a round, and its streams."""
+
+
+class ClusterMeans:
     """Move every cluster model by the weighted mean of its clients' updates.
 
     theta_j <- theta_j + sum_{i in S_j} w_i (theta_i - theta_j) / sum_{i in S_j} w_i
@@ -75,18 +100,68 @@ def mean_per_cluster(clusters: Models, updates: Updates, _: Streams) -> Aggregat
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 17.
     """
-    sums, weights = sum_per_cluster(updates)
-    return AggregationResult(
-        tuple(
-            add(model, scale(sums[j], 1 / weights[j])) if j in sums else model
-            for j, model in enumerate(clusters)
-        )
-    )
+
+    def __init__(self, models: Models) -> None:
+        self.models = models
+        self.sums: dict[int, dict[str, torch.Tensor]] = {}
+        self.weights: dict[int, float] = {}
+
+    def add(self, update: ClientUpdate) -> None:
+        """Add w_i u_i to the sum of its cluster, and w_i to that of its weights."""
+        total = self.sums.setdefault(update.cluster, {})
+        self.weights[update.cluster] = self.weights.get(update.cluster, 0.0) + update.weight
+        for name, value in update.update.items():
+            if name not in total:
+                total[name] = value * update.weight if value.is_floating_point() else value
+            elif value.is_floating_point():
+                total[name].add_(value, alpha=update.weight)
+            else:
+                total[name] = torch.maximum(total[name], value)
+
+    def result(self) -> AggregationResult:
+        """Return the models, each moved by its mean."""
+        moved = list(self.models)
+        for j, total in self.sums.items():
+            moved[j] = add(moved[j], scale(total, 1 / self.weights[j]))
+        return AggregationResult(tuple(moved))
+
+
+def mean_per_cluster(
+    models: Models, updates: Iterable[ClientUpdate], streams: Streams | None = None
+) -> AggregationResult:
+    """Return what `ClusterMeans` makes of these updates; nothing is drawn."""
+    del streams
+    means = ClusterMeans(models)
+    for update in updates:
+        means.add(update)
+        del update  # before the next one comes
+    return means.result()
+
+
+class AtOnce:
+    """Holds all updates of a round, for a function of all of them."""
+
+    def __init__(
+        self,
+        models: Models,
+        streams: Streams,
+        aggregate: Callable[[Models, list[ClientUpdate], Streams], AggregationResult],
+    ) -> None:
+        self._models, self._streams, self._aggregate = models, streams, aggregate
+        self._updates: list[ClientUpdate] = []
+
+    def add(self, update: ClientUpdate) -> None:
+        """Hold it."""
+        self._updates.append(update)
+
+    def result(self) -> AggregationResult:
+        """Return what the function says."""
+        return self._aggregate(self._models, self._updates, self._streams)
 
 
 def combined_per_cluster(
-    clusters: Models,
-    updates: Updates,
+    models: Models,
+    updates: Iterable[ClientUpdate],
     combined: Callable[[list[ClientUpdate]], Params],
     fewest: int,
 ) -> AggregationResult:
@@ -94,58 +169,41 @@ def combined_per_cluster(
 
     A cluster with fewer clients than `fewest` keeps its model, and waits.
     """
-    members: dict[int, list[ClientUpdate]] = {}
-    for each in updates:
-        members.setdefault(each.cluster, []).append(each)
-    moved, facts = list(clusters), list[Event]()
-    for j, own in sorted(members.items()):
+    moved, facts = list(models), list[Event]()
+    for j, own in updates_per_cluster(updates).items():
         if len(own) < fewest:
             facts.append(ClusterWaited(j, len(own), fewest))
         else:
-            moved[j] = add(clusters[j], combined(own))
+            moved[j] = add(models[j], combined(own))
     return AggregationResult(tuple(moved), tuple(facts))
 
 
-def sum_per_cluster(updates: Updates) -> tuple[Mapping[int, Params], Mapping[int, float]]:
-    """Return sum_{i in S_j} w_i u_i and sum_{i in S_j} w_i of each cluster j with clients.
-
-    Counters are not added: their maximum is taken.
-    """
-    sums: dict[int, dict[str, torch.Tensor]] = {}
-    weights: dict[int, float] = {}
-    for each in updates:
-        _accumulate(sums.setdefault(each.cluster, {}), each)
-        weights[each.cluster] = weights.get(each.cluster, 0.0) + each.weight
-        del each  # before the next one comes
-    return sums, weights
-
-
-def _accumulate(total: dict[str, torch.Tensor], each: ClientUpdate) -> None:
-    for name, value in each.update.items():
-        if name not in total:
-            total[name] = value * each.weight if value.is_floating_point() else value
-        elif value.is_floating_point():
-            total[name].add_(value, alpha=each.weight)
-        else:
-            total[name] = torch.maximum(total[name], value)
+def updates_per_cluster(updates: Iterable[ClientUpdate]) -> Mapping[int, list[ClientUpdate]]:
+    """Return every cluster's updates, of clusters that have some, in order."""
+    members: dict[int, list[ClientUpdate]] = {}
+    for update in updates:
+        members.setdefault(update.cluster, []).append(update)
+    return dict(sorted(members.items()))
 
 
 def _unaccounted(_: float, __: float, ___: Sequence[int]) -> float:
     raise ConfigError(
         "Noise that is accounted for needs to know over how many rounds it is added, "
-        "found an aggregation by itself. Call `prepared` with a FederationInfo first."
+        "found an aggregation by itself. Pass `begin` a FederationInfo that says it."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class FederationInfo:
-    """What an aggregation may know of the federation before its first round.
+    """What an aggregation may know of the federation.
 
     Attributes:
         clients: how many there are.
         rounds: how many are played.
         participation: chance of each client in each round.
         shared: whether all clients train one model.
+        repeats: whether clients can be trained once more in a round, to the same updates. A
+            remote client that trains again would learn that it represents others.
         noise_multiplier: from epsilon, delta, and how large the sets are of which one
             member speaks: the least noise that keeps all rounds within them, as a
             multiple of what replacing the speaker can change.
@@ -155,6 +213,7 @@ class FederationInfo:
     rounds: int = 1
     participation: float = 1.0
     shared: bool = False
+    repeats: bool = False
     noise_multiplier: Callable[[float, float, Sequence[int]], float] = _unaccounted
 
 
@@ -191,14 +250,21 @@ class AnonymityTerms:
 class Aggregation(Component):
     """How the updates of a round become the next cluster models.
 
-    Write one by deriving from it. Annotated fields are its options:
+    Write one by deriving from it. Annotated fields are its options; every round it begins an
+    object with `add` and `result`:
 
     >>> class Slowed(Aggregation):
     ...     factor: float = 0.5
     ...
-    ...     def aggregate(self, models, updates, streams):
-    ...         slow = (replace(u, update=scale(u.update, self.factor)) for u in updates)
-    ...         return mean_per_cluster(models, slow, streams)
+    ...     def begin(self, models, streams, federation):
+    ...         return SlowedMeans(models, self.factor)
+    >>> class SlowedMeans(ClusterMeans):
+    ...     def __init__(self, models, factor):
+    ...         super().__init__(models)
+    ...         self.factor = factor
+    ...
+    ...     def add(self, update):
+    ...         super().add(replace(update, update=scale(update.update, self.factor)))
 
     Its name in the settings is `aggregation.name = "package.module:Slowed"`, and beside it stands
     `factor`. `ClusterwiseAggregation` takes less where every cluster is aggregated by
@@ -232,23 +298,18 @@ class Aggregation(Component):
     server_optimizer: Annotated[ServerOptimizer, Part("server_optimizer")] = NoServerOptimizer()
 
     @abstractmethod
-    def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
-        """Return the next cluster models.
+    def begin(self, models: Models, streams: Streams, federation: FederationInfo) -> Aggregator:
+        """Return the aggregation of one round.
 
         Args:
-            models: of the clusters, before the round, from which others go on.
-            updates: one by one, in client-name order, all of them finite. A cluster may
-                have none: it does not move.
+            models: of the clusters, before the round; they must stay as they are.
             streams: from which whatever is random is drawn.
+            federation: whose round it is.
+
+        Returns:
+            What takes the updates: finite ones, in client-name order. A cluster may have
+            none: it does not move.
         """
-
-    def prepared(self, federation: FederationInfo) -> Aggregator:  # noqa: ARG002 - for others
-        """Return how updates are aggregated in this federation: by `aggregate`."""
-        return self.aggregate
-
-    def masked(self, min_cohort: int) -> Aggregator | None:  # noqa: ARG002 - for others
-        """Return the same under masks, of so many clients at least; None: there is none."""
-        return None
 
     def anonymity(self) -> AnonymityTerms | None:
         """Return how clients are hidden among each other; None: they are not."""
@@ -256,11 +317,16 @@ class Aggregation(Component):
 
 
 class OwnAggregation(Aggregation, OwnFunction):
-    """A user's function of models, updates and streams."""
+    """A user's function of the models, a list of all updates, and streams."""
 
-    def aggregate(self, *args: Any, **named: Any) -> AggregationResult:  # noqa: ANN401
-        """Return what the function says."""
-        return self.call(*args, **named)
+    def begin(
+        self,
+        models: Models,
+        streams: Streams,
+        federation: FederationInfo,  # noqa: ARG002 - for others
+    ) -> Aggregator:
+        """Hold all updates for the function."""
+        return AtOnce(models, streams, self.call)
 
 
 class ClusterwiseAggregation(Aggregation):
@@ -280,14 +346,18 @@ class ClusterwiseAggregation(Aggregation):
     def combined(self, updates: Sequence[ClientUpdate]) -> Params:
         """Return the update of a cluster's model; there are at least `fewest` updates."""
 
-    def aggregate(
+    def begin(
         self,
         models: Models,
-        updates: Updates,
-        streams: Streams,  # noqa: ARG002 - for others
-    ) -> AggregationResult:
-        """Move every cluster model by the combined update of its clients."""
-        return combined_per_cluster(models, updates, self._fitting, self.fewest)
+        streams: Streams,
+        federation: FederationInfo,  # noqa: ARG002 - for others
+    ) -> Aggregator:
+        """Hold all updates, to move every cluster model by its combined one."""
+
+        def aggregate(models: Models, updates: list[ClientUpdate], _: Any) -> AggregationResult:  # noqa: ANN401
+            return combined_per_cluster(models, updates, self._fitting, self.fewest)
+
+        return AtOnce(models, streams, aggregate)
 
     def _fitting(self, updates: Sequence[ClientUpdate]) -> Params:
         """Return the combined update, which is one of the model's names and shapes."""
@@ -301,80 +371,5 @@ class ClusterwiseAggregation(Aggregation):
         return combined
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RepeatableUpdates:
-    """A round's updates, one by one, and a way to those of some clients afterwards.
-
-    A simulation trains these clients once more: every draw of a client has a name, so that
-    the same comes of it. Where clients are remote nothing of the kind is passed: who is
-    trained again would learn that it speaks for others.
-
-    Attributes:
-        arriving: the updates, in client-name order; they can be taken once.
-        again: yields the updates of these clients, in this order. All of `arriving` must
-            have been taken before.
-    """
-
-    arriving: Iterator[ClientUpdate]
-    again: Callable[[Sequence[Handle]], Iterator[ClientUpdate]]
-
-    def __iter__(self) -> Iterator[ClientUpdate]:
-        return self.arriving
-
-
 NOT_FINITE = "must hold finite numbers only"
-"""How the reason of such a refusal ends, a remote node's as well."""
-
-
-class RefusedUpdate(NamedTuple):
-    """An update that is not finite, or is not together with the others of its cluster.
-
-    Attributes:
-        cluster: whose model it would have moved.
-        entry: the first of the update's entries that holds NaN or infinity, or the first
-            of the model that all updates make.
-        together: whether all are finite by themselves, and what they add up to is not.
-    """
-
-    handle: Handle
-    cluster: int
-    entry: str
-    together: bool = False
-
-
-def finite_updates(
-    updates: Updates, refused: list[RefusedUpdate] | None = None, *, as_zero: bool = False
-) -> Iterator[ClientUpdate]:
-    """Yield the updates that are finite, one by one, as they are.
-
-    Args:
-        updates: one by one too: a mean never holds more than one of them.
-        refused: grows by what is refused, as far as updates have been taken.
-        as_zero: whether a refused update is yielded as 0, instead of left out. Where the
-            noise on updates is accounted for, how many there are must not follow from
-            anybody's data.
-    """
-    for each in updates:
-        entry = not_finite(each.update)
-        if not entry:
-            yield each
-            del each  # before the next one comes
-            continue
-        if refused is not None:
-            refused.append(RefusedUpdate(each.handle, each.cluster, entry))
-        if as_zero:
-            zero = {name: torch.zeros_like(v) for name, v in each.update.items()}
-            yield replace(each, update=zero)
-
-
-def refusal_events(refused: Iterable[RefusedUpdate]) -> tuple[AnswerRefused, ...]:
-    """Return the facts, one per client, worded as a remote node's."""
-    first: dict[Handle, RefusedUpdate] = {}
-    for each in refused:
-        first.setdefault(each.handle, each)
-    return tuple(
-        AnswerRefused(
-            handle, f"its update of {each.entry} {'and the others ' * each.together}{NOT_FINITE}"
-        )
-        for handle, each in first.items()
-    )
+"""How the reason of a refused update ends, a remote node's as well."""

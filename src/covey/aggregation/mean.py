@@ -11,7 +11,7 @@ References:
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal
@@ -24,17 +24,17 @@ from covey.aggregation.base import (
     Aggregation,
     AggregationResult,
     Aggregator,
+    AtOnce,
+    BeginRound,
     ClientUpdate,
-    Transform,
-    Updates,
+    ClusterMeans,
+    FederationInfo,
     combined_per_cluster,
-    mean_per_cluster,
-    sum_per_cluster,
 )
 from covey.aggregation.server import Models
 from covey.base.errors import ModelError
-from covey.base.events import ClusterWaited, Event, SharesPerturbed, SumPerturbed, UpdatesPerturbed
-from covey.base.names import Handle, Params, Unit
+from covey.base.events import ClusterWaited, Event, SharesPerturbed, SumPerturbed
+from covey.base.names import Params, Unit
 from covey.base.params import add, norm, scale, trained
 from covey.base.rng import Draws, Streams, with_noise
 from covey.secure_sums.noise import NoiseShares
@@ -42,21 +42,22 @@ from covey.secure_sums.server import secure_sum
 
 NoiseShape = Literal["gaussian", "laplace"]
 
+PostProcess = Callable[[ClientUpdate], ClientUpdate]
+"""What an update passes before it is aggregated."""
 
-def clipped(most: float, weight: Callable[[ClientUpdate], float] = lambda _: 1.0) -> Transform:
-    """Return the transform that bounds every update, and lets all clients count alike.
+
+def clipped(most: float, weight: Callable[[ClientUpdate], float] = lambda _: 1.0) -> PostProcess:
+    """Return what bounds every update, and lets all clients count alike.
 
     clip_C(u) = min(1, C / |u|) u
 
     A client that counts with a weight w below 1 adds at most w C to a sum.
     """
-    return lambda updates: (
-        replace(each, update=projected(each.update, most), weight=weight(each)) for each in updates
-    )
+    return lambda each: replace(each, update=projected(each.update, most), weight=weight(each))
 
 
-def noised(clip: float, noise_multiplier: float) -> Transform:
-    """Return the transform by which every client hides its update before it is sent.
+def noised(clip: float, noise_multiplier: float) -> PostProcess:
+    """Return how every client hides its update before it is sent.
 
     u_i + N(0, (z C / w_i)^2 I), of noise that is the client's own
     """
@@ -66,7 +67,7 @@ def noised(clip: float, noise_multiplier: float) -> Transform:
         std = noise_multiplier * clip / each.weight
         return replace(each, update=noisy(each.update, std, draws))
 
-    return lambda updates: map(alone, updates)
+    return alone
 
 
 def streams_of(each: ClientUpdate) -> Streams:
@@ -83,32 +84,8 @@ def streams_of(each: ClientUpdate) -> Streams:
     return each.streams
 
 
-def recording_own_noise(aggregate: Aggregator, clip: float, noise_multiplier: float) -> Aggregator:
-    """Return the aggregation, which records whose updates came under noise of their own."""
-
-    def recorded(models: Models, updates: Updates, streams: Streams) -> AggregationResult:
-        came: list[Handle] = []
-
-        def noted() -> Iterator[ClientUpdate]:
-            for each in updates:
-                came.append(each.handle)
-                yield each
-
-        result = aggregate(models, noted(), streams)
-        fact = UpdatesPerturbed(clip, noise_multiplier, tuple(came))
-        return replace(result, events=(*result.events, *([fact] if came else [])))
-
-    return recorded
-
-
-def noised_mean(
-    clip: float,
-    noise_multiplier: float,
-    sampling: float = 1.0,
-    clients: int = 0,
-    unit: Unit = "client",
-) -> Aggregator:
-    """Return the aggregation that moves every cluster model by a noisy mean of its updates.
+class NoisyMeans(ClusterMeans):
+    """Move every cluster model by a noisy mean of its updates.
 
     theta_j <- theta_j + (sum_{i in S_j} u_i + N(0, (z C)^2 I)) / n_j
 
@@ -119,6 +96,8 @@ def noised_mean(
     show who was in it: then n_j = q N, and there is noise even where no client came.
 
     Args:
+        models: of the clusters.
+        streams: of the noise.
         clip: C, the largest L2 norm of what a client, or a record, adds.
         noise_multiplier: z, above 0.
         sampling: q, the chance of each client to take part, by a secret coin of its own.
@@ -126,20 +105,36 @@ def noised_mean(
         unit: what hides.
     """
 
-    def aggregate(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
-        sums, sizes = sum_per_cluster(updates)
-        moved, facts = list(clusters), list[Event]()
-        for j, model in enumerate(clusters):
-            n = sizes.get(j, 0.0) if sampling == 1 else sampling * clients
+    def __init__(
+        self,
+        models: Models,
+        streams: Streams,
+        *,
+        clip: float,
+        noise_multiplier: float,
+        sampling: float = 1.0,
+        clients: int = 0,
+        unit: Unit = "client",
+    ) -> None:
+        super().__init__(models)
+        self._streams, self._expected = streams, None if sampling == 1 else sampling * clients
+        self._std = noise_multiplier * clip
+        self._fact = partial(
+            SumPerturbed, clip=clip, noise_multiplier=noise_multiplier, sampling=sampling, unit=unit
+        )
+
+    def result(self) -> AggregationResult:
+        """Return the models, each moved by its noisy mean."""
+        moved, facts = list(self.models), list[Event]()
+        for j, model in enumerate(self.models):
+            n = self.weights.get(j, 0.0) if self._expected is None else self._expected
             if n == 0:
                 continue
-            total = sums.get(j) or {name: torch.zeros_like(value) for name, value in model.items()}
-            total = noisy(total, noise_multiplier * clip, streams.at("sum", j, "noise").draws())
-            moved[j] = add(model, scale(total, 1 / n))
-            facts.append(SumPerturbed(j, clip, noise_multiplier, sampling, unit))
+            total = self.sums.get(j) or {name: torch.zeros_like(v) for name, v in model.items()}
+            draws = self._streams.at("sum", j, "noise").draws()
+            moved[j] = add(model, scale(noisy(total, self._std, draws), 1 / n))
+            facts.append(self._fact(j))
         return AggregationResult(tuple(moved), tuple(facts))
-
-    return aggregate
 
 
 def projected(update: Params, radius: float) -> Params:
@@ -184,7 +179,7 @@ LARGEST = 2.0**15
 RING = 2**63
 
 
-def masked_mean(min_cohort: int, shares: NoiseShares | None = None) -> Aggregator:
+def masked_means(min_cohort: int, shares: NoiseShares | None = None) -> BeginRound:
     """Return the mean of clients' updates, of which the server sees sums alone.
 
         theta_j <- theta_j + sum_i round(2^24 w_i u_i) / sum_i round(2^24 w_i)
@@ -205,34 +200,45 @@ def masked_mean(min_cohort: int, shares: NoiseShares | None = None) -> Aggregato
         added = secure_sum(sending, count_of_numbers(model), min_cohort)
         return mean_of_numbers(added.values, model, shares)
 
-    def aggregate(models: Models, updates: Updates, _: Streams) -> AggregationResult:
+    def aggregate(models: Models, updates: list[ClientUpdate], _: Streams) -> AggregationResult:
         result = combined_per_cluster(models, updates, combined, min_cohort)
         pairs = enumerate(zip(models, result.clusters, strict=True))
         facts = shares_added((j for j, (old, new) in pairs if new is not old), models, shares)
         return replace(result, events=(*result.events, *facts))
 
-    return aggregate
+    return partial(AtOnce, aggregate=aggregate)
 
 
-def arrived_mean(min_cohort: int, shares: NoiseShares | None = None) -> Aggregator:
-    """Return how models move by means that remote clients made under masks.
+class ArrivedMeans:
+    """Move every model by the mean that remote clients made under masks.
 
     Every update of a cluster is that mean already. Where none came, all wait.
 
     Args:
+        models: of the clusters.
+        streams: unused.
         min_cohort: the fewest clients that a sum may be over.
         shares: the noise that every client added to its own; None: none did.
     """
 
-    def aggregate(models: Models, updates: Updates, _: Streams) -> AggregationResult:
-        means: dict[int, Params] = {}
-        for each in updates:
-            means.setdefault(each.cluster, each.update)
-        moved = (add(model, means[j]) if j in means else model for j, model in enumerate(models))
-        waited = () if means else (ClusterWaited(0, 0, min_cohort),)
-        return AggregationResult(tuple(moved), (*waited, *shares_added(means, models, shares)))
+    def __init__(
+        self, models: Models, streams: Streams, *, min_cohort: int, shares: NoiseShares | None
+    ) -> None:
+        del streams
+        self._models, self._min_cohort, self._shares = models, min_cohort, shares
+        self._means: dict[int, Params] = {}
 
-    return aggregate
+    def add(self, update: ClientUpdate) -> None:
+        """Take the mean of its cluster."""
+        self._means.setdefault(update.cluster, update.update)
+
+    def result(self) -> AggregationResult:
+        """Return the models, each moved by its mean."""
+        models, means = self._models, self._means
+        moved = (add(model, means[j]) if j in means else model for j, model in enumerate(models))
+        waited = () if means else (ClusterWaited(0, 0, self._min_cohort),)
+        facts = shares_added(means, models, self._shares)
+        return AggregationResult(tuple(moved), (*waited, *facts))
 
 
 def shares_added(
@@ -306,17 +312,17 @@ def numbers_of_update(
 
 
 class Mean(Aggregation):
-    """The weighted mean of updates: `mean_per_cluster`. Sums of them are all that it needs."""
+    """The weighted mean of updates: `ClusterMeans`. Sums of them are all that it needs."""
 
     sees_updates: ClassVar[bool] = False
     keeps_clusters_apart: ClassVar[bool] = True
     waits: ClassVar[bool] = False
 
-    def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
-        """Move every cluster model by the weighted mean of its clients' updates."""
-        return mean_per_cluster(models, updates, streams)
-
-    def masked(self, min_cohort: int) -> Aggregator | None:
-        """Return the mean of updates in fixed point, of which a server sees sums alone."""
-        is_the_mean = type(self).aggregate is Mean.aggregate
-        return masked_mean(min_cohort) if is_the_mean else None
+    def begin(
+        self,
+        models: Models,
+        streams: Streams,  # noqa: ARG002 - for others
+        federation: FederationInfo,  # noqa: ARG002 - for others
+    ) -> Aggregator:
+        """Begin the weighted mean of every cluster."""
+        return ClusterMeans(models)

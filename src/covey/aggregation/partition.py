@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from covey.aggregation.base import ClientUpdate, Updates
+from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
 from covey.base.names import Distance, Handle, Params
 from covey.base.params import flatten, trained
@@ -470,21 +470,22 @@ class SketchedCluster:
         return rows
 
 
-def sketched_clusters(
-    clusters: Models, updates: Updates, streams: Streams
-) -> dict[int, SketchedCluster]:
-    """Return every cluster's sketches, with never more than one update at hand."""
-    sketched: dict[int, SketchedCluster] = {}
-    for each in updates:
-        j = each.cluster
-        if j not in sketched:
-            start = flatten(trained(clusters[j]))
-            # who knew it before could send what its sketch hides
-            draws = streams.hidden().at("sketch", j).generator()
-            sketch = sketcher(len(start), draws)
-            sketched[j] = SketchedCluster(sketch, sketch(start))
-        sketched[j].take(each)
-    return sketched
+class Sketches:
+    """Every cluster's sketches, of updates that pass by one by one."""
+
+    def __init__(self, models: Models, streams: Streams) -> None:
+        # who knew a sketch before could send what it hides
+        self._models, self._streams = models, streams.hidden()
+        self.clusters: dict[int, SketchedCluster] = {}
+
+    def take(self, update: ClientUpdate) -> None:
+        """Put down the sketch of one more update, which is let go."""
+        j = update.cluster
+        if j not in self.clusters:
+            start = flatten(trained(self._models[j]))
+            sketch = sketcher(len(start), self._streams.at("sketch", j).generator())
+            self.clusters[j] = SketchedCluster(sketch, sketch(start))
+        self.clusters[j].take(update)
 
 
 def update_bytes(update: Params) -> int:

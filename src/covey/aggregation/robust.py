@@ -1,6 +1,6 @@
 """Aggregations that bear some false updates: trimmed means, medians, Krum, bounded norms."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Annotated, ClassVar
@@ -13,11 +13,13 @@ from torch import Tensor
 from covey.aggregation.base import (
     Aggregation,
     AggregationResult,
+    Aggregator,
+    AtOnce,
     ClientUpdate,
+    ClusterMeans,
     ClusterwiseAggregation,
-    Updates,
+    FederationInfo,
     mean_per_cluster,
-    sum_per_cluster,
 )
 from covey.aggregation.server import Models
 from covey.base.components import AboveZero, NotNegative, Positive
@@ -137,11 +139,13 @@ class Krum(ClusterwiseAggregation):
         return _mean(updates[i] for i in best.tolist())
 
 
-def _mean(updates: Updates) -> Params:
+def _mean(updates: Iterable[ClientUpdate]) -> Params:
     """Return the weighted mean of updates of one cluster."""
-    sums, weights = sum_per_cluster(updates)
-    ((j, total),) = sums.items()
-    return scale(total, 1 / weights[j])
+    means = ClusterMeans(())
+    for update in updates:
+        means.add(update)
+    ((j, total),) = means.sums.items()
+    return scale(total, 1 / means.weights[j])
 
 
 def krum_scores(
@@ -235,13 +239,33 @@ class NormBounded(Aggregation):
     max_norm: AboveZero = 1.0
     max_relative_norm: NotNegative = 0.0
 
-    def aggregate(self, models: Models, updates: Updates, streams: Streams) -> AggregationResult:
-        """Move every cluster model by the mean of its clients' bounded updates."""
-        if self.max_relative_norm > 0:
-            short = iter(bounded_by_median(tuple(updates), self.max_relative_norm))
-        else:
-            short = (replace(u, update=bounded(u.update, self.max_norm)) for u in updates)
-        return mean_per_cluster(models, short, streams)
+    def begin(
+        self,
+        models: Models,
+        streams: Streams,
+        federation: FederationInfo,  # noqa: ARG002 - for others
+    ) -> Aggregator:
+        """Begin the mean of every cluster's bounded updates."""
+        most = self.max_relative_norm
+        if most == 0:
+            return _BoundedMeans(models, self.max_norm)
+
+        def aggregate(models: Models, updates: list[ClientUpdate], _: Streams) -> AggregationResult:
+            return mean_per_cluster(models, bounded_by_median(updates, most))
+
+        return AtOnce(models, streams, aggregate)
+
+
+class _BoundedMeans(ClusterMeans):
+    """Means of updates, none of them longer than `most`."""
+
+    def __init__(self, models: Models, most: float) -> None:
+        super().__init__(models)
+        self._most = most
+
+    def add(self, update: ClientUpdate) -> None:
+        """Add the bounded update."""
+        super().add(replace(update, update=bounded(update.update, self._most)))
 
 
 def bounded_by_median(updates: Sequence[ClientUpdate], times: float) -> tuple[ClientUpdate, ...]:

@@ -4,7 +4,7 @@ Two classes can do it: `covey.algorithms.simulated.Simulated` holds everybody's 
 plays all clients at once, `covey.algorithms.remote.Remote` sends each of them a request.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -49,10 +49,6 @@ class Federation(Protocol):
 
     def training_longer(self) -> "Federation":
         """Return the same clients, who train until it shows how they differ."""
-        ...
-
-    def noise_events(self, trained: Sequence[Client]) -> tuple[Event, ...]:
-        """Return the facts about the noise in what clients trained, each as often as it did."""
         ...
 
     def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:

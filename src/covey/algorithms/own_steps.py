@@ -5,7 +5,7 @@ it must, become ConfigErrors that name it.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -13,7 +13,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from covey.aggregation.base import Aggregation, AggregationResult, Aggregator, ClientUpdate, Updates
+from covey.aggregation.base import (
+    Aggregation,
+    AggregationResult,
+    Aggregator,
+    BeginRound,
+    ClientUpdate,
+)
 from covey.aggregation.server import Models, ServerOptimizer, ServerStep
 from covey.algorithms.selection import ClusterSelection, Selection, SelectionInputs
 from covey.base.component_state import States
@@ -53,35 +59,51 @@ def checked_selection(choice: ClusterSelection) -> Selection:
     return select
 
 
-def checked_aggregator(aggregation: Aggregation, aggregate: Aggregator) -> Aggregator:
-    """Return how updates are aggregated: a user's own gives every cluster a model of its kind.
+def checked_aggregation(aggregation: Aggregation, begin: BeginRound) -> BeginRound:
+    """Return how a round's aggregation begins: a user's own gives every cluster a model."""
+    if not aggregation.is_own:
+        return begin
+    part = f"aggregation {aggregation.name}"
+
+    def begun(models: Models, streams: Streams) -> Aggregator:
+        own: Any = user_function(part, begin)(models, streams)
+        if not isinstance(own, Aggregator):
+            raise ConfigError(
+                f"Your {part} must return an object with `add` and `result` in `begin`, found a "
+                f"{type(own).__name__}. Return one, such as a covey.ClusterMeans."
+            )
+        return _Checked(part, models, own)
+
+    return begun
+
+
+class _Checked:
+    """A user's own aggregation of a round: it gives every cluster a model of its kind.
 
     Values that are not finite are its own only where all that it received is finite.
     """
-    if not aggregation.is_own:
-        return aggregate
-    part = f"aggregation {aggregation.name}"
-    run = user_function(part, aggregate)
 
-    def merged(clusters: Models, updates: Updates, streams: Streams) -> AggregationResult:
-        finite = [True]
+    def __init__(self, part: str, models: Models, own: Aggregator) -> None:
+        self._part, self._models = part, models
+        self._add, self._result = user_function(part, own.add), user_function(part, own.result)
+        self._finite = True
 
-        def watched() -> Iterator[ClientUpdate]:
-            for each in updates:
-                finite.append(not not_finite(each.update))
-                yield each
+    def add(self, update: ClientUpdate) -> None:
+        """Let it take the update."""
+        self._finite = self._finite and not not_finite(update.update)
+        self._add(update)
 
-        returned: Any = run(clusters, watched(), streams)
+    def result(self) -> AggregationResult:
+        """Return its result, if covey can go on with it."""
+        returned: Any = self._result()
         if not isinstance(returned, AggregationResult):
             raise ConfigError(
-                f"Your {part} must return covey.AggregationResult, found a "
+                f"Your {self._part} must return covey.AggregationResult, found a "
                 f"{type(returned).__name__}. Return AggregationResult(clusters)."
             )
-        if problem := models_problem(clusters, returned.clusters, strict=all(finite)):
-            raise ConfigError(f"Your {part} {problem}")
+        if problem := models_problem(self._models, returned.clusters, strict=self._finite):
+            raise ConfigError(f"Your {self._part} {problem}")
         return replace(returned, clusters=tuple(returned.clusters))
-
-    return merged
 
 
 def checked_server_step(optimizer: ServerOptimizer) -> ServerStep:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol, runtime_checkable
 
-from covey.algorithms.clients import divergences
+from covey.algorithms.round import divergences
 from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
 from covey.base.component_state import keep
 from covey.base.events import Event, ModelDiverged, RiskMeasured, SharesPerturbed

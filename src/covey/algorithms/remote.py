@@ -92,11 +92,6 @@ class Remote:
         """Return the same clients, who train until it shows how they differ."""
         return replace(self, recipe=longer(self.recipe))
 
-    def noise_events(self, trained: Sequence[Client]) -> tuple[Event, ...]:
-        """Return no facts: these clients' steps have no noise."""
-        del trained
-        return ()
-
     def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Never:
         """Refuse: only the client itself has what it measures.
 

@@ -7,13 +7,16 @@ refuses a round whose own events deny it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, cast
 
+from covey.aggregation.base import ClientUpdate
 from covey.algorithms.algorithm import Algorithm, Subtractable
-from covey.algorithms.clients import Clients, Setup, Watch, some
+from covey.algorithms.clients import Clients, Setup
+from covey.algorithms.federation import Federation
 from covey.algorithms.own_steps import models_problem
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.state import Cohort, RoundResult, ServerState
@@ -30,6 +33,55 @@ from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.data.examples import Client
+
+
+class Watched:
+    """The clients of a run as a user's algorithm reaches them: who gets requests is noted.
+
+    Attributes:
+        handed_out: whom the algorithm was handed, or sent a request.
+        clusters: by client, whose model it trained.
+    """
+
+    def __init__(
+        self, federation: Federation, part: str, known: Collection[Handle], handed_out: set[Handle]
+    ) -> None:
+        self._federation, self._part, self._known = federation, part, frozenset(known)
+        self.handed_out, self.clusters = handed_out, dict[Handle, int]()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any member of a federation
+        """Return a member of the federation, which notes the clients that it is called with."""
+        member = getattr(self._federation, name)
+        return partial(self._called, member) if callable(member) else member
+
+    def _called(self, member: Callable[..., Any], *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        rows = (cast("tuple[Any, ...]", arg) for arg in args if isinstance(arg, tuple))
+        self._note({each.handle for row in rows for each in row if isinstance(each, Client)})
+        return member(*args, **named)
+
+    def train(self, *args: Any, **named: Any) -> Iterator[ClientUpdate]:  # noqa: ANN401
+        """Yield the clients' updates, and note who trained."""
+        for update in self._called(self._federation.train, *args, **named):
+            self.clusters[update.handle] = update.cluster
+            yield update
+            del update  # before the next one comes
+
+    def _note(self, handles: set[Handle]) -> None:
+        """Note who gets requests; refuse clients that are not in the run (any more)."""
+        if strangers := handles - self._known - self.handed_out:
+            raise ConfigError(
+                f"Your {self._part} must ask the clients of its round, but it asked "
+                f"{some(strangers)}, which this run does not have (any more). Keep no clients "
+                f"from one round to the next."
+            )
+        self.handed_out |= handles
+
+
+def some(handles: Collection[Handle]) -> str:
+    """Return handles in words, three of them at most."""
+    shown = sorted(handles)[:3]
+    more = f" and {len(handles) - 3} more" if len(handles) > 3 else ""
+    return f"client {', '.join(shown)}{more}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,34 +270,32 @@ class RunAlgorithm:
         known = _handles(self.setup.population)
         seen = self._visible(clients.setup)
         everybody = seen.population if seen is clients.setup else ()
-        watch = Watch(self._part, known, {*_handles(everybody), *_handles(clients.cohort)})
-        watched = replace(clients, setup=seen, watch=watch)
-        result = self._returned(where, before, partial(play, watched))
+        there = {*_handles(everybody), *_handles(clients.cohort)}
+        watched = Watched(clients.federation, self._part, known, there)
+        own = replace(clients, setup=seen, federation=watched)
+        result = self._returned(where, before, partial(play, own))
         state, facts = result.state, result.events
         placed = state.assignment.keys() - (before.assignment.keys() if before.round_index else ())
-        handed_out = watch.handed_out | placed
+        handed_out = watched.handed_out | placed
         choices = _choices(facts)
         named = {handle for fact in choices for handle in fact.clusters}
-        if strangers := (named | placed) - known - watch.handed_out:
+        if strangers := (named | placed) - known - watched.handed_out:
             raise self._contradiction(f"name {some(strangers)}, which this round does not have")
         if any(fact.by == "final" for fact in choices):
             raise self._contradiction("name last choices ('final') in a round")
-        if watch.clusters and not choices:
-            facts = (*facts, ClientsAssigned(dict(watch.clusters), "algorithm"))
-            state = replace(state, assignment={**state.assignment, **watch.clusters})
-        elif watch.clusters:
+        if watched.clusters and not choices:
+            facts = (*facts, ClientsAssigned(dict(watched.clusters), "algorithm"))
+            state = replace(state, assignment={**state.assignment, **watched.clusters})
+        elif watched.clusters:
             refused = {fact.handle for fact in facts if isinstance(fact, AnswerRefused)}
-            if unnamed := watch.clusters.keys() - named - refused:
+            if unnamed := watched.clusters.keys() - named - refused:
                 raise self._contradiction(f"do not name {some(unnamed)}, which trained")
-            frozen = {
-                h for each in choices for h, j in each.clusters.items() if j in clients.frozen
-            }
-            untrained = named - watch.clusters.keys() - frozen
+            untrained = named - watched.clusters.keys()
             if untrained and not clients.federation.is_apart:
                 raise self._contradiction(f"say that {some(untrained)} trained, which did not")
         fact = ClientsHandedOut(tuple(sorted(handed_out)))
-        facts = _with_models(facts, state, watch.clusters)
-        return result._replace(state=state, events=(fact, *facts))
+        events = (fact, *facts)
+        return with_hash(result._replace(state=state, events=events), watched.clusters)
 
     def _contradiction(self, what: str) -> ConfigError:
         return ConfigError(
@@ -273,18 +323,23 @@ def _without_data(setup: Setup) -> Setup:
     return replace(setup, population=tuple(map(bare, setup.population)))
 
 
-def _with_models(
-    facts: tuple[Event, ...], state: ServerState, trained: Mapping[Handle, int]
-) -> tuple[Event, ...]:
-    """Return the events, of which the last one on models has the hash of the round's.
+def with_hash(
+    played: RoundResult, trained: Mapping[Handle, int] = MappingProxyType({})
+) -> RoundResult:
+    """Return a round of which the last event on models has the hash of the round's.
 
-    An algorithm may change models after they were aggregated, as server momentum does.
+    Models may change after they were aggregated, as by an algorithm's own server momentum.
+
+    Args:
+        played: the round.
+        trained: who trained which model, for a round without such an event.
     """
-    digest = model_hash(state.clusters)
+    facts, digest = played.events, model_hash(played.state.clusters)
     for i in reversed(range(len(facts))):
         fact = facts[i]
         if isinstance(fact, ModelsMerged | ModelsPooled):
-            return (*facts[:i], replace(fact, model_hash=digest), *facts[i + 1 :])
+            same = replace(fact, model_hash=digest)
+            return played._replace(events=(*facts[:i], same, *facts[i + 1 :]))
     counts = Counter(trained.values())
-    each = tuple(counts[j] for j in range(len(state.clusters)))
-    return (*facts, ModelsMerged(digest, each))
+    each = tuple(counts[j] for j in range(len(played.state.clusters)))
+    return played._replace(events=(*facts, ModelsMerged(digest, each)))

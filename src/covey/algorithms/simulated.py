@@ -12,7 +12,6 @@ References:
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +21,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from covey.aggregation.base import ClientUpdate
+from covey.aggregation.base import ClientUpdate, NoisySteps
 from covey.aggregation.server import Models
 from covey.algorithms.federation import Federation, longer
 from covey.algorithms.selection import (
@@ -44,7 +43,6 @@ from covey.algorithms.state import (
     without_personal,
 )
 from covey.base.errors import ConfigError
-from covey.base.events import Event, StepsPerturbed
 from covey.base.names import Handle, Params
 from covey.base.params import flatten, scale, subtract, subtracted_in_place, trained
 from covey.base.rng import Streams
@@ -72,6 +70,8 @@ class Simulated(Federation):
         exposures: C_i / C of the clients who clip gradients to less than the recipe's C.
         records: their examples as fixed features, where the model has them.
         stored: the updates that clients calibrate, where they do not train anew.
+        adds_noise: whether clients add noise of their own to what they send.
+        untouched: clusters that nothing changes in this round, whose clients send zeros.
         known: the sums from which they compare heads that never met them; None: they compare
             the models as they are.
     """
@@ -83,6 +83,8 @@ class Simulated(Federation):
     exposures: Mapping[Handle, float] = field(default_factory=dict[Handle, float])
     records: LocalRecords | None = None
     stored: Mapping[Handle, Params] | None = None
+    adds_noise: bool = False
+    untouched: frozenset[int] = frozenset()
     known: ClusterSums | None = None
 
     def training_longer(self) -> "Simulated":
@@ -100,16 +102,6 @@ class Simulated(Federation):
             local_steps=math.ceil(self.recipe.local_steps * SHARE),
         )
         return replace(self, recipe=shorter, stored=stored)
-
-    def noise_events(self, trained: Sequence[Client]) -> tuple[Event, ...]:
-        """Return the fact about the noise in the steps of this recipe, if it has any."""
-        times = Counter(client.handle for client in trained)
-        sizes = {client.handle: len(client.train) for client in trained if client.train}
-        if self.recipe.record_noise == 0 or not sizes:
-            return ()
-        steps = {handle: times[handle] * num_steps(n, self.recipe) for handle, n in sizes.items()}
-        sampling = {handle: sampling_rate(n, self.recipe) for handle, n in sizes.items()}
-        return (StepsPerturbed(self.recipe.record_noise, steps, sampling),)
 
     def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:
         """Return every model's loss on every client's selection batch.
@@ -180,6 +172,11 @@ class Simulated(Federation):
 
         Under individual noise: theta_i <- theta - eta sum_r clip(grad f(theta, x_r), C_i).
         """
+        for client in cohort:
+            if (j := assignment[client.handle]) in self.untouched:
+                nothing = {name: torch.zeros_like(value) for name, value in models[j].items()}
+                yield ClientUpdate(client.handle, j, nothing, 1.0)
+        cohort = tuple(c for c in cohort if assignment[c.handle] not in self.untouched)
         one_batch = self.compares_on[0] == "batch" and self.recipe.least_steps <= 1
         recipe, engine, losses = self.recipe, self.engine, dict[Handle, Sequence[Tensor]]()
 
@@ -223,8 +220,15 @@ class Simulated(Federation):
                 epoch = math.ceil(len(client.train) / recipe.batch_size)
                 steps = [step.mean() for step in batches[-epoch:]]
                 mean = float(torch.stack(steps).double().mean())
-            own = streams.at("own noise", client.name)
-            yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean, own)
+            own = streams.at("own noise", client.name) if self.adds_noise else None
+            noisy = self._noise_of(client) if recipe.record_noise else None
+            yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean, own, noisy)
+
+    def _noise_of(self, client: Client) -> NoisySteps | None:
+        """Return the noise in a client's steps by this recipe, if there is any."""
+        n, recipe = len(client.train), self.recipe
+        rates = num_steps(n, recipe), sampling_rate(n, recipe)
+        return NoisySteps(recipe.record_noise, *rates) if n else None
 
     def _own_recipe(self, client: Client) -> Recipe:
         """Return how a client trains: with gradients clipped to its own C_i."""

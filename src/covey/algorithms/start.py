@@ -16,13 +16,14 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
-from covey.aggregation.base import ClientUpdate, finite_updates
+from covey.aggregation.base import ClientUpdate
 from covey.algorithms.algorithm import Opening
-from covey.algorithms.clients import Clients, Stalled
+from covey.algorithms.clients import Clients
+from covey.algorithms.round import Stalled
 from covey.algorithms.state import ClientMemory, Cohort, RoundResult, ServerState, initial_state
 from covey.base.events import ClientsAssigned, GroupsSought
 from covey.base.names import Handle, Params
-from covey.base.params import flatten
+from covey.base.params import flatten, not_finite
 from covey.base.rng import Streams
 from covey.data.examples import Client, to_floats
 
@@ -146,7 +147,7 @@ def _shared_round(
         Stalled(clusters=frozenset(range(models if nothing_came else 0))),
         played.state.kept(ClientMemory),
     )
-    return RoundResult(after.with_models(played.state.clusters * models), played.events)
+    return played._replace(state=after.with_models(played.state.clusters * models))
 
 
 def _split_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
@@ -155,13 +156,12 @@ def _split_round(state: ServerState, clients: Clients, streams: Streams) -> Roun
     shared = {client.handle: 0 for client in clients.cohort}
     updates = tuple(longer.train(state.clusters, shared, streams, state))
     cohort = _members_in(clients.cohort, {each.handle for each in updates})
-    noise = longer.federation.noise_events(cohort)
-    trained = replace(longer.among(cohort), records_noise=False)  # it is recorded here
-    # Updates that are not finite show no group, and would be one: the aggregation refuses them.
-    finite = tuple(finite_updates(updates))
+    trained = clients.among(cohort)
+    # Updates that are not finite show no group, and would be one: the round refuses them.
+    finite = tuple(update for update in updates if not not_finite(update.update))
     able = _members_in(cohort, {each.handle for each in finite})
     if len(able) <= len(state.clusters):
-        return _shared_round(state, trained, streams, updates).preceded_by(noise)
+        return _shared_round(state, trained, streams, updates)
     candidates = _candidates(able, finite, len(state.clusters), streams)
     best = max(candidates, key=lambda name: candidates[name].gap - GAP_PENALTY[name])
     split = {client.handle: 0 for client in cohort} | {
@@ -175,7 +175,7 @@ def _split_round(state: ServerState, clients: Clients, streams: Streams) -> Roun
         chosen=best,
         sent="mean and deviation of its inputs per channel" if described else "nothing",
     )
-    return RoundResult(moved.state, (*noise, sought, *moved.events))
+    return moved.preceded_by((sought,))
 
 
 def _members_in(cohort: Cohort, handles: Collection[Handle]) -> Cohort:

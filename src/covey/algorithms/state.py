@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
-from covey.aggregation.base import ClientUpdate, Updates
+from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
-from covey.base.component_state import ComponentState, States, in_order, keep, kept, without
+from covey.base.component_state import ComponentState, States, keep, kept, without
 from covey.base.events import ClusterAbandoned, ClustersCollapsed, ClusterWaited, Event
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
@@ -77,7 +77,10 @@ class ServerState:
     states: States = field(default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "assignment", in_order(self.assignment))
+        handles = sorted(self.assignment)
+        if handles != list(self.assignment):
+            in_order = {handle: self.assignment[handle] for handle in handles}
+            object.__setattr__(self, "assignment", in_order)
 
     def kept(self, kind: type[S]) -> S:
         """Return what a component keeps; its defaults, if that is nothing yet."""
@@ -165,6 +168,8 @@ def with_waiting_counts(
     closed.
     """
     waits = {event.cluster for event in events if isinstance(event, ClusterWaited)}
+    if not waits and Waiting.key not in state.states:
+        return state
     before = state.kept(Waiting).rounds or (0,) * len(state.clusters)
     waiting = tuple(n + 1 if j in waits else 0 if trained[j] else n for j, n in enumerate(before))
     inhabited = frozenset(j for j, some in enumerate(state.populated()) if some)
@@ -234,30 +239,19 @@ NO_INPUTS = ObjectiveInputs()
 
 
 def with_memory(
-    state: ServerState,
-    kept: Mapping[Handle, Mapping[str, Params] | None],
-    accepted: Collection[Handle],
+    state: ServerState, kept: Mapping[Handle, Mapping[str, Params] | None], now: int
 ) -> ServerState:
-    """Return the state after a round; a refused update leaves a memory as it was."""
-    new = {h: each for h, each in kept.items() if h in accepted and each is not None}
-    if not new:
-        return state
-    before, now = state.kept(ClientMemory), state.round_index
+    """Return the state after the round `now`, in which these clients' updates were accepted.
+
+    A refused update leaves a memory as it was.
+    """
+    new = {handle: each for handle, each in kept.items() if each is not None}
+    before = state.kept(ClientMemory)
     here = {handle: each for handle, each in new.items() if each}
     there = {handle: now for handle, each in new.items() if not each}
     return state.keeping(
         ClientMemory(kept={**before.kept, **here}, rounds={**before.rounds, **there})
     )
-
-
-def recording_kept(
-    updates: Updates, kept: dict[Handle, Mapping[str, Params] | None]
-) -> Iterator[ClientUpdate]:
-    """Yield the updates, and put down what each client keeps."""
-    for each in updates:
-        kept[each.handle] = each.kept
-        yield each
-        del each  # before the next one comes
 
 
 def personal_models(state: ServerState) -> Mapping[Handle, Params]:

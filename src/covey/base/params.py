@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import safetensors.torch
@@ -38,7 +38,10 @@ def safetensors_pieces(
     keys = None if metadata is None else dict(metadata)
     size = sum(value.nbytes for value in tensors.values())
     if size <= SMALL or sys.byteorder == "big":
-        apart = {name: _apart(value) for name, value in tensors.items()}
+        apart = {  # safetensors refuses tensors that share memory
+            name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, value in tensors.items()
+        }
         yield safetensors.torch.save(apart, keys)
         return
     # The library says in which order tensors stand and what their types are called.
@@ -60,11 +63,6 @@ def safetensors_pieces(
             yield value.reshape(-1).view(torch.uint8).numpy().data
 
 
-def _apart(value: Tensor) -> Tensor:
-    """Return a copy on the CPU: safetensors refuses tensors that share memory."""
-    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
-
-
 STATISTICS = ("running_mean", "running_var")
 """BatchNorm's buffers: averaged like parameters, and no coordinates of a model."""
 
@@ -73,7 +71,7 @@ AT_ONCE = 2**20
 
 def subtract(left: Params, right: Params) -> Params:
     """Return `left - right`, entry by entry; covey's update is `local - start`."""
-    return {name: _unless_mask(torch.sub, left[name], right[name]) for name in left}
+    return {n: v if v.dtype == torch.bool else v - right[n] for n, v in left.items()}
 
 
 def subtracted_in_place(left: Params, right: Params) -> Params:
@@ -86,7 +84,7 @@ def subtracted_in_place(left: Params, right: Params) -> Params:
 
 def add(left: Params, right: Params) -> Params:
     """Return `left + right`, entry by entry."""
-    return {name: _unless_mask(torch.add, left[name], right[name]) for name in left}
+    return {n: v if v.dtype == torch.bool else v + right[n] for n, v in left.items()}
 
 
 def scale(params: Params, factor: float) -> Params:
@@ -110,13 +108,17 @@ def norm(params: Params) -> float:
 
 
 def not_finite(params: Params) -> str:
-    """Return the first entry, in name order, that holds NaN or infinity; "" if none."""
-    bad = (
-        name
-        for name, value in sorted(params.items())
-        if value.is_floating_point() and not _is_finite(value)
-    )
-    return next(bad, "")
+    """Return the first entry, in name order, that holds NaN or infinity; "" if none.
+
+    A finite sum has finite entries, in one pass. A sum may overflow: then every entry is looked
+    at, in parts, whose tests are copies.
+    """
+    for name, value in sorted(params.items()):
+        if not value.is_floating_point() or math.isfinite(value.sum()):
+            continue
+        if not all(bool(part.isfinite().all()) for part in value.reshape(-1).split(AT_ONCE)):
+            return name
+    return ""
 
 
 def misfit(expected: Params, found: object) -> str:
@@ -148,17 +150,6 @@ def _shape(params: Mapping[Any, object], name: object) -> str:
     if not isinstance(value, Tensor):
         return f"a {type(value).__name__}"
     return f"shape {tuple(value.shape)}"
-
-
-def _is_finite(value: Tensor) -> bool:
-    """Return whether all entries are finite: where their sum is, in one pass.
-
-    A sum may overflow: then every entry is looked at, in parts, whose tests are copies.
-    """
-    if math.isfinite(value.sum()):
-        return True
-    parts = value.reshape(-1).split(AT_ONCE)
-    return all(bool(torch.isfinite(part).all()) for part in parts)
 
 
 def trained(params: Params) -> Params:
@@ -207,9 +198,3 @@ def model_hash(models: Sequence[Params]) -> str:
     for piece in safetensors_pieces(named(models, "cluster")):
         digest.update(piece)
     return digest.hexdigest()
-
-
-def _unless_mask(
-    operation: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor
-) -> Tensor:
-    return left if left.dtype == torch.bool else operation(left, right)

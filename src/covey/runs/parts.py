@@ -16,6 +16,7 @@ import torch
 
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.clients import Clients, Setup
+from covey.algorithms.round import RoundSteps
 from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort
@@ -179,7 +180,7 @@ class RecordedRun(BuiltRun):
     def no_clients(self) -> Clients:
         """Clients that are sent nothing."""
         federation, refuse = Simulated(self.engine, Recipe()), _MissingModel(self.missing_reason)
-        return Clients((), federation, refuse.refuse, self.algorithm.setup)
+        return Clients((), federation, RoundSteps(refuse.refuse), self.algorithm.setup)
 
     @cached_property
     def data_hash(self) -> str | None:

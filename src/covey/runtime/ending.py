@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 
 from covey.aggregation.base import NOT_FINITE
-from covey.algorithms.clients import Stalled, divergences
+from covey.algorithms.round import Stalled, divergences
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base import events
 from covey.base.figure import RiskEstimate

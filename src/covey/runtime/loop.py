@@ -1,14 +1,14 @@
 """The only loop of covey, and the only writer of a run."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import compress
-from typing import Any
 
-from covey.algorithms.clients import divergences
 from covey.algorithms.redteam import estimate_lifetime
+from covey.algorithms.round import divergences
+from covey.algorithms.run_algorithm import with_hash
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.errors import LedgerError
 from covey.base.events import (
@@ -20,7 +20,7 @@ from covey.base.events import (
     RunStarted,
 )
 from covey.base.history import History, with_entries
-from covey.base.names import Handle
+from covey.base.names import Params
 from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.data.population import Population
@@ -242,18 +242,18 @@ def _round(
     t, run = state.round_index, session.run
     streams = session.secrets.at_round(t).at("round", t)
     cohort = _cohort(run, present, streams)
-    again: dict[str, Any] = {}
+    recorded, stored, unaffected = {}, None, {}
     if replay is not None and t < replay.event.until:
-        again["recorded"] = replay.recorded
+        recorded = replay.recorded
         if replay.calibrating:
-            again["stored"] = read_updates(session.folder.updates, t, session.ledger.files)
-            cohort = cohort if again["stored"] else ()
-        elif kept := unaffected_models(session, t):
-            again = {"frozen": kept}
-    losses: dict[Handle, float] = {}
-    clients = run.clients(cohort, t, **again)
-    clients = replace(clients, losses=losses if wants_losses else None)
+            stored = read_updates(session.folder.updates, t, session.ledger.files)
+            cohort = cohort if stored else ()
+        else:
+            unaffected = unaffected_models(session, t)
+    clients = run.clients(cohort, t, recorded=recorded, stored=stored, untouched=[*unaffected])
+    clients = replace(clients, wants_losses=wants_losses)
     played = run.algorithm.round(state, clients, streams)
+    played = _with_models(played, unaffected) if unaffected else played
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:
         refused = with_stalled_clusters(played.state, (*reports.events, *played.events))
@@ -267,7 +267,13 @@ def _round(
     metrics = measured_metrics(run.engine, *args[1:], run.config.metrics, at_end=False)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *reports.events, *played.events, *_diverged(played), *metrics)
-    return played._replace(events=(*_began(run, t), *facts, measured), losses=losses)
+    return played._replace(events=(*_began(run, t), *facts, measured))
+
+
+def _with_models(played: RoundResult, known: Mapping[int, Params]) -> RoundResult:
+    """Return a round that ends in these models of the clusters that nothing changed."""
+    models = tuple(known.get(j, model) for j, model in enumerate(played.state.clusters))
+    return with_hash(played._replace(state=replace(played.state, clusters=models)))
 
 
 def _solved_again(session: Session, state: ServerState, chosen: ClientsAssigned) -> RoundResult:

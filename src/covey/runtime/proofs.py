@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from covey.algorithms.clients import divergences
+from covey.algorithms.round import divergences
 from covey.algorithms.state import ServerState
 from covey.base.errors import LedgerError, RunError
 from covey.base.files import make_folder, path_inside, replace_whole

@@ -5,6 +5,7 @@ believed where its own class says so (`Component.vouches_for`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,28 +13,27 @@ from torch import nn
 
 from covey.aggregation.anonymity import AnonymitySets, HiddenSet
 from covey.aggregation.base import (
-    AggregationResult,
-    Aggregator,
     AnonymityTerms,
+    BeginRound,
     ClientUpdate,
     ClusterwiseAggregation,
     FederationInfo,
-    Transform,
 )
 from covey.aggregation.mean import (
-    arrived_mean,
+    ArrivedMeans,
+    Mean,
+    NoisyMeans,
+    PostProcess,
     clipped,
-    masked_mean,
+    masked_means,
     noised,
-    noised_mean,
-    recording_own_noise,
 )
 from covey.aggregation.server import Models
-from covey.algorithms.own_steps import checked_aggregator
+from covey.algorithms.own_steps import checked_aggregation
 from covey.base.components import Component, OwnFunction, components_in
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
-from covey.base.names import Handle, Params, SummedUp, Unit
+from covey.base.names import Handle, SummedUp, Unit
 from covey.base.own_code import source_hash
 from covey.base.rng import Streams
 from covey.data.examples import Client
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from covey.dp.budget import RoundCost
 
 
-def transforms_of(
+def post_processors_of(
     config: Config, exposures: Mapping[Handle, float] = MappingProxyType({})
-) -> tuple[Transform, ...]:
-    """Return what updates pass between training and aggregation, in this order.
+) -> tuple[PostProcess, ...]:
+    """Return what each update passes between training and aggregation, in this order.
 
     Bounds come first: the noise on a sum hides a client only if no other one adds more than a
     clip. Where clients add noise, all of it is theirs to do before they send anything.
@@ -148,55 +148,43 @@ def update_shares_of(config: Config, rate: float) -> NoiseShares | None:
     return shares_of(config, config.privacy.bound(rate), config.privacy.unit)
 
 
-def aggregator_of(config: Config, clients: int, rate: float) -> Aggregator:
-    """Return the aggregation of a federation of so many clients, in a round of this rate."""
-    privacy, aggregation = config.privacy, config.aggregation
-    bound, z, unit = privacy.bound(rate), privacy.update_noise, privacy.unit
-    if privacy.server_adds_noise:
-        return noised_mean(bound, z, config.train.participation, clients, unit)
-    if shares := update_shares_of(config, rate):  # what comes of the shares of so many
-        return noised_mean(bound, shares.std(clients) / bound, unit=unit)
-    aggregate = aggregation.prepared(_federation(config, clients))
-    checked = checked_aggregator(aggregation, aggregate)
-    if not privacy.clients_add_noise:
-        return checked
-    return recording_own_noise(checked, privacy.client_clip, privacy.client_noise)
+def aggregation_of(
+    config: Config, clients: int, rate: float, *, repeats: bool = False
+) -> BeginRound:
+    """Return how the aggregation of updates that a server sees, or of noisy sums, begins.
 
-
-def transformed_aggregator_of(config: Config, clients: int, rate: float) -> Aggregator:
-    """Return the aggregation of so many clients' updates as they were trained, at this rate.
-
-    For aggregation outside of a run's own rounds: reference models.
+    Args:
+        config: the settings.
+        clients: how many the federation has.
+        rate: of the steps in the round.
+        repeats: whether clients can be trained once more in a round.
     """
-    aggregate = aggregator_of(config, clients, rate)
+    privacy, aggregation = config.privacy, config.aggregation
+    noisy = partial(NoisyMeans, clip=privacy.bound(rate), unit=privacy.unit)
+    if privacy.server_adds_noise:
+        z, q = privacy.update_noise, config.train.participation
+        return partial(noisy, noise_multiplier=z, sampling=q, clients=clients)
+    if shares := update_shares_of(config, rate):  # what comes of the shares of so many
+        return partial(noisy, noise_multiplier=shares.std(clients) / privacy.bound(rate))
+    begin = partial(aggregation.begin, federation=_federation(config, clients, repeats=repeats))
+    return checked_aggregation(aggregation, begin)
 
-    def aggregated(
-        models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
-        for transform in transforms_of(config):
-            updates = transform(updates)
-        return aggregate(models, updates, streams)
 
-    return aggregated
-
-
-def masked_aggregator_of(config: Config, rate: float) -> Aggregator:
-    """Return the aggregation of updates that are sent under masks, in a round of this rate.
+def masked_aggregation_of(config: Config, rate: float) -> BeginRound:
+    """Return how the aggregation of updates that are sent under masks begins, at this rate.
 
     Raises:
         ConfigError: there is none.
     """
-    least = config.privacy.min_cohort
-    masked = config.aggregation.masked(least)
-    if masked is None:
+    least, shares = config.privacy.min_cohort, update_shares_of(config, rate)
+    if type(config.aggregation).begin is not Mean.begin:
         raise ConfigError(
             f"Under privacy.secure_sums updates are averaged, found aggregation.name = "
             f"{config.aggregation.name!r}. Take the mean, or set secure_sums = false."
         )
-    shares = update_shares_of(config, rate)
     if config.engine.is_remote:
-        return arrived_mean(least, shares)
-    return masked if shares is None else masked_mean(least, shares)
+        return partial(ArrivedMeans, min_cohort=least, shares=shares)
+    return masked_means(least, shares)
 
 
 def hidden_sets(
@@ -223,7 +211,7 @@ def noise_on_clients(config: Config) -> bool:
     return config.privacy.update_noise > 0 or (terms is not None and terms.accounted)
 
 
-def _federation(config: Config, clients: int) -> FederationInfo:
+def _federation(config: Config, clients: int, *, repeats: bool = False) -> FederationInfo:
     def noise_multiplier(epsilon: float, delta: float, sizes: Sequence[int]) -> float:
         # the accountants take seconds to load, and a client never needs them
         from covey.dp.run_guarantees import representative_noise
@@ -235,6 +223,7 @@ def _federation(config: Config, clients: int) -> FederationInfo:
         rounds=config.rounds,
         participation=config.train.participation,
         shared=config.method.num_models == 1,
+        repeats=repeats,
         noise_multiplier=noise_multiplier,
     )
 
@@ -248,7 +237,7 @@ def mixes_clusters(config: Config) -> bool:
     method, aggregation = config.method, config.aggregation
     clusterwise = isinstance(aggregation, ClusterwiseAggregation) and all(
         getattr(type(aggregation), name) is getattr(ClusterwiseAggregation, name)
-        for name in ("aggregate", "prepared")
+        for name in ("begin", "_fitting")
     )  # it is only ever shown the updates of one cluster at a time
     parts = (method, *(() if clusterwise else (aggregation,)), aggregation.server_optimizer)
     own = [each for each in parts if each.is_own]

@@ -1,17 +1,17 @@
 """From settings to an algorithm in its run: the steps of its rounds, and its red team."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 
 from torch import Tensor
 
-from covey.aggregation.base import Aggregator
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.federation import Federation
 from covey.algorithms.own_steps import checked_selection, checked_server_step
 from covey.algorithms.remote import Remote
+from covey.algorithms.round import RoundSteps
 from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.selection import (
     SelectionConfig,
@@ -27,12 +27,12 @@ from covey.base.rng import Streams
 from covey.engine.protocol import Engine
 from covey.engine.recipe import TASKS, Recipe
 from covey.settings.aggregation import (
-    aggregator_of,
+    aggregation_of,
     anonymity_of,
     isolates_clusters,
-    masked_aggregator_of,
+    masked_aggregation_of,
     noise_on_clients,
-    transforms_of,
+    post_processors_of,
     update_shares_of,
 )
 from covey.settings.load import Config
@@ -75,34 +75,43 @@ def clients_of(components: Components, setup: Setup) -> Clients:
     """Return how clients get requests in the first round, with no client in its cohort yet."""
     config, population = components.config, components.population
     recipe = components.recipe(0)
-    federation, exposures = federation_of(components, recipe), components.exposures
-    done_by_them = federation.is_apart and config.privacy.clients_add_noise
     return Clients(
         (),
-        federation,
-        round_aggregator(components, recipe),
+        federation_of(components, recipe),
+        round_steps(components, recipe),
         setup,
         selection_config(config, population.num_classes),
-        own_risks=federation.is_apart and config.risk.on_clients,
-        transforms=() if done_by_them else transforms_of(config, exposures),
-        exposures=exposures,
-        stores_updates=config.leaving.store_updates > 0,
-        patience=config.risk.every,
-        dp_accounted=noise_on_clients(config),
-        server_step=checked_server_step(config.aggregation.server_optimizer),
+        own_risks=components.send is not None and config.risk.on_clients,
     )
 
 
-def round_aggregator(components: Components, recipe: Recipe) -> Aggregator:
-    """Return how updates are aggregated in a round of this recipe."""
-    config, rate = components.config, recipe.learning_rate
-    if config.privacy.secure_sums and not config.method.subtracts:
-        return masked_aggregator_of(config, rate)
-    return aggregator_of(config, len(components.population.clients), rate)
+def round_steps(components: Components, recipe: Recipe) -> RoundSteps:
+    """Return what becomes of updates in a round of this recipe."""
+    config, privacy = components.config, components.config.privacy
+    remote, own = components.send is not None, privacy.clients_add_noise
+    if privacy.secure_sums and not config.method.subtracts:
+        begin, own_noise = masked_aggregation_of(config, recipe.learning_rate), None
+    else:
+        clients = len(components.population.clients)
+        begin = aggregation_of(config, clients, recipe.learning_rate, repeats=not remote)
+        own_noise = (privacy.client_clip, privacy.client_noise) if own else None
+    return RoundSteps(
+        begin,
+        () if remote and own else post_processors_of(config, components.exposures),
+        checked_server_step(config.aggregation.server_optimizer),
+        patience=config.risk.every,
+        stores_updates=config.leaving.store_updates > 0,
+        dp_accounted=noise_on_clients(config),
+        exposures=components.exposures,
+        own_noise=own_noise,
+    )
 
 
 def federation_of(
-    components: Components, recipe: Recipe, stored: Mapping[Handle, Params] | None = None
+    components: Components,
+    recipe: Recipe,
+    stored: Mapping[Handle, Params] | None = None,
+    untouched: Collection[int] = (),
 ) -> Federation:
     """Return how clients are reached: here, or by messages.
 
@@ -110,6 +119,7 @@ def federation_of(
         components: of the run.
         recipe: how they train in a round.
         stored: the updates that they calibrate in it; None: they train.
+        untouched: clusters that nothing changes in it, whose clients need not train.
     """
     config, records = components.config, components.records
     if components.send is not None:
@@ -124,6 +134,8 @@ def federation_of(
         )
     weights, compares_on = config.aggregation.weights, config.method.compares_on
     here = Simulated(components.engine, recipe, weights, compares_on, components.exposures, records)
+    noisy = config.privacy.clients_add_noise
+    here = replace(here, adds_noise=noisy, untouched=frozenset(untouched))
     return here if stored is None else here.calibrating(stored)
 
 
@@ -180,6 +192,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
     """
     return (
         isolates_clusters(config)
+        and not config.aggregation.server_optimizer.is_own  # it may step from where a model is
         and not recipe_of(config).keeps_memory  # by clients that would not train
         and not config.engine.is_remote
         and not balances_classes(config)  # of all clients

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress, starmap
 from statistics import fmean
 
 from torch import nn
 
-from covey.aggregation.base import finite_updates
 from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
@@ -16,8 +15,11 @@ from covey.algorithms.federation import longer
 from covey.algorithms.own_steps import checked_assess, checked_judge
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import loss_counter, masked_counts
+from covey.algorithms.round import RoundSteps, aggregate_round
 from covey.algorithms.simulated import Simulated
+from covey.algorithms.state import initial_state
 from covey.base.errors import ConfigError
+from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params, round_number
 from covey.base.rng import Streams
 from covey.data.examples import Client, Examples, Preference
@@ -30,10 +32,11 @@ from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.truth import Reference, SelfAssessment, divergence
 from covey.models.build import held_hash
 from covey.settings.aggregation import (
+    aggregation_of,
     exposures_of,
     noise_on_clients,
+    post_processors_of,
     shares_of,
-    transformed_aggregator_of,
 )
 from covey.settings.clients import ClientBackend
 from covey.settings.load import Config
@@ -218,12 +221,15 @@ def _round_of(components: Components) -> PlayRound:
         cohort = tuple(starmap(_pseudo_client, compress(enumerate(sets), drawn)))
         only = {client.handle: 0 for client in cohort}
         clips = dict.fromkeys(only, usual)
-        federation = Simulated(engine, now, config.aggregation.weights, exposures=clips)
-        trained = federation.train((params,), cohort, only, streams)
-        updates = finite_updates(trained, as_zero=accounted)
+        noisy, weights = config.privacy.clients_add_noise, config.aggregation.weights
+        federation = Simulated(engine, now, weights, exposures=clips, adds_noise=noisy)
+        train = partial(federation.train, (params,), assignment=only, streams=streams)
         number = len(sets if config.privacy.update_noise else population.clients)
-        aggregate = transformed_aggregator_of(config, number, now.learning_rate)
-        return aggregate((params,), updates, streams.at("merge")).clusters[0]
+        begin = aggregation_of(config, number, now.learning_rate)
+        steps = RoundSteps(begin, post_processors_of(config), dp_accounted=accounted)
+        before, chosen = initial_state((params,)), ClientsAssigned(only, "shared")
+        played = aggregate_round(steps, before, chosen, cohort, train, streams)
+        return played.state.clusters[0]
 
     return play_round
 

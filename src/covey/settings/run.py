@@ -18,13 +18,7 @@ from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
 from covey.models.build import NETWORKS, initial_params
 from covey.settings.aggregation import components_used
-from covey.settings.algorithm import (
-    algorithm_of,
-    clients_of,
-    federation_of,
-    notes,
-    round_aggregator,
-)
+from covey.settings.algorithm import algorithm_of, clients_of, federation_of, notes, round_steps
 from covey.settings.clients import (
     Overrides,
     check_preference_names,
@@ -104,7 +98,7 @@ class BuiltRun(Components):
         *,
         recorded: Mapping[int, Mapping[Handle, int]] | None = None,
         stored: Mapping[Handle, Params] | None = None,
-        frozen: Mapping[int, Params] | None = None,
+        untouched: Collection[int] = (),
     ) -> Clients:
         """Return these clients, as they train in a round.
 
@@ -113,14 +107,14 @@ class BuiltRun(Components):
             round_index: of the round. The others are of rounds that are played again:
             recorded: by round, the clusters that clients took then, and take again.
             stored: the updates that they calibrate in this round; None: they train.
-            frozen: the models after this round of clusters that need no training.
+            untouched: clusters that nothing changes, whose clients need not train.
         """
         first, now = (self.recipe(t) for t in (0, round_index))
         clients = self.no_clients.among(cohort)
-        if now != first or stored is not None:
-            federation, aggregate = federation_of(self, now, stored), round_aggregator(self, now)
-            clients = replace(clients, federation=federation, aggregate=aggregate)
-        return replace(clients, recorded=recorded or {}, frozen=frozen or {})
+        if now != first or stored is not None or untouched:
+            federation = federation_of(self, now, stored, untouched)
+            clients = replace(clients, federation=federation, steps=round_steps(self, now))
+        return replace(clients, recorded=recorded or {})
 
 
 def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
