@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
 import covey
-from covey.base.built_ins import BUILT_INS
-from covey.base.component_names import find
+from covey.base.built_ins import MODULES, built_ins
 from covey.base.components import Component
 
 REFUSED = (covey.CoveyError, TypeCheckError)
@@ -220,11 +219,8 @@ def test_a_number_that_a_run_has_not_is_refused(name, data, played):
 def components() -> Iterator[type[Component]]:
     """Yield every built-in class, with those that programs make: settings as objects."""
     yield covey.EarlyStopping  # pyright: ignore[reportReturnType]
-    for kind, named in BUILT_INS.items():
-        for name in named:
-            found = find(kind, name, "name")
-            if inspect.isclass(found) and issubclass(found, Component):
-                yield found
+    for kind in MODULES:
+        yield from (cls for cls in built_ins(kind).values() if issubclass(cls, Component))
 
 
 @given(data=st.data())

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import MODULES
 from covey.base.errors import OWN_PACKAGES
 from covey.cli.commands import app, loaded
 from covey.settings.reference import settings
@@ -149,7 +149,7 @@ def test_every_kind_of_component_has_a_row_and_a_section():
     titles = map(anchor, re.findall(r"^## (An? .*)$", text, re.MULTILINE))
     assert [heading for _, heading in rows] == list(titles)
     kinds = " | ".join(kind for kind, _ in rows)
-    assert [kind for kind in BUILT_INS if kind.replace("_", " ") not in kinds] == []
+    assert [kind for kind in MODULES if kind.replace("_", " ") not in kinds] == []
 
 
 NO_CODE = {"covey.toml", "covey.commands", "covey.components"}

@@ -34,7 +34,7 @@ from pydantic import TypeAdapter
 
 from covey import Config, ConfigError, RunError, __version__, load_config
 from covey.algorithms.algorithm import Clustered
-from covey.base.built_ins import DEFAULTS, NEWCOMERS, ROBUST
+from covey.base.built_ins import NEWCOMERS, ROBUST, default_of
 from covey.base.components import reference
 from covey.base.files import flush_folder, read_bounded, read_text, replace_whole
 from covey.settings.needs import check_enough
@@ -258,7 +258,7 @@ def bounds_newcomers(config: Config) -> bool:
         and config.method.enters_at_will
         and config.train.participation == 1
         and not config.train.cohort_size
-        and config.aggregation.name != DEFAULTS["aggregation"]
+        and config.aggregation.name != default_of("aggregation")
     )
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from covey import Config, CoveyError, RunError
-from covey.base.built_ins import DEFAULTS
+from covey.base.built_ins import default_of
 from covey.base.files import permissions_of_others, read_bounded
 from covey.base.names import how_to_install
 from covey.data.arrays import read_client
@@ -184,7 +184,7 @@ def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
                 "method.initialisation = 'random' or one cluster, or trust the server.",
             )
     # noise on sums needs the mean
-    elif config.aggregation.name == DEFAULTS["aggregation"] and config.privacy.update_noise == 0:
+    elif config.aggregation.name == default_of("aggregation") and config.privacy.update_noise == 0:
         yield (
             "aggregation",
             "expected a robust aggregation, found aggregation.name = 'mean': a few nodes that lie "

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from covey import Aggregation, ClientUpdate, Config, ConfigError, Params, Streams, mean_per_cluster
 from covey.aggregation.base import FederationInfo
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import built_ins
 from covey.base.components import create
 from support.aggregating import aggregated as all_of
 
-NAMES = tuple(BUILT_INS["aggregation"])
+NAMES = tuple(built_ins("aggregation"))
 ROBUST = {"trimmed-mean", "median", "krum", "geometric-median", "norm-bounded"}
 """Those that one client cannot move far."""
 

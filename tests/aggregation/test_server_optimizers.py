@@ -7,11 +7,11 @@ import torch
 
 from covey import Params, ServerOptimizer, States
 from covey.aggregation.server import Adam, Momentum, Yogi
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import built_ins
 from covey.base.component_state import decoded, encoded
 from covey.base.components import create
 
-NAMES = tuple(BUILT_INS["server_optimizer"])
+NAMES = tuple(built_ins("server_optimizer"))
 
 
 def component(name: str) -> ServerOptimizer:

@@ -43,7 +43,7 @@ from covey.algorithms.selection import Selection, SelectionConfig
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.solved import Solved
 from covey.algorithms.state import Cohort
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import built_ins
 from covey.base.events import (
     ClientsAssigned,
     Event,
@@ -136,7 +136,7 @@ class World:
 
 
 STRATEGIES: dict[str, Callable[[World], Playing]] = {
-    **{name: methodcaller("built_in", name) for name in BUILT_INS["algorithm"]},
+    **{name: methodcaller("built_in", name) for name in built_ins("algorithm")},
     "three isolated": lambda w: isolated(init, w.steps(), 3, w.population),
     "threshold": lambda w: w.mir(select_by_threshold),
     "warm": lambda w: w.begun("warm"),

@@ -10,13 +10,13 @@ from pydantic import Field
 from covey import ClusterSelection, Component, ConfigError, SelectionInputs
 from covey.algorithms.selection import OwnSelection
 from covey.base import component_names as names
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import MODULES, built_ins
 from covey.base.component_names import find, is_known, known_names
 from covey.base.components import create, reference
 from plugins.cautious import Cautious
 
 MINE = "plugins.cautious:Cautious"
-EVERY = [(kind, name) for kind, names in BUILT_INS.items() for name in names]
+EVERY = [(kind, name) for kind in MODULES for name in built_ins(kind)]
 
 
 class Tried(ClusterSelection):
@@ -123,12 +123,12 @@ def test_an_installed_plugin_is_found_by_its_entry_point(monkeypatch):
     assert known_names("selection")[-1] == "cautious"
     assert is_known("selection", "cautious")
     assert not is_known("selection", "else")
-    names.recorded_names.cache_clear()
+    names._installed_names.cache_clear()
     made = selection("cautious", margin=0.1)
     assert made == Cautious(margin=0.1)
     assert reference(made) == "cautious"
     monkeypatch.undo()
-    names.recorded_names.cache_clear()
+    names._installed_names.cache_clear()
 
 
 def test_what_no_import_finds_is_found_as_long_as_the_process_lives():

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from covey import Examples, Partition, Shift, Source
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import built_ins
 from covey.base.components import create
 from plugins.partition_shards import Shards
 from plugins.shift_contrast import NoisyContrast
 
 
 def built_in(kind, base):
-    return [create(kind, name, kind, base) for name in BUILT_INS[kind]]
+    return [create(kind, name, kind, base) for name in built_ins(kind)]
 
 
 SHIFTS = [*built_in("shift", Shift), NoisyContrast(noise=20.0)]

@@ -23,7 +23,7 @@ from covey import (
     Sgd,
     TrainingJob,
 )
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import built_ins
 from covey.base.components import create
 from covey.engine.cpu import ParallelEngine
 from covey.engine.optimizers import TorchOptimizer
@@ -126,7 +126,7 @@ PARTS: dict[str, Recipe] = {
     **{
         f"{kind} {name}": replace(GENTLE, **{kind: create(kind, name, f"train.{kind}", base)})
         for kind, base in BASES.items()
-        for name in BUILT_INS[kind]
+        for name in built_ins(kind)
     },
     "momentum": replace(GENTLE, optimizer=Sgd(momentum=0.9)),
     "decay alone": replace(GENTLE, optimizer=Sgd(weight_decay=0.1)),

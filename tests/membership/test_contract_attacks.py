@@ -8,12 +8,12 @@ import torch
 from numpy import ndarray
 
 from covey import Attack, Signals
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import built_ins
 from covey.base.components import create
 from covey.membership.attacks import Lira, Rmia
 from plugins.attack_margin import Margin
 
-BUILT = {name: create("attack", name, "--attack", Attack) for name in BUILT_INS["attack"]}
+BUILT = {name: create("attack", name, "--attack", Attack) for name in built_ins("attack")}
 ALL: dict[str, Attack] = {
     **BUILT,
     "lira, own variances": Lira(variance="per-example"),

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from covey import RiskContext, RiskEstimator, Streams, Target
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import built_ins
 from covey.base.components import create
 from covey.membership.truth import Reference
 from plugins.risk_confidence import ConfidenceGap
 
 BUILT = {
     name: create("risk_estimator", name, "risk.name", RiskEstimator)
-    for name in BUILT_INS["risk_estimator"]
+    for name in built_ins("risk_estimator")
 }
 ALL: dict[str, RiskEstimator] = {**BUILT, "one's own": ConfidenceGap(sharpness=2.0)}
 STREAMS = Streams(0).at("round", 5)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from covey import AggregationResult, Loss, Objective
 from covey.aggregation.anonymity import AnonymitySets
-from covey.aggregation.base import Aggregation, mean_per_cluster
+from covey.aggregation.base import Aggregation, ClusterMeans
 
 SEEN = []
 FILE = pathlib.Path(__file__).with_suffix(".json")

@@ -46,6 +46,7 @@ from covey.aggregation.partition import (
 )
 from covey.aggregation.robust import bounded_by_median
 from covey.aggregation.server import Models
+from covey.base.built_ins import component
 from covey.base.components import AboveZero, NotNegative, Positive
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -394,6 +395,7 @@ def _angle(left: Params, right: Params) -> float:
     return float(1 - torch.nn.functional.cosine_similarity(one, other, dim=0))
 
 
+@component("aggregation", "anonymity-sets")
 class AnonymitySets(Aggregation):
     """Each update is hidden among at least k, of which one is released.
 

@@ -32,6 +32,7 @@ from covey.aggregation.base import (
     combined_per_cluster,
 )
 from covey.aggregation.server import Models
+from covey.base.built_ins import component
 from covey.base.errors import ModelError
 from covey.base.events import ClusterWaited, Event, SharesPerturbed, SumPerturbed
 from covey.base.names import Params, Unit
@@ -311,6 +312,7 @@ def numbers_of_update(
     return np.concatenate([weight, np.rint(cut * STEPS).astype(np.int64)])
 
 
+@component("aggregation", "mean", default=True)
 class Mean(Aggregation):
     """The weighted mean of updates: `ClusterMeans`. Sums of them are all that it needs."""
 

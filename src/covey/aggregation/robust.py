@@ -22,6 +22,7 @@ from covey.aggregation.base import (
     mean_per_cluster,
 )
 from covey.aggregation.server import Models
+from covey.base.built_ins import component
 from covey.base.components import AboveZero, NotNegative, Positive
 from covey.base.names import Params
 from covey.base.params import flatten, scale, trained
@@ -31,6 +32,7 @@ EXACT = 1e-9
 """More than a product of a share and a count is rounded by."""
 
 
+@component("aggregation", "trimmed-mean")
 class TrimmedMean(ClusterwiseAggregation):
     """The coordinate-wise trimmed mean, from which few clients cannot move far.
 
@@ -80,6 +82,7 @@ def trimmed(updates: Sequence[Params], cut: int) -> Params:
     return result
 
 
+@component("aggregation", "median")
 class Median(ClusterwiseAggregation):
     """The coordinate-wise median: where fewer than half lie, it stays among the others.
 
@@ -102,6 +105,7 @@ class Median(ClusterwiseAggregation):
         return trimmed([each.update for each in updates], (len(updates) - 1) // 2)
 
 
+@component("aggregation", "krum")
 class Krum(ClusterwiseAggregation):
     """The update that is nearest to its neighbours; Multi-Krum where `chosen` is above 1.
 
@@ -178,6 +182,7 @@ def _dots(updates: Sequence[Params]) -> Float[Tensor, "clients clients"]:
     return dots
 
 
+@component("aggregation", "geometric-median")
 class GeometricMedian(ClusterwiseAggregation):
     """The geometric median, by smoothed Weiszfeld steps: a majority holds it.
 
@@ -215,6 +220,7 @@ class GeometricMedian(ClusterwiseAggregation):
         return _mean(replace(update, weight=share) for update, share in pairs)
 
 
+@component("aggregation", "norm-bounded")
 class NormBounded(Aggregation):
     """The weighted mean of updates, none of them longer than a bound.
 

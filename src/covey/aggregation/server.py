@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from covey.base.built_ins import component
 from covey.base.component_state import ComponentState, States, keep, kept
 from covey.base.components import AboveZero, Component, OwnFunction
 from covey.base.names import Params
@@ -73,6 +74,7 @@ class OwnServerOptimizer(ServerOptimizer, OwnFunction):
         return self.call(*args, **named)
 
 
+@component("server_optimizer", "none", default=True)
 class NoServerOptimizer(ServerOptimizer):
     """The aggregated models are the next ones."""
 
@@ -122,6 +124,7 @@ class Velocity(ComponentState):
     velocity: Moments = ()
 
 
+@component("server_optimizer", "momentum")
 class Momentum(ServerOptimizer):
     """FedAvgM: the server moves on in the direction of earlier rounds.
 
@@ -211,6 +214,7 @@ class AdaptiveOptimizer(ServerOptimizer):
         return tuple(after), keep(states, state)
 
 
+@component("server_optimizer", "adam")
 class Adam(AdaptiveOptimizer):
     """FedAdam: v_j <- beta_2 v_j + (1 - beta_2) d^2.
 
@@ -223,6 +227,7 @@ class Adam(AdaptiveOptimizer):
         return self.beta_2 * variance + (1 - self.beta_2) * square
 
 
+@component("server_optimizer", "yogi")
 class Yogi(AdaptiveOptimizer):
     """FedYogi: v_j <- v_j - (1 - beta_2) d^2 sign(v_j - d^2).
 

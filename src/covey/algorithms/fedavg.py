@@ -13,12 +13,14 @@ from torch import Tensor
 from covey.algorithms.algorithm import Algorithm
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.state import RoundResult, ServerState
+from covey.base.built_ins import component
 from covey.base.components import NotNegative
 from covey.base.events import ClientsAssigned
 from covey.base.rng import Streams
 from covey.engine.recipe import Objective, Proximal
 
 
+@component("algorithm", "fedavg")
 class FedAvg(Algorithm):
     """Let every client train the one model, and take the mean.
 
@@ -39,6 +41,7 @@ class FedAvg(Algorithm):
         return clients.train_and_aggregate(state, everybody, streams)
 
 
+@component("algorithm", "local")
 class LocalTraining(Algorithm):
     """Let every client train a model of its own: a cluster per client, never merged."""
 
@@ -56,6 +59,7 @@ class LocalTraining(Algorithm):
         return clients.train_and_aggregate(state, ClientsAssigned(own, "clients"), streams)
 
 
+@component("algorithm", "fedprox")
 class FedProx(FedAvg):
     """Let every client minimise its loss and a pull towards the shared model.
 
@@ -99,6 +103,7 @@ class NearShared(Objective):
         return [self.lam * (own - shared) for own, shared in pairs]
 
 
+@component("algorithm", "ditto")
 class Ditto(FedAvg):
     """Let every client train a model of its own too, near the one that all share.
 

@@ -21,6 +21,7 @@ from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.selection import ClusterSelection, ComparesOn, SelectionResult, Weighted
 from covey.algorithms.start import opening_round
 from covey.algorithms.state import RoundResult, ServerState, initial_state
+from covey.base.built_ins import component
 from covey.base.component_state import ComponentState
 from covey.base.components import Count, Part, Share
 from covey.base.events import ClientsAssigned, NewcomersWaited, RiskUnknown
@@ -86,6 +87,7 @@ def bounded_newcomers(
     )
 
 
+@component("algorithm", "ifca")
 class Ifca(Clustered):
     """Let every client train the cluster model with the lowest loss on its examples.
 
@@ -159,6 +161,7 @@ class Ifca(Clustered):
         return RoundResult(choice.state.with_choices(final.clusters), (*choice.events, final))
 
 
+@component("algorithm", "ifca-mir", default=True)
 class IfcaMir(Ifca):
     """Let every client weigh each cluster's loss against its measured risk.
 

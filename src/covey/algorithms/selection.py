@@ -22,6 +22,7 @@ from torch import Tensor
 from covey.aggregation.base import ClientUpdate
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.arguments import in_range
+from covey.base.built_ins import component
 from covey.base.component_state import ComponentState, States, kept
 from covey.base.components import Component, NotNegative, OwnFunction
 from covey.base.events import ChoicesPerturbed, Event
@@ -258,6 +259,7 @@ class OwnSelection(ClusterSelection, OwnFunction):
         return self.call(inputs)
 
 
+@component("selection", "loss")
 class ByLoss(ClusterSelection):
     """The lowest loss (IFCA)."""
 
@@ -272,6 +274,7 @@ class ByLoss(ClusterSelection):
         return inputs.losses
 
 
+@component("selection", "weighted", default=True)
 class Weighted(ClusterSelection):
     """The best alpha * loss + beta * risk (IFCA-MIR).
 
@@ -292,6 +295,7 @@ class Weighted(ClusterSelection):
         return weighted_cost(inputs, self.ties)
 
 
+@component("selection", "threshold")
 class ByThreshold(ClusterSelection):
     """The lowest loss among clusters whose risk the client accepts, else the safest.
 

@@ -12,6 +12,7 @@ from covey.algorithms.selection import ClusterSelection, Weighted
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import RoundResult, ServerState
 from covey.algorithms.sums import SumSource, counted_sums, without_leavers
+from covey.base.built_ins import component
 from covey.base.component_state import ComponentState
 from covey.base.components import AboveZero, Part, Share
 from covey.base.errors import ConfigError
@@ -111,6 +112,7 @@ NO_REFERENCE = (
 )
 
 
+@component("algorithm", "solved")
 class Solved(Subtractable):
     """FedAvg, IFCA and IFCA-MIR with ridge heads in closed form, from sums.
 

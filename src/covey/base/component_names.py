@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from covey.base.built_ins import BUILT_INS, DEFAULTS
+from covey.base.built_ins import built_in_name, built_ins, default_of
 from covey.base.consent import Source
 from covey.base.errors import ConfigError
 from covey.base.own_code import check_import, no_part
@@ -49,11 +49,11 @@ def known_names(kind: str) -> tuple[str, ...]:
     """Return the names of all built-in and installed components of a kind."""
     prefix = f"{kind}."
     plugins = (n.removeprefix(prefix) for n in _installed() if n.startswith(prefix))
-    return (*BUILT_INS[kind], *sorted(plugins))
+    return (*built_ins(kind), *sorted(plugins))
 
 
 def is_known(kind: str, name: str) -> bool:
-    """Say whether this can be a component's name; nothing is imported for it."""
+    """Say whether this can be a component's name; nobody's own code is imported for it."""
     of_torch = kind == "optimizer" and name[:1].isupper()
     return ":" in name or of_torch or name in known_names(kind)
 
@@ -62,7 +62,7 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
     """Return the class or the function of this name.
 
     Args:
-        kind: one of `BUILT_INS`.
+        kind: one of `MODULES`.
         name: as the settings have it; of an optimizer also that of a class of torch.optim.
         key: the setting, for messages.
 
@@ -71,8 +71,9 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
     """
     if name in passed:
         return passed[name]
-    built_in = BUILT_INS[kind].get(name)
-    path = built_in or _installed().get(f"{kind}.{name}", name)
+    if built_in := built_ins(kind).get(name):
+        return built_in
+    path = _installed().get(f"{kind}.{name}", name)
     of_torch = name.removeprefix("torch.optim:")
     if kind == "optimizer" and of_torch.isidentifier() and of_torch[0].isupper():
         return named_object(key, name, f"torch.optim:{of_torch}")
@@ -188,12 +189,15 @@ def imported(module: str, qualname: str) -> object:
     return value
 
 
+def recorded_name(maker: object) -> str | None:
+    """Return the name of a class or a function that is built in or installed; None: it is not."""
+    path = f"{getattr(maker, '__module__', '')}:{getattr(maker, '__qualname__', '')}"
+    return built_in_name(maker) or _installed_names().get(path)
+
+
 @cache
-def recorded_names() -> Mapping[str, str]:
-    """Return the names of all that is built in or installed, by `package.module:name`."""
-    installed = {path: name.partition(".")[2] for name, path in _installed().items()}
-    built_in = {path: name for names in BUILT_INS.values() for name, path in names.items()}
-    return installed | built_in
+def _installed_names() -> Mapping[str, str]:
+    return {path: name.partition(".")[2] for name, path in _installed().items()}
 
 
 @cache
@@ -215,8 +219,8 @@ def described_in(cls: type) -> Mapping[str, str]:
 def described(kind: str) -> str:
     """Return what can be chosen of a kind, in Markdown: of each its docstring's first sentence."""
     lines: list[str] = []
-    for name in BUILT_INS[kind]:
-        paragraph = inspect.cleandoc(find(kind, name, kind).__doc__ or "").partition("\n\n")[0]
+    for name, cls in built_ins(kind).items():
+        paragraph = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0]
         said = " ".join(paragraph.split()).partition(". ")[0].removesuffix(".")
         rest = said.partition(" ")[0][1:]
         lines.append(
@@ -233,7 +237,7 @@ def spec_of_kind(kind: str) -> dict[str, Any]:
         {"type": "string", "enum": [*known_names(kind)]},
         {"type": "string", "pattern": pattern},
     ]
-    default = {"default": DEFAULTS[kind]} if kind in DEFAULTS else {}
+    default = {"default": default_of(kind)} if default_of(kind) else {}
     properties: dict[str, Any] = {
         "name": {"anyOf": names, "description": described(kind), **default}
     }
@@ -247,8 +251,7 @@ def spec_of_kind(kind: str) -> dict[str, Any]:
 def settings_of_kind(kind: str) -> Mapping[str, Mapping[str, dict[str, Any]]]:
     """Return the JSON schema of every setting of every built-in component of a kind."""
     by_name: dict[str, Mapping[str, dict[str, Any]]] = {}
-    for name in BUILT_INS[kind]:
-        cls = find(kind, name, kind)
-        if inspect.isclass(cls) and issubclass(cls, BaseModel):
+    for name, cls in built_ins(kind).items():
+        if issubclass(cls, BaseModel):
             by_name[name] = cls.model_json_schema().get("properties", {})
     return by_name

@@ -2,9 +2,9 @@
 
 A component is its section of the settings: `[aggregation] name = "trimmed-mean"`, and beside
 `name` its own settings, which are the annotated fields of its class. What was read from a file
-is the object that runs. A name is one of `BUILT_INS`, or that of an installed plug-in (an entry
-point `KIND.NAME` of the group `covey.components`), or `package.module:name`, or nothing but
-`python:name` where a program passes what no import finds again.
+is the object that runs. A name is that of a built-in one (`built_ins`) or of an installed plug-in
+(an entry point `KIND.NAME` of the group `covey.components`), or `package.module:name`, or nothing
+but `python:name` where a program passes what no import finds again.
 """
 
 import inspect
@@ -34,7 +34,7 @@ from pydantic_core import (
     to_jsonable_python,
 )
 
-from covey.base.built_ins import DEFAULTS
+from covey.base.built_ins import built_ins, default_of
 from covey.base.component_names import (
     PASSED,
     coveys_packages,
@@ -45,7 +45,7 @@ from covey.base.component_names import (
     is_known,
     may_be_part,
     passed,
-    recorded_names,
+    recorded_name,
     settings_of_kind,
     spec_of_kind,
 )
@@ -292,7 +292,7 @@ def made(kind: str, base: type[C], value: Any) -> Any:  # noqa: ANN401
     """Return the component that a setting's value is or names.
 
     Args:
-        kind: one of `BUILT_INS`.
+        kind: one of `MODULES`.
         base: what components of this kind are derived from.
         value: a component, a class or a function, a name, or a table of `name` and settings.
 
@@ -303,7 +303,7 @@ def made(kind: str, base: type[C], value: Any) -> Any:  # noqa: ANN401
     options: dict[str, Any] = {}
     if isinstance(value, Mapping):
         options = dict(cast("Mapping[str, Any]", value))
-        value = options.pop("name", DEFAULTS.get(kind))
+        value = options.pop("name", default_of(kind))
     if isinstance(value, base):
         return type(value).model_validate({**dict(value), **options}) if options else value
     if isinstance(value, partial):
@@ -377,7 +377,7 @@ def reference(component: object) -> str:
         maker = type(component)
     qualname = getattr(maker, "__qualname__", type(maker).__qualname__)
     module = getattr(maker, "__module__", "")
-    if known := recorded_names().get(f"{module}:{qualname}"):
+    if known := recorded_name(maker):
         return known
     if module.startswith("torch.optim") and inspect.isclass(maker):
         return qualname
@@ -425,6 +425,6 @@ def components_in(section: BaseModel, key: str = "") -> Sequence[tuple[str, Comp
 @cache
 def shared_settings(kind: str) -> frozenset[str]:
     """Return the settings that every component of a kind has."""
-    cls: type[Component] = find(kind, next(iter(settings_of_kind(kind))), kind)
+    cls = built_ins(kind)[next(iter(settings_of_kind(kind)))]
     bases = [b for b in cls.__mro__ if issubclass(b, Component) and b is not Component]
     return frozenset(bases[-1].model_fields)

@@ -9,6 +9,7 @@ import inspect
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from covey.base.built_ins import component
 from covey.base.components import Component, OwnFunction
 from covey.base.errors import DataError, user_function
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _TORCHS_GENERATOR = Lock()
 
 
+@component("augment", "none", default=True)
 class Augment(Component):
     """Changes the inputs of a batch in training; by itself, nothing."""
 

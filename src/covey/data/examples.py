@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from covey.base.arguments import in_range
+from covey.base.built_ins import component
 from covey.base.components import Component, Count
 from covey.base.errors import ConfigError, DataError
 from covey.base.names import ClientName, Handle
@@ -291,6 +292,7 @@ class Shift(Component):
         return shifted
 
 
+@component("shift", "none")
 class NoShift(Shift):
     """No difference between groups, whatever the amount."""
 
@@ -338,6 +340,7 @@ class ShiftRange:
         return self.normalise(moved) if self.normalise else moved
 
 
+@component("shift", "brightness")
 class Brightness(Shift):
     """Amounts f are factors of pixels, seen as x in [0, 1]; a negative one inverts.
 
@@ -351,6 +354,7 @@ class Brightness(Shift):
         return torch.where(factors < 0, 255 - bright, bright)
 
 
+@component("shift", "rotation", default=True)
 class Rotation(Shift):
     """Amounts are degrees, counter-clockwise."""
 

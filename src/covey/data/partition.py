@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float64, Int, Int64
 from torch import Tensor
 
+from covey.base.built_ins import component
 from covey.base.components import AboveZero, Component
 from covey.base.errors import DataError
 from covey.data.examples import Source
@@ -50,6 +51,7 @@ class Partition(Component):
         raise NotImplementedError
 
 
+@component("partition", "iid", default=True)
 class Iid(Partition):
     """Every client gets images at random."""
 
@@ -66,6 +68,7 @@ class Iid(Partition):
         return cards[: sum(sizes)].split(list(sizes))
 
 
+@component("partition", "dirichlet")
 class Dirichlet(Partition):
     """Each client has a class mix of its own, p_i ~ Dirichlet(alpha, ..., alpha).
 
@@ -126,6 +129,7 @@ def _drawn_classes(
     return counts
 
 
+@component("partition", "by-writer")
 class ByWriter(Partition):
     """Each client has one writer's images, where the files name writers."""
 

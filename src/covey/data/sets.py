@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from covey.base.built_ins import component
 from covey.base.errors import DataError
 from covey.data.source import PUBLICATIONS, ClientSource, DataSet, Publication
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from covey.data.examples import Examples, Source
 
 
+@component("data", "digits", default=True)
 class Digits(DataSet):
     """1,797 images of 8 x 8 pixels; 0..16 is scaled to 0..255."""
 
@@ -51,6 +53,7 @@ class PublishedDataSet(DataSet):
         return getattr(formats, self.reader)(self.publication, folder)
 
 
+@component("data", "mnist")
 class Mnist(PublishedDataSet):
     """60,000 training and 10,000 test images of ten digits."""
 
@@ -58,12 +61,14 @@ class Mnist(PublishedDataSet):
     reader: ClassVar[str] = "read_mnist"
 
 
+@component("data", "fashion-mnist")
 class FashionMnist(Mnist):
     """60,000 training and 10,000 test images of ten kinds of clothes."""
 
     publication: ClassVar[Publication] = PUBLICATIONS["fashion-mnist"]
 
 
+@component("data", "emnist")
 class Emnist(PublishedDataSet):
     """814,255 characters of 62 classes; without its training file, the test file alone."""
 
@@ -71,6 +76,7 @@ class Emnist(PublishedDataSet):
     reader: ClassVar[str] = "read_emnist"
 
 
+@component("data", "cifar10")
 class Cifar10(PublishedDataSet):
     """Up to 50,000 training images, from the batches that are there, and 10,000 to test."""
 
@@ -78,6 +84,7 @@ class Cifar10(PublishedDataSet):
     reader: ClassVar[str] = "read_cifar10"
 
 
+@component("data", "femnist")
 class Femnist(PublishedDataSet):
     """LEAF's json files; without them EMNIST's images, whose writers are unknown."""
 
@@ -85,6 +92,7 @@ class Femnist(PublishedDataSet):
     reader: ClassVar[str] = "read_femnist"
 
 
+@component("data", "celeba")
 class CelebA(PublishedDataSet):
     """The first 50,000 training and 20,000 test images, their middle made 32 x 32.
 
@@ -96,6 +104,7 @@ class CelebA(PublishedDataSet):
     reader: ClassVar[str] = "read_celeba"
 
 
+@component("data", "npz")
 class NpzFolder(ClientSource):
     """Clients that bring an .npz file each, in the folder that `data.dir` names."""
 
@@ -122,6 +131,7 @@ class NpzFolder(ClientSource):
         return folder / f"{name}.npz"
 
 
+@component("data", "python")
 class PassedClients(ClientSource):
     """The place, in settings, of data that live in a program."""
 

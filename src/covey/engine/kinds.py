@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from covey.base.built_ins import component
 from covey.base.components import Count
 from covey.base.errors import ModelError
 from covey.base.files import num_cores
@@ -15,6 +16,7 @@ from covey.engine.recipe import Task
 from covey.engine.vmap import VmapEngine
 
 
+@component("engine", "parallel")
 class Parallel(EngineFactory):
     """One thread per core, or as many as `workers` says.
 
@@ -33,6 +35,7 @@ class Parallel(EngineFactory):
         return ParallelEngine(module, self.workers or num_cores(), self.precision, task)
 
 
+@component("engine", "reference")
 class Reference(EngineFactory):
     """Plain PyTorch, with an optimizer object."""
 
@@ -43,6 +46,7 @@ class Reference(EngineFactory):
         return ReferenceEngine(module, task)
 
 
+@component("engine", "vmap")
 class Vmap(EngineFactory):
     """Clients trained many at once, on a GPU; those in one batch are rounded together.
 
@@ -62,6 +66,7 @@ class Vmap(EngineFactory):
         return VmapEngine(module, device, self.chunk, task, self.precision)
 
 
+@component("engine", "auto", default=True)
 class Auto(Parallel):
     """`vmap` on a GPU that can do what is needed, else `parallel`.
 

@@ -11,6 +11,7 @@ from numpy import ndarray
 from pydantic import Field
 from torch import Tensor
 
+from covey.base.built_ins import component
 from covey.base.components import Component
 from covey.engine.protocol import Scored
 
@@ -58,6 +59,7 @@ class Metric(Component):
         """
 
 
+@component("metric", "mean-squared-error")
 class MeanSquaredError(Metric):
     """The mean squared error of a model that answers a number."""
 
@@ -69,6 +71,7 @@ class MeanSquaredError(Metric):
         return (scored.predictions.double() - labels.double()).square()
 
 
+@component("metric", "top-k")
 class TopK(Metric):
     """The share of examples whose class is among the k most probable ones.
 
@@ -92,6 +95,7 @@ class TopK(Metric):
         return torch.where(log_probs.isnan().any(dim=1), torch.nan, right)
 
 
+@component("metric", "f1")
 class F1(Metric):
     """F1 of class 1 where there are two classes, else the mean over the classes (macro)."""
 
@@ -108,6 +112,7 @@ class F1(Metric):
         return torch.tensor(f1_score(labels.numpy(), scored.predictions.numpy(), **how))
 
 
+@component("metric", "auroc")
 class Auroc(Metric):
     """The area under the ROC curve of class 1 where there are two classes.
 
@@ -132,6 +137,7 @@ class Auroc(Metric):
         return float(roc_auc_score(truth, scores))
 
 
+@component("metric", "average-precision")
 class AveragePrecision(Auroc):
     """The average precision, of the same classes as `auroc`."""
 
@@ -141,6 +147,7 @@ class AveragePrecision(Auroc):
         return float(average_precision_score(truth, scores))
 
 
+@component("metric", "confusion")
 class Confusion(Metric):
     """The confusion matrix at the end: how many examples of each class are taken for which."""
 

@@ -16,6 +16,7 @@ from torch import (
     _foreach_sub_,  # pyright: ignore[reportPrivateImportUsage]
 )
 
+from covey.base.built_ins import component
 from covey.base.components import Component, NotNegative, OwnFunction, Range
 from covey.base.errors import ConfigError, blamed
 
@@ -71,6 +72,7 @@ class Optimizer(Component):
         return TorchOptimizer.model_validate({"function": function, **options}).tried()
 
 
+@component("optimizer", "sgd", default=True)
 class Sgd(Optimizer):
     """Stochastic gradient descent, as `torch.optim.SGD` defines it.
 
@@ -135,6 +137,7 @@ class Sgd(Optimizer):
         return step
 
 
+@component("optimizer", "adam")
 class Adam(Optimizer):
     """Steps scaled by running means of the gradient and of its square.
 
@@ -172,6 +175,7 @@ class Adam(Optimizer):
         return self.in_torch(weights, learning_rate, **made)
 
 
+@component("optimizer", "adamw")
 class AdamW(Adam):
     """Adam, with weights that shrink by themselves.
 

@@ -23,6 +23,7 @@ from torch import (
 )
 
 from covey.base.arguments import in_range
+from covey.base.built_ins import component
 from covey.base.components import (
     AboveZero,
     Component,
@@ -291,6 +292,7 @@ class Loss(Component):
         return type(self).__name__
 
 
+@component("loss", "task", default=True)
 class TaskLoss(Loss):
     """The loss by which the model is judged, whatever `model.task` is."""
 
@@ -299,6 +301,7 @@ class TaskLoss(Loss):
         return task.losses
 
 
+@component("loss", "cross-entropy")
 class CrossEntropy(Loss):
     """The cross-entropy with labels of which a part is shared among all K classes.
 
@@ -366,6 +369,7 @@ class Schedule(Component):
         """Return the factor of a round, counted from 0, in a run of so many rounds."""
 
 
+@component("schedule", "constant", default=True)
 class Constant(Schedule):
     """The same rate in every round."""
 
@@ -374,6 +378,7 @@ class Constant(Schedule):
         return 1.0
 
 
+@component("schedule", "cosine")
 class Cosine(Schedule):
     """A rate that falls along half a period of the cosine.
 
@@ -402,6 +407,7 @@ class OwnSchedule(Schedule, OwnFunction):
         return self.call(round_index, rounds)
 
 
+@component("objective", "plain", default=True)
 class Objective(Component):
     """What a client minimises beside its loss; by itself, nothing.
 
@@ -613,6 +619,7 @@ def _sent(numbers: RecipeNumbers) -> dict[str, Any]:
     return {each.name: getattr(numbers, each.name) for each in fields(RecipeNumbers)}
 
 
+@component("objective", "proximal")
 class Proximal(Objective):
     """Stay near the model that the round began with: FedProx.
 

@@ -35,6 +35,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from pydantic import Field
 
+from covey.base.built_ins import component
 from covey.base.components import Component, OwnFunction, Share
 from covey.base.errors import ConfigError
 from covey.base.figure import RiskEstimate
@@ -250,6 +251,7 @@ class OwnAttack(Attack, OwnFunction):
         return self.call(signals)
 
 
+@component("attack", "loss")
 class LossAttack(Attack):
     """Minus the loss under the attacked model."""
 
@@ -260,6 +262,7 @@ class LossAttack(Attack):
         return of_label(signals.target, signals.labels)
 
 
+@component("attack", "entropy")
 class EntropyAttack(Attack):
     """Whatever the model answers surely and rightly is a member.
 
@@ -280,6 +283,7 @@ class EntropyAttack(Attack):
         return right + wrong.sum(axis=1) - of_label(wrong, signals.labels)
 
 
+@component("attack", "plain-entropy")
 class PlainEntropyAttack(Attack):
     """Whatever the model answers surely is a member."""
 
@@ -300,6 +304,7 @@ SMALLEST = 1e-6
 """Of a deviation: below it, a difference would count without bounds."""
 
 
+@component("attack", "lira")
 class Lira(Attack):
     """The likelihood ratio of models with and without a record.
 
@@ -314,6 +319,7 @@ class Lira(Attack):
         return lira_online(*_logits(signals), signals.inside, self.variance)
 
 
+@component("attack", "lira-offline")
 class LiraOffline(Attack):
     """The same, against models without the record alone.
 
@@ -333,6 +339,7 @@ def _logits(seen: Signals) -> tuple[ndarray, ndarray]:
     return logit(seen.target, seen.labels), logit(seen.references, seen.labels)
 
 
+@component("attack", "bavaria")
 class Bavaria(Lira):
     """LiRA whose variances are each record's own as far as few references can know them.
 
@@ -344,6 +351,7 @@ class Bavaria(Lira):
     variance: Variance = "bayesian-t"
 
 
+@component("attack", "bavaria-offline")
 class BavariaOffline(LiraOffline):
     """The same, against models without the record alone.
 
@@ -449,6 +457,7 @@ def _posterior(
 AtLeastOne = Annotated[float, Field(ge=1)]
 
 
+@component("attack", "rmia")
 class Rmia(Attack):
     """The share of the audited records that a record beats.
 
@@ -466,6 +475,7 @@ class Rmia(Attack):
         return rmia(ratios, population=ratios, gamma=self.gamma)
 
 
+@component("attack", "rmia-offline")
 class RmiaOffline(Attack):
     """The same, where only models without the record are known.
 
@@ -563,6 +573,7 @@ def shokri_features(
     return np.column_stack([highest, *known, right, np.eye(classes)[labels]])
 
 
+@component("attack", "shokri")
 class Shokri(Attack):
     """A classifier that learns on references what a member looks like."""
 
@@ -584,6 +595,7 @@ class Shokri(Attack):
         return np.asarray(classifier.decision_function(features))
 
 
+@component("attack", "gradient-norm")
 class GradientNorm(Attack):
     """Whatever a step of training would hardly move the model for is a member."""
 

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from covey.base.built_ins import component
 from covey.base.components import Component, Positive
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
@@ -264,6 +265,7 @@ def auc_of_counts(members: Counts, non_members: Counts) -> float:
     return float((p * (above + q / 2)).sum())
 
 
+@component("risk_estimator", "federated", default=True)
 class FederatedEstimator(RiskEstimator):
     """Ask every client for counts of its own losses; trusts no server, needs no shadow.
 
@@ -395,6 +397,7 @@ def masked_loss_counter(
     return count
 
 
+@component("risk_estimator", "client")
 class ClientEstimator(RiskEstimator):
     """Let each client attack its own members with its own holdout; nothing is sent."""
 
@@ -453,6 +456,7 @@ class ClientEstimator(RiskEstimator):
         return estimates
 
 
+@component("risk_estimator", "none")
 class NoEstimator(RiskEstimator):
     """Measure nothing: clients know no risk, and choose without one."""
 
@@ -469,6 +473,7 @@ class NoEstimator(RiskEstimator):
         return RiskEstimate.unknown("it is not measured")
 
 
+@component("risk_estimator", "oracle")
 class OracleEstimator(RiskEstimator):
     """Look at the real members and at matched non-members."""
 

@@ -21,6 +21,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from covey.base.built_ins import component
 from covey.base.component_state import ComponentState, kept
 from covey.base.components import Positive
 from covey.base.figure import Figure, RiskEstimate
@@ -378,6 +379,7 @@ def _mismatch(
     )
 
 
+@component("risk_estimator", "shadow")
 class ShadowEstimator(RiskEstimator):
     """Attack federations of the server's own that play this run's rounds.
 

@@ -12,7 +12,7 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from covey.base.built_ins import BUILT_INS
+from covey.base.built_ins import built_ins, component
 from covey.base.components import Component, OwnFunction, Texts
 from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.names import Params
@@ -440,6 +440,7 @@ def check_model(
         )
 
 
+@component("model", "python")
 class PassedModel(ModelFactory):
     """The place, in settings, of a model that a program holds."""
 
@@ -497,7 +498,7 @@ class ModelFunction(ModelFactory, OwnFunction):
 
 
 NETWORKS = tuple(
-    name for name, path in BUILT_INS["model"].items() if path.startswith(f"{networks.__name__}:")
+    name for name, cls in built_ins("model").items() if cls.__module__ == networks.__name__
 )
 """The name of every shipped network."""
 

@@ -17,6 +17,7 @@ from numpy import ndarray
 from pydantic import Field
 from torch import Tensor, nn
 
+from covey.base.built_ins import component
 from covey.base.components import AboveZero, Component, OwnFunction, Part, Positive, Share
 from covey.base.errors import ConfigError, ModelError, blamed
 from covey.base.own_code import source_hash
@@ -131,6 +132,7 @@ class FilterMap(FeatureMap):
         raise NotImplementedError
 
 
+@component("features", "gabor", default=True)
 class Gabor(FilterMap):
     """filters * 2 * pool**2 features of random Gabor filters of size x size pixels.
 
@@ -166,6 +168,7 @@ class Gabor(FilterMap):
 NEIGHBOURS, CHANNELS, FLOOR = 0.9, 0.9, 0.1
 
 
+@component("features", "random-patches")
 class RandomPatches(FilterMap):
     """filters * 2 * pool**2 features of random whitened patches of size x size pixels.
 
@@ -200,6 +203,7 @@ def _covariance(channels: int, size: int) -> np.ndarray:
     return np.kron(between, NEIGHBOURS**distances)
 
 
+@component("features", "none")
 class AsTheyAre(FeatureMap):
     """The numbers of every example, in one row: nothing is drawn, nothing normalised."""
 
@@ -487,6 +491,7 @@ class LinearHeadNetwork(nn.Module):
         return self.scale * self.head(self.features(inputs))
 
 
+@component("model", "linear-head")
 class LinearHead(ModelFactory):
     """Softmax regression over a feature map, which all models of a run share.
 

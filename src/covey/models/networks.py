@@ -16,6 +16,8 @@ from typing import ClassVar, cast
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from covey.base.built_ins import component
+
 ImageShape = tuple[int, int, int]
 """(channels, height, width)."""
 
@@ -50,6 +52,7 @@ def _classes(*widths: int) -> list[nn.Module]:
     return [*layers[:-1], nn.LogSoftmax(dim=1)]
 
 
+@component("model", "mnist-cnn", default=True)
 class MnistCnn(ImageNetwork):
     """Two padded 3x3 convolutions (32, 64), each pooled, and one Xavier linear layer."""
 
@@ -63,6 +66,7 @@ class MnistCnn(ImageNetwork):
         )
 
 
+@component("model", "femnist-cnn")
 class FemnistCnn(ImageNetwork):
     """Two padded 3x3 convolutions (32, 64), one pooling, and 128 hidden neurons."""
 
@@ -76,6 +80,7 @@ class FemnistCnn(ImageNetwork):
         )
 
 
+@component("model", "vgg")
 class Vgg(ImageNetwork):
     """VGG-11 with BatchNorm and a 512-512 head.
 
@@ -104,6 +109,7 @@ class Vgg(ImageNetwork):
         )
 
 
+@component("model", "convnet")
 class ConvNet(ImageNetwork):
     """Two padded 3x3 convolutions (20, 10) without pooling, and 32 hidden neurons."""
 
@@ -117,6 +123,7 @@ class ConvNet(ImageNetwork):
         )
 
 
+@component("model", "lenet5")
 class LeNet5(ImageNetwork):
     """Two padded 5x5 convolutions (6, 16), each pooled, and 120-84 hidden neurons.
 
@@ -151,6 +158,7 @@ class _ResidualBlock(nn.Module):
         return nn.functional.max_pool2d(residual + self.shortcut(images), 2).relu()
 
 
+@component("model", "resnet-mini")
 class ResNetMini(ImageNetwork):
     """Two residual blocks (16, 32 maps) and a linear layer: seven learnable layers."""
 
@@ -164,6 +172,7 @@ class ResNetMini(ImageNetwork):
         )
 
 
+@component("model", "mlp")
 class Mlp(nn.Sequential):
     """One hidden layer of 200 neurons, over inputs of any shape."""
 
@@ -171,6 +180,7 @@ class Mlp(nn.Sequential):
         super().__init__(*_classes(math.prod(input_shape), 200, num_classes))
 
 
+@component("model", "linear")
 class Linear(nn.Sequential):
     """Softmax regression over inputs of any shape: few parameters, so little noise."""
 
@@ -178,6 +188,7 @@ class Linear(nn.Sequential):
         super().__init__(*_classes(math.prod(input_shape), num_classes))
 
 
+@component("model", "linear-map")
 class LinearMap(nn.Sequential):
     """One matrix without bias over inputs of any shape, `theta x`; its outputs are raw."""
 

@@ -173,7 +173,8 @@ def _played_again(session: Session) -> tuple[ServerState, tuple[HiddenSet, ...],
         )
     streams = session.secrets.at_round(t).at("round", t)
     there = run.clients(cohort, t, recorded={t: chosen})
-    played = run.algorithm.round(state, replace(there, stores_updates=True), streams)
+    there = replace(there, steps=replace(there.steps, stores_updates=True))
+    played = run.algorithm.round(state, there, streams)
     merge, size = streams.at("merge"), len(run.population.clients)
     sets = hidden_sets(run.config, size, state.clusters, played.stored, merge)
     if not sets:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from covey.base.built_ins import DEFAULTS
+from covey.base.built_ins import default_of
 from covey.base.component_names import settings_of_kind
 from covey.settings.reference import (
     Setting,
@@ -189,7 +189,7 @@ def holder_missing(path: Sequence[str], written: Mapping[str, Any]) -> tuple[str
     kind = kind_at(section)
     if not kind:
         return None
-    named = _named_at(section, written) or DEFAULTS.get(kind, "")
+    named = _named_at(section, written) or (default_of(kind) or "")
     owners = [n for n, fields in settings_of_kind(kind).items() if key in fields]
     if not owners or named in owners or key in (known_settings(section, named) or ()):
         return None

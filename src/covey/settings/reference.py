@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 from pydantic import BaseModel
 
-from covey.base.built_ins import DEFAULTS
+from covey.base.built_ins import default_of
 from covey.base.component_names import described, described_in, find, settings_of_kind, spec_of_kind
 from covey.base.components import Part, shared_settings
 from covey.base.errors import ConfigError
@@ -112,7 +112,7 @@ def _settings_of_part(
     *_, table = spec_of_kind(kind)["anyOf"]
     here = (section, name) if section else (name, "name")
     text = f"{about}. {described(kind)}" if section else described(kind)
-    yield Setting(*here, DEFAULTS[kind], text, table["properties"]["name"], kind, of)
+    yield Setting(*here, default_of(kind), text, table["properties"]["name"], kind, of)
     every, shared = settings_of_kind(kind), shared_settings(kind)
     for key in dict.fromkeys(key for fields in every.values() for key in fields):
         having = tuple(n for n, fields in every.items() if key in fields)
