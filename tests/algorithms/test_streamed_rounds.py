@@ -10,10 +10,13 @@ import torch
 
 from aggregation.hiding import hiding, sound
 from algorithms.playing import fedavg
-from covey import Params, Streams
+from covey import Aggregation, ClusterMeans, ConfigError, Params, Streams
 from covey.aggregation.anonymity import HidingRound, noise_scale
+from covey.aggregation.base import FederationInfo
+from covey.algorithms.own_steps import checked_aggregation
 from covey.algorithms.round import RoundSteps
 from covey.base.events import AnonymitySetsFormed, AnswerRefused, DistancesSketched, ModelsMerged
+from support.aggregating import means
 
 STREAMS = Streams(0)
 E = TypeVar("E")
@@ -49,3 +52,30 @@ def draw(_: Streams) -> Params:
 
 def of_kind(kind: type[E], played) -> list[E]:
     return [each for each in played.events if isinstance(each, kind)]
+
+
+class Twice(Aggregation):
+    """A user's own that takes every update twice."""
+
+    def begin(self, models, streams, federation):
+        return TwiceInARound(models)
+
+
+class TwiceInARound(ClusterMeans):
+    def result(self):
+        seen, self.again = getattr(self, "again", ()), ("A", "B")
+        return super().result() if seen else replace(super().result(), again=self.again)
+
+
+def test_a_users_own_aggregation_takes_updates_twice_where_clients_are_simulated(steps, point):
+    cohort = tuple(point(name, 1.0, y) for y, name in enumerate("ab"))
+
+    def played(begin):
+        run = fedavg(draw, replace(steps, steps=RoundSteps(begin)))
+        return run.play_round(run.init(STREAMS), cohort, STREAMS)
+
+    here, apart = (FederationInfo(clients=2, repeats=repeats) for repeats in (True, False))
+    twice = played(checked_aggregation(Twice(), here))
+    assert twice.events == played(means).events
+    with pytest.raises(ConfigError, match="must get by with each update once"):
+        played(checked_aggregation(Twice(), apart))

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -19,6 +20,7 @@ from covey.aggregation.base import (
     Aggregator,
     BeginRound,
     ClientUpdate,
+    FederationInfo,
 )
 from covey.aggregation.server import Models, ServerOptimizer, ServerStep
 from covey.algorithms.selection import ClusterSelection, Selection, SelectionInputs
@@ -59,8 +61,9 @@ def checked_selection(choice: ClusterSelection) -> Selection:
     return select
 
 
-def checked_aggregation(aggregation: Aggregation, begin: BeginRound) -> BeginRound:
+def checked_aggregation(aggregation: Aggregation, federation: FederationInfo) -> BeginRound:
     """Return how a round's aggregation begins: a user's own gives every cluster a model."""
+    begin = partial(aggregation.begin, federation=federation)
     if not aggregation.is_own:
         return begin
     part = f"aggregation {aggregation.name}"
@@ -72,7 +75,7 @@ def checked_aggregation(aggregation: Aggregation, begin: BeginRound) -> BeginRou
                 f"Your {part} must return an object with `add` and `result` in `begin`, found a "
                 f"{type(own).__name__}. Return one, such as a covey.ClusterMeans."
             )
-        return _Checked(part, models, own)
+        return _Checked(part, models, own, repeats=federation.repeats)
 
     return begun
 
@@ -83,8 +86,8 @@ class _Checked:
     Values that are not finite are its own only where all that it received is finite.
     """
 
-    def __init__(self, part: str, models: Models, own: Aggregator) -> None:
-        self._part, self._models = part, models
+    def __init__(self, part: str, models: Models, own: Aggregator, *, repeats: bool) -> None:
+        self._part, self._models, self._repeats = part, models, repeats
         self._add, self._result = user_function(part, own.add), user_function(part, own.result)
         self._finite = True
 
@@ -100,6 +103,11 @@ class _Checked:
             raise ConfigError(
                 f"Your {self._part} must return covey.AggregationResult, found a "
                 f"{type(returned).__name__}. Return AggregationResult(clusters)."
+            )
+        if returned.again and not self._repeats:
+            raise ConfigError(
+                f"Your {self._part} must get by with each update once where clients are remote, "
+                f"found {len(returned.again)} in `again`. Hold them if not `federation.repeats`."
             )
         if problem := models_problem(self._models, returned.clusters, strict=self._finite):
             raise ConfigError(f"Your {self._part} {problem}")

@@ -166,8 +166,7 @@ def aggregation_of(
         return partial(noisy, noise_multiplier=z, sampling=q, clients=clients)
     if shares := update_shares_of(config, rate):  # what comes of the shares of so many
         return partial(noisy, noise_multiplier=shares.std(clients) / privacy.bound(rate))
-    begin = partial(aggregation.begin, federation=_federation(config, clients, repeats=repeats))
-    return checked_aggregation(aggregation, begin)
+    return checked_aggregation(aggregation, _federation(config, clients, repeats=repeats))
 
 
 def masked_aggregation_of(config: Config, rate: float) -> BeginRound:
