@@ -19,12 +19,12 @@ from covey.base.events import (
     UpdatesPerturbed,
 )
 from covey.base.figure import Figure, RiskEstimate
+from covey.base.guarantee import NoGuarantee, Term
 from covey.dp.accountant import epsilon_bound, gaussian, gaussian_epsilon, shares
 from covey.dp.budget import RoundCost, fits, weight_within
 from covey.dp.run_guarantees import NoisePlan, forecast, guarantees, multiplier
 from covey.settings.aggregation import shares_of
 from covey.settings.run import build_run
-from covey.unlearning.guarantee import NoGuarantee, Term
 
 DELTA = 1e-5
 SHARED = ClientsAssigned({"a": 0, "b": 0}, "shared")

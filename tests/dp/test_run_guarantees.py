@@ -23,7 +23,6 @@ from covey.base.events import (
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
 from covey.dp.accountant import choice, epsilon_bound, gaussian, representative
-from covey.dp.current_guarantee import Guarantee
 from covey.dp.run_guarantees import (
     NoisePlan,
     aggregate_multiplier,
@@ -31,7 +30,7 @@ from covey.dp.run_guarantees import (
     guarantees,
     representative_noise,
 )
-from covey.dp.status import guarantee_status
+from covey.dp.status import Guarantee, guarantee_status
 
 DELTA = 1e-5
 CHOSEN = ClientsAssigned({"a": 0, "b": 1}, "clients")

@@ -8,7 +8,7 @@ import pytest
 from covey import RunError, run, verify
 from covey.base.events import ComponentsUsed
 from covey.base.own_code import UNKNOWN_SOURCE, source_hash
-from covey.dp.run_guarantees import is_known_fact
+from covey.dp.releases import is_accounted_for
 
 MODULE = """
 import json, pathlib
@@ -140,4 +140,4 @@ def test_code_whose_source_is_in_no_file_is_not_taken_for_coveys():
     source = source_hash(made["Plain"])
     assert source == UNKNOWN_SOURCE
     used = {"train.loss": {"name": "python:Plain", "options": {}, "source": source}}
-    assert not is_known_fact(ComponentsUsed(used))  # then noise guarantees nothing
+    assert not is_accounted_for(ComponentsUsed(used))  # then noise guarantees nothing

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import LedgerError
+from covey.base.guarantee import Guaranteed, NoGuarantee, Term
 from covey.runtime.verification import verify
 from covey.unlearning.facts import (
     AttackFigure,
@@ -19,7 +20,6 @@ from covey.unlearning.facts import (
     Measurement,
     ValueOrReason,
 )
-from covey.unlearning.guarantee import Guaranteed, NoGuarantee, Term
 from covey.unlearning.participation import refutation_success, representative_probability
 from covey.unlearning.plan import Influence
 from covey.unlearning.proof import check_proof, proof_json, read_proof, signed_proof

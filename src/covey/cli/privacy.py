@@ -21,8 +21,8 @@ from covey.unlearning.participation import DeniabilityRow, settings_below
 
 if TYPE_CHECKING:
     from covey.auditor.result import ModelAudit
-    from covey.dp.current_guarantee import Guarantee
     from covey.dp.run_guarantees import Noise, NoisePlan
+    from covey.dp.status import Guarantee
     from covey.membership.attacks import Knowledge
     from covey.runtime.auditing import Audit
     from covey.runtime.places import Explanation
@@ -620,7 +620,7 @@ def _of_the_paper(
 ) -> NoiseGuarantee:
     """Return what Theorem 1 claims for a sigma, and what its algorithm delivers."""
     from covey.dp.accountant import claimed_epsilon, claimed_sigma, delivered_epsilon
-    from covey.dp.current_guarantee import Guarantee
+    from covey.dp.status import Guarantee
 
     noise = sigma or claimed_sigma(epsilon or 0.0, delta, rounds)
     cost = delivered_epsilon(noise, delta, rounds)

@@ -32,7 +32,7 @@ from typing import NamedTuple
 from covey.base import events
 from covey.base.history import of_kinds
 from covey.base.names import Handle, Unit
-from covey.dp.current_guarantee import aggregations_of
+from covey.dp.releases import aggregations_of, releases_in
 
 STEPS = 2**20
 """An exposure is a multiple of 1 / STEPS below what is accepted, which no rounding exceeds."""
@@ -100,8 +100,7 @@ def individual_bounds(
         facts: of all rounds ever played: what was released stays released.
         unit: of which the bounds are.
     """
-    shares = of_kinds(facts, events.SharesPerturbed)
-    if any(of_kinds(facts, events.ChoicesPerturbed)) or any(f.of != "updates" for f in shares):
+    if any(release.mechanism in ("choice", "counts") for release in releases_in(facts)):
         return {}
     bounds: dict[Handle, IndividualBound] = {}
     for merge in aggregations_of(facts):
@@ -139,10 +138,10 @@ def added_in(merge: Sequence[events.Event], unit: Unit) -> Mapping[Handle, Added
     if not any(of_kinds(merge, events.ModelsMerged)):
         return {}  # after the last one nobody trains
     noise = dict[int, tuple[float, float]]()
-    for fact in of_kinds(merge, events.SumPerturbed, events.SharesPerturbed):
-        if fact.unit == unit:
-            rounding = fact.rounding if isinstance(fact, events.SharesPerturbed) else 0.0
-            noise[fact.cluster] = 1 / (1 / fact.noise_multiplier - rounding), rounding
+    for release in releases_in(merge):
+        if release.unit == unit and release.own is None and not release.sizes:
+            z = 1 / (1 / release.multiplier - release.rounding)
+            noise[release.cluster] = z, release.rounding
     waiting = {fact.cluster for fact in of_kinds(merge, events.ClusterWaited)}
     limited = dict[Handle, float]()
     for fact in of_kinds(merge, events.ExposuresLimited):

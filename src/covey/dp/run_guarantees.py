@@ -1,8 +1,7 @@
-"""From the facts of a run to what it guarantees, before and after it is played; it fails closed.
+"""From the events of a run to what it guarantees, before and after it is played; it fails closed.
 
-Every fact is looked at. One that says how noise was added is paid for; one that releases
-something without noise is named as not covered; a merge without noise, or a fact that this
-version does not know, leaves no guarantee.
+What was released is paid for as `covey.dp.releases` says. A merge without noise, or an event
+that this version does not know, leaves no guarantee.
 """
 
 import math
@@ -11,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from covey.base import events
 from covey.base.component_names import find, is_known
+from covey.base.guarantee import NoGuarantee, Term
 from covey.base.history import of_kinds
 from covey.base.names import UNITS, Handle, Unit
 from covey.dp.accountant import (
@@ -29,22 +29,26 @@ from covey.dp.accountant import (
     shares,
 )
 from covey.dp.budget import RoundCost
-from covey.dp.current_guarantee import NOISE, Guarantee, aggregations_of, hides
+from covey.dp.releases import (
+    FEATURES,
+    OPEN,
+    Adversary,
+    Release,
+    aggregations_of,
+    is_accounted_for,
+    own_code,
+    releases_in,
+)
+from covey.dp.status import Guarantee
 from covey.secure_sums.noise import NoiseShares
-from covey.unlearning.guarantee import NoGuarantee, Term
 
-Noisy = events.SumPerturbed | events.SharesPerturbed | events.RepresentativesPerturbed
-Own = events.StepsPerturbed | events.UpdatesPerturbed
-"""Noise that is in whatever a client sends."""
-
-Adversary = Literal[Term.SEES_MODELS, Term.SEES_SUMS, Term.SEES_UPDATES]
 RELATION: Mapping[tuple[Unit, Relation], Term] = {
     ("client", "contributes or not"): Term.CLIENT_COUNTS,
     ("client", "replaced by another"): Term.CLIENT_REPLACED,
     ("record", "contributes or not"): Term.RECORD_COUNTS,
     ("record", "replaced by another"): Term.RECORD_REPLACED,
 }
-RELEASES: Mapping[Adversary, Term] = {
+COVERS: Mapping[Adversary, Term] = {
     Term.SEES_MODELS: Term.EVERY_MODEL,
     Term.SEES_SUMS: Term.EVERY_SUM,
     Term.SEES_UPDATES: Term.EVERY_UPDATE,
@@ -58,76 +62,25 @@ HOLDS_IF: Mapping[Adversary, tuple[Term, ...]] = {
     Term.SEES_UPDATES: (Term.GOOD_DRAWS, Term.DRAWS_APART, Term.RECIPE_KEPT),
 }
 ALONE = Term.ALL_RECORDED, Term.ONE_NAME
-OPEN: Mapping[type[events.Event], Term] = {
-    events.RiskMeasured: Term.RISKS,
-    events.GroupsSought: Term.GROUPS,
-    events.PricesSet: Term.PRICES,
-    events.ModelsPooled: Term.POOLING,
-    events.AnswerRefused: Term.REFUSED_ANSWERS,
-    events.WeightReduced: Term.WEIGHTS,
-    events.ModelDiverged: Term.DIVERGED,
-    events.ClientsReported: Term.REPORTS,
-    events.RoundMeasured: Term.CLUSTER_SIZES,
-    events.ClusterAudited: Term.AUDITED,
-    events.ModelAttacked: Term.AUDITED,
-    events.ClientExposed: Term.AUDITED,
-    events.FairnessMeasured: Term.AUDITED,
-    events.MetricMeasured: Term.AUDITED,
-}
-"""Events that are published without noise, and how a guarantee says that."""
-
 ALWAYS_OPEN = (Term.DECISIONS, Term.RECORD_OF_RUN, Term.TIMES)
 
 
-FEATURES = "model.features"
-KNOWN = (
-    *OPEN,
-    events.AnswersMissing,
-    events.BudgetSpent,
-    events.ClientsJoined,
-    *NOISE,
-    events.ChoicesPerturbed,
-    events.AnonymitySetsFormed,
-    events.ClientsOutsideSets,
-    events.DistancesSketched,
-    events.ExposuresLimited,
-    events.ClientsAssigned,
-    events.ModelsMerged,
-    # What these reveal of anybody another one reveals too, or it is always named as open.
-    events.ClientLeft,
-    events.ClusterAbandoned,
-    events.ClusterWaited,
-    events.ClustersCollapsed,
-    events.CohortSampled,
-    events.HeadsSolved,
-    events.LeaveRequested,
-    events.ClientsWaited,
-    events.RiskUnknown,
-    events.RunFinished,
-    events.RunRolledBack,
-    events.RunStarted,
-    events.SumGivenUp,
-    events.ThresholdChanged,
-)
+class _Aggregation(NamedTuple):
+    """The events up to an aggregation, and what they released."""
+
+    facts: tuple[events.Event, ...]
+    released: tuple[Release, ...]
 
 
-def is_known_fact(fact: events.Event) -> bool:
-    """Say whether a guarantee accounts for a fact, or names it."""
-    if isinstance(fact, events.ComponentsUsed):  # of covey's own it records options alone
-        return _own_code(fact) <= {FEATURES}
-    by_budgets = isinstance(fact, events.RunEndedEarly) and fact.clients is not None
-    return by_budgets or isinstance(fact, KNOWN)
+class _Nothing(NamedTuple):
+    """Why nothing is guaranteed, and of which event, merge or cluster that is so."""
+
+    code: NoGuarantee
+    where: str = ""
 
 
-def _own_code(fact: events.ComponentsUsed) -> set[str]:
-    """Return the settings behind which code stands that covey does not bring."""
-    return {key for key, used in fact.components.items() if used.get("source") != ""}
-
-
-def _may_choose(method: str) -> bool:
-    """Say whether this algorithm leaves clients a choice, as a user's own may."""
-    known = ":" not in method and is_known("algorithm", method)
-    return not known or find("algorithm", method, "method.name").chooses_clusters
+Cases = list[list[Mechanism]]
+"""For everybody who may be worst off, the releases that concern it."""
 
 
 def guarantees(
@@ -147,33 +100,96 @@ def guarantees(
         contributes or not, and is replaced. One with `epsilon` None says in its `reason` why
         nothing holds.
     """
-    reason = None if secret else NoGuarantee.SEEDED
+    merges = [_Aggregation(part, tuple(releases_in(part))) for part in aggregations_of(facts)]
+    released = list(_released(merges))
+    unknown = {type(fact).__name__ for fact in facts if not is_accounted_for(fact)}
+    nothing = None if secret else _Nothing(NoGuarantee.SEEDED)
+    if unknown and not nothing:
+        nothing = _Nothing(NoGuarantee.UNKNOWN_EVENT, min(unknown))
+
+    def guarantee(unit: Unit, hidden: Sequence[Release], relation: Relation) -> Guarantee:
+        views: set[Adversary] = {each.adversary for each in hidden}
+        view = views.pop() if len(views) == 1 else Term.SEES_MODELS  # the weakest
+        cost = nothing or _cost(unit, view, merges, relation, delta)
+        bound, none = (None, cost) if isinstance(cost, _Nothing) else (cost, None)
+        return Guarantee(
+            epsilon=bound.epsilon if bound else None,
+            reason=": ".join(filter(None, none)) if none else "",
+            delta=delta,
+            unit=unit,
+            relation=RELATION[unit, bound.relation if bound else relation],
+            adversary=view,
+            covers=_covered(view, merges),
+            does_not_cover=_uncovered(unit, view, merges),
+            holds_if=(
+                Term.DRAWS_HIDDEN,
+                *HOLDS_IF[view],
+                *(ALONE if unit == "client" and view == Term.SEES_UPDATES else ()),
+                *((Term.RECIPE_KEPT,) if _sums_of_records(merges) else ()),
+            ),
+            accountant=bound.accountant if bound else None,
+            noise_multiplier=min(each.multiplier for each in hidden),
+            reason_code=none.code if none else None,
+        )
+
     relations: tuple[Relation, ...] = ("contributes or not", "replaced by another")
     return tuple(
-        _guarantee(unit, facts, delta, reason, relation)
+        guarantee(unit, hidden, relation)
         for unit in UNITS
-        if any(hides(fact, unit) for fact in facts)
-        for relation in (relations if _bounds_replacing(facts, unit) else relations[:1])
+        if (hidden := [each for each in released if each.unit == unit])
+        for relation in (relations if all(each.bounds_both for each in hidden) else relations[:1])
     )
 
 
-def _bounds_replacing(facts: Sequence[events.Event], unit: Unit) -> bool:
-    """Say whether the noise is accounted for where somebody is replaced, too."""
-    if unit == "client":
-        return any(of_kinds(facts, events.UpdatesPerturbed))
-    sums = [f for f in of_kinds(facts, events.SumPerturbed) if f.unit == "record"]
-    shared = any(f.unit == "record" for f in of_kinds(facts, events.SharesPerturbed))
-    return shared or bool(sums and all(fact.sampling == 1 for fact in sums))
+def _cost(
+    unit: Unit, view: Adversary, merges: Sequence[_Aggregation], relation: Relation, delta: float
+) -> EpsilonBound | _Nothing:
+    """Return what the client, or the record, pays that is worst off."""
+    apart = 2.0 if relation == "replaced by another" else 1.0  # so many clips, at most
+    paid = _own_cost if view == Term.SEES_UPDATES else _sums_cost
+    cases = paid(unit, merges, apart)
+    if isinstance(cases, _Nothing):
+        return cases
+    choices = _most_choices(merges)
+    costs = [epsilon_bound([*each, *choices], delta) for each in cases]
+    known = [each for each in costs if each is not None]
+    if len(known) < len(costs):
+        return _Nothing(NoGuarantee.NOT_ADDED_UP)
+    dearest = max(known, key=lambda each: each.epsilon)
+    return dearest if apart == 1 else replace(dearest, relation=relation)
 
 
-def _adversary(unit: Unit, facts: Sequence[events.Event]) -> Adversary:
-    """Return from whom the noise hides: the weakest of all kinds that there are decides."""
-    noise = [fact for fact in of_kinds(facts, *NOISE) if hides(fact, unit)]
-    if all(isinstance(fact, Own) for fact in noise):
-        return Term.SEES_UPDATES
-    if all(isinstance(fact, events.SharesPerturbed) for fact in noise):
-        return Term.SEES_SUMS
-    return Term.SEES_MODELS
+def _sums_cost(unit: Unit, merges: Sequence[_Aggregation], apart: float) -> Cases | _Nothing:
+    """Return the dearest release of every merge: a client is in one cluster at a time.
+
+    Noise on sums over clients hides their records, too.
+    """
+    if unit == "record" and any(r.own is not None and r.unit == unit for r in _released(merges)):
+        return _Nothing(NoGuarantee.BOTH)
+    paid: list[Mechanism] = []
+    for number, (facts, released) in enumerate(merges):
+        sums = [r for r in released if r.own is None and unit in ("record", r.unit)]
+        hidden = {r.cluster for r in sums if r.mechanism != "counts"}
+        hidden |= {fact.cluster for fact in of_kinds(facts, events.ClusterWaited)}
+        took = (enumerate(fact.participants) for fact in of_kinds(facts, events.ModelsMerged))
+        if bare := {j for one in took for j, clients in one if clients} - hidden:
+            return _Nothing(NoGuarantee.BARE, f"merge {number}, cluster {min(bare)}")
+        for kind in sorted({r.mechanism for r in sums}):
+            paid.append(_dearest([r for r in sums if r.mechanism == kind], apart))
+    return [paid]
+
+
+def _dearest(releases: Sequence[Release], apart: float) -> Mechanism:
+    """Return what is no cheaper than any of these: least noise, surest draw, fewest members."""
+    least = min(each.multiplier for each in releases)
+    match releases[0].mechanism:
+        case "shares" | "counts":
+            return shares(least / apart)
+        case "representative":
+            least = min(aggregate_multiplier(each.multiplier, each.sizes) for each in releases)
+            return representative(least, min(min(each.sizes) for each in releases))
+        case _:
+            return gaussian(least / apart, max(each.sampling for each in releases))
 
 
 def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float:
@@ -187,181 +203,82 @@ def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float
     return noise_multiplier * math.hypot(*sizes) / max(sizes)
 
 
-def _guarantee(
-    unit: Unit,
-    facts: Sequence[events.Event],
-    delta: float,
-    reason: NoGuarantee | None,
-    relation: Relation,
-) -> Guarantee:
-    merges = list(aggregations_of(facts))
-    view = _adversary(unit, facts)
-    unknown = {type(fact).__name__ for fact in facts if not is_known_fact(fact)}
-    where = ""
-    if not reason and unknown:
-        reason, where = NoGuarantee.UNKNOWN_EVENT, min(unknown)
-    cost: EpsilonBound | None = None
-    if not reason:
-        alone = view == Term.SEES_UPDATES
-        charged = _own_cost(merges, unit, relation) if alone else _sums_cost(merges, unit, relation)
-        choices = _choices(merges)
-        costs = [epsilon_bound([*each, *choices], delta) for each in charged.mechanisms]
-        reason, where = charged.unaccounted, charged.where
-        known = [each for each in costs if each is not None]
-        if not reason and len(known) < len(costs):
-            reason = NoGuarantee.NOT_ADDED_UP
-        if not reason:
-            cost = max(known, key=lambda each: each.epsilon)
-            if relation == "replaced by another":
-                cost = replace(cost, relation=relation)
-    hidden = _choices(merges) and not _choices_are_open(merges)
-    return Guarantee(
-        epsilon=cost.epsilon if cost else None,
-        reason=f"{reason or ''}{': ' if where else ''}{where}",
-        delta=delta,
-        unit=unit,
-        relation=RELATION[unit, cost.relation if cost else relation],
-        adversary=view,
-        covers=(
-            RELEASES[view],
-            *([Term.EVERY_COUNT] if _counts_are_noisy(facts) else []),
-            *([Term.NOISY_CHOICES] if hidden else []),
-        ),
-        does_not_cover=_uncovered(unit, facts, merges),
-        holds_if=(
-            Term.DRAWS_HIDDEN,
-            *HOLDS_IF[view],
-            *(ALONE if unit == "client" and view == Term.SEES_UPDATES else ()),
-            *((Term.RECIPE_KEPT,) if _sums_of_records(facts) else ()),
-        ),
-        accountant=cost.accountant if cost else None,
-        noise_multiplier=min(
-            fact.noise_multiplier
-            for fact in facts
-            if isinstance(fact, Noisy | Own) and hides(fact, unit)
-        ),
-        reason_code=reason,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What has to be paid for, or why it cannot be.
-
-    Attributes:
-        mechanisms: for everybody who may be worst off, the releases that concern it.
-        unaccounted: why it cannot be; None: it can.
-        where: the merge, and the cluster, of which that is so.
-    """
-
-    mechanisms: tuple[tuple[Mechanism, ...], ...]
-    unaccounted: NoGuarantee | None = None
-    where: str = ""
-
-
-def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit, relation: Relation) -> Cost:
-    """Return the dearest release of every merge, as often as a client may be in one.
-
-    A client is in one cluster at a time. Noise on sums over clients hides their records, too.
-    Two gradients, or updates, are up to 2 C apart.
-    """
-    if unit == "record" and any(of_kinds(chain.from_iterable(merges), events.StepsPerturbed)):
-        return Cost((), NoGuarantee.BOTH)
-    apart = 2.0 if relation == "replaced by another" else 1.0
-    paid: list[Mechanism] = []
-    for number, merge in enumerate(merges):
-        noisy = [
-            fact
-            for fact in merge
-            if isinstance(fact, Noisy) and (unit == "record" or hides(fact, unit))
-        ]
-        waiting = {fact.cluster for fact in of_kinds(merge, events.ClusterWaited)}
-        shared = list(of_kinds(noisy, events.SharesPerturbed))
-        counts = [fact for fact in shared if fact.of == "counts"]
-        hidden = {fact.cluster for fact in noisy if fact not in counts}
-        took = (enumerate(fact.participants) for fact in of_kinds(merge, events.ModelsMerged))
-        bare = {j for one in took for j, clients in one if clients} - waiting - hidden
-        if bare:
-            return Cost((), NoGuarantee.BARE, f"merge {number}, cluster {min(bare)}")
-        sums = list(of_kinds(noisy, events.SumPerturbed))
-        sets = list(of_kinds(noisy, events.RepresentativesPerturbed))
-        if sums:
-            least = min(fact.noise_multiplier for fact in sums)
-            paid.append(gaussian(least / apart, max(fact.sampling for fact in sums)))
-        for of in sorted({fact.of for fact in shared}):
-            least = min(f.noise_multiplier for f in shared if f.of == of)
-            paid.append(shares(least / apart))
-        if sets:  # dearer than that of any: least noise in the model, fewest members
-            least = min(aggregate_multiplier(f.noise_multiplier, f.sizes) for f in sets)
-            paid.append(representative(least, min(min(fact.sizes) for fact in sets)))
-    return Cost((tuple(paid),))
-
-
-def _own_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit, relation: Relation) -> Cost:
+def _own_cost(unit: Unit, merges: Sequence[_Aggregation], apart: float) -> Cases | _Nothing:
     """Return every client's noisy steps, or updates; clients with the same are one case."""
     spent: dict[Handle, Counter[Mechanism]] = {}
-    for number, merge in enumerate(merges):
-        noisy = [f for f in merge if isinstance(f, Own) and hides(f, unit)]
-        chosen = (f.clusters for f in of_kinds(merge, events.ClientsAssigned) if f.by != "final")
-        releases = [(h, *each) for fact in noisy for h, each in _releases(fact, relation)]
-        bare = {*chain.from_iterable(chosen)} - {handle for handle, _, _ in releases}
+    for number, (facts, released) in enumerate(merges):
+        own = [(r.multiplier, r.own) for r in released if r.own is not None and r.unit == unit]
+        chosen = [f.clusters for f in of_kinds(facts, events.ClientsAssigned) if f.by != "final"]
+        bare = set().union(*chosen).difference(*(clients for _, clients in own))
         # after the last aggregation no client trains
-        if bare and any(of_kinds(merge, events.ModelsMerged)):
-            return Cost((), NoGuarantee.BARE_STEPS, f"merge {number}")
-        for handle, mechanism, times in releases:
-            spent.setdefault(handle, Counter())[mechanism] += times
+        if bare and any(of_kinds(facts, events.ModelsMerged)):
+            return _Nothing(NoGuarantee.BARE_STEPS, f"merge {number}")
+        for z, clients in own:
+            for handle, (times, sampling) in clients.items():
+                counted = spent.setdefault(handle, Counter())
+                counted[gaussian(z / apart, sampling)] += times
     cases = {frozenset(counted.items()): counted for counted in spent.values()}
-    return Cost(tuple(tuple(counted.elements()) for counted in cases.values()))
+    if not cases:
+        return _Nothing(NoGuarantee.NOT_ACCOUNTED)
+    return [[*counted.elements()] for counted in cases.values()]
 
 
-def _releases(fact: Own, relation: Relation) -> Iterator[tuple[Handle, tuple[Mechanism, int]]]:
-    """Yield what each client released, and how often."""
-    z = fact.noise_multiplier
-    if isinstance(fact, events.UpdatesPerturbed):  # two updates are up to 2 C apart
-        own = gaussian(z / 2 if relation == "replaced by another" else z)
-        yield from ((handle, (own, 1)) for handle in fact.clients)
-    else:
-        for handle, times in fact.steps.items():
-            yield handle, (gaussian(z, fact.sampling[handle]), times)
-
-
-def _choices(merges: Sequence[tuple[events.Event, ...]]) -> tuple[Mechanism, ...]:
+def _most_choices(merges: Sequence[_Aggregation]) -> tuple[Mechanism, ...]:
     """Return the noisy choices of the client that chose most often."""
     counted: dict[Handle, Counter[float]] = {}
-    for fact in of_kinds(chain.from_iterable(merges), events.ChoicesPerturbed):
-        for handle in fact.handles:
-            counted.setdefault(handle, Counter())[fact.epsilon] += 1
+    for release in _released(merges):
+        for handle in release.own or () if release.mechanism == "choice" else ():
+            counted.setdefault(handle, Counter())[release.multiplier] += 1
     most: Counter[float] = Counter()
     for own in counted.values():
         most |= own
     return tuple(choice(epsilon) for epsilon in most.elements())
 
 
-def _sums_of_records(facts: Sequence[events.Event]) -> bool:
+def _released(merges: Sequence[_Aggregation]) -> Iterator[Release]:
+    return chain.from_iterable(merge.released for merge in merges)
+
+
+def _sums_of_records(merges: Sequence[_Aggregation]) -> bool:
     """Say whether clients sent sums of clipped gradients."""
-    sums = of_kinds(facts, events.SumPerturbed, events.SharesPerturbed)
-    return any(fact.unit == "record" for fact in sums)
+    return any(each.unit == "record" and each.own is None for each in _released(merges))
 
 
-def _counts_are_noisy(facts: Sequence[events.Event]) -> bool:
+def _counts_are_noisy(merges: Sequence[_Aggregation]) -> bool:
     """Say whether clients add noise to counts of losses: then they do it to all of them."""
-    return any(fact.of == "counts" for fact in of_kinds(facts, events.SharesPerturbed))
+    return any(each.mechanism == "counts" for each in _released(merges))
 
 
-def _choices_are_open(merges: Sequence[tuple[events.Event, ...]]) -> bool:
+def _choices_are_open(merges: Sequence[_Aggregation]) -> bool:
     """Say whether a client chose among several clusters without noise."""
     return any(
         fact.by in ("clients", "final", "groups", "split")
-        for merge in merges
-        if not any(of_kinds(merge, events.ChoicesPerturbed))
-        for fact in of_kinds(merge, events.ClientsAssigned)
+        for facts, _ in merges
+        if not any(of_kinds(facts, events.ChoicesPerturbed))
+        for fact in of_kinds(facts, events.ClientsAssigned)
     )
 
 
-def _uncovered(
-    unit: Unit, facts: Sequence[events.Event], merges: Sequence[tuple[events.Event, ...]]
-) -> tuple[Term, ...]:
+def _may_choose(method: str) -> bool:
+    """Say whether this algorithm leaves clients a choice, as a user's own may."""
+    known = ":" not in method and is_known("algorithm", method)
+    return not known or find("algorithm", method, "method.name").chooses_clusters
+
+
+def _covered(view: Adversary, merges: Sequence[_Aggregation]) -> tuple[Term, ...]:
+    chosen = _most_choices(merges) and not _choices_are_open(merges)
+    return (
+        COVERS[view],
+        *([Term.EVERY_COUNT] if _counts_are_noisy(merges) else []),
+        *([Term.NOISY_CHOICES] if chosen else []),
+    )
+
+
+def _uncovered(unit: Unit, view: Adversary, merges: Sequence[_Aggregation]) -> tuple[Term, ...]:
+    facts = [fact for merge in merges for fact in merge.facts]
     opened = dict.fromkeys(OPEN[type(fact)] for fact in facts if type(fact) in OPEN)
+    if _counts_are_noisy(merges):
+        opened.pop(Term.RISKS, None)
     formed = of_kinds(facts, events.AnonymitySetsFormed, events.DistancesSketched)
     wide = any(diameter is not None for fact in formed for diameter in fact.diameters)
     began = list(of_kinds(facts, events.RunStarted))
@@ -370,13 +287,10 @@ def _uncovered(
     used = [*of_kinds(facts, events.ComponentsUsed)]
     losses = [fact.components.get("train.loss", {}).get("options", {}) for fact in used]
     balanced = any(options.get("class_weights") == "balanced" for options in losses)
-    own_features = any(FEATURES in _own_code(fact) for fact in used)
-    view = _adversary(unit, facts)
-    if _counts_are_noisy(facts):
-        opened.pop(Term.RISKS, None)
+    own_features = any(FEATURES in own_code(fact) for fact in used)
     return (
         *([Term.SERVER] if view == Term.SEES_MODELS else []),
-        *([Term.EXPECTED_RECORDS] if _sums_of_records(facts) else []),
+        *([Term.EXPECTED_RECORDS] if _sums_of_records(merges) else []),
         *([Term.COUNTS] if unit == "record" and view == Term.SEES_UPDATES else []),
         *([Term.CLASS_COUNTS] if balanced else []),
         *([Term.CHOICES] if chosen and _choices_are_open(merges) else []),

@@ -1,13 +1,59 @@
-"""Which guarantees a run gives, which of them holds, and how it was spent."""
+"""What a guarantee is, which of a run's holds, and how it was spent."""
 
 from dataclasses import dataclass, field, replace
 
 from covey.base.as_json import HIDDEN
 from covey.base.events import ModelsMerged
-from covey.base.history import History, of_kinds
-from covey.base.names import UNITS, Unit
-from covey.dp.current_guarantee import NOISE, Guarantee, aggregations_of, hides
-from covey.unlearning.guarantee import NoGuarantee
+from covey.base.guarantee import NoGuarantee
+from covey.base.history import History
+from covey.base.names import Unit
+from covey.dp.releases import aggregations_of, releases_in
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """How much the releases of a run reveal about one client, or about one record.
+
+    Whatever an adversary does with them, no event becomes more than exp(epsilon) times as
+    likely by that client or record, plus delta.
+
+    Attributes:
+        epsilon: None where nothing is guaranteed; `reason` says why.
+        delta: the slack that is added to every probability.
+        unit: what is hidden: a client or a record.
+        relation: how two neighbouring sets of data differ.
+        adversary: who sees what.
+        covers: releases that are paid for in epsilon.
+        does_not_cover: releases and adversaries that are not.
+        holds_if: what must be true, and what nothing here enforces.
+        accountant: what added up the cost.
+        noise_multiplier: the smallest z of all releases.
+        reason_code: of the reason, for proofs.
+    """
+
+    epsilon: float | None
+    reason: str
+    delta: float
+    unit: Unit
+    relation: str
+    adversary: str
+    covers: tuple[str, ...]
+    does_not_cover: tuple[str, ...]
+    holds_if: tuple[str, ...]
+    accountant: str | None
+    noise_multiplier: float | None
+    reason_code: NoGuarantee | None = field(default=None, metadata=HIDDEN)
+
+    @property
+    def sentence(self) -> str:
+        """What is guaranteed, or why nothing is; what it does not cover stands elsewhere."""
+        unit = f"a {self.unit} ({self.relation})"
+        if self.epsilon is None:
+            return f"no guarantee for {unit}: {self.reason}"
+        return (
+            f"epsilon {self.epsilon:.3g} at delta {self.delta:g} for {unit}, against an "
+            f"adversary that {self.adversary}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +77,7 @@ class GuaranteeStatus:
 def guarantee_status(history: History) -> GuaranteeStatus:
     """Return what all rounds ever played guarantee, rolled back ones included."""
     began, guaranteed = history.started, ()
-    noise = of_kinds(history.all_events, *NOISE)
-    if began is not None and any(hides(fact, unit) for fact in noise for unit in UNITS):
+    if began is not None and any(release.unit for release in releases_in(history.all_events)):
         # loads SciPy, which takes a second: only for a run with noise
         from covey.dp.run_guarantees import guarantees
 

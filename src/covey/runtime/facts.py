@@ -12,11 +12,11 @@ from typing import Any
 from covey.aggregation.base import AnonymityTerms
 from covey.base.errors import RunError
 from covey.base.events import ClientLeft, Event, LeaveRequested, RunRolledBack, RunStarted
+from covey.base.guarantee import Guaranteed, NoGuarantee, Term
 from covey.base.history import History, of_kinds
 from covey.base.names import Handle
 from covey.base.own_code import UNKNOWN_SOURCE
-from covey.dp.current_guarantee import Guarantee
-from covey.dp.status import guarantee_status
+from covey.dp.status import Guarantee, guarantee_status
 from covey.ledger.tree import entries_of, inclusion_proof, root_of
 from covey.runtime.ledger_record import LedgerRecord
 from covey.settings.aggregation import anonymity_of
@@ -33,7 +33,6 @@ from covey.unlearning.facts import (
     Word,
     known,
 )
-from covey.unlearning.guarantee import Guaranteed, NoGuarantee, Term
 from covey.unlearning.participation import (
     Participation,
     latest_models,

@@ -32,8 +32,8 @@ from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History, of_kinds
 from covey.base.names import UNITS, Handle, Params, Unit
 from covey.data.examples import Client
-from covey.dp.current_guarantee import aggregations_of
 from covey.dp.exposure import IndividualBound, added_in, individual_bounds, success_of
+from covey.dp.releases import aggregations_of
 from covey.dp.status import guarantee_status
 from covey.engine.example_gradients import gradient_norms
 from covey.engine.protocol import TrainingJob

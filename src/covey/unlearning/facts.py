@@ -11,8 +11,8 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import ConfigDict, Field
 
 from covey.base.events import Share
+from covey.base.guarantee import Guaranteed, NoGuaranteeCode
 from covey.base.names import Basis, Distance
-from covey.unlearning.guarantee import Guaranteed, NoGuaranteeCode
 from covey.unlearning.plan import AnswerKind, Influence, ReplayKind
 from covey.unlearning.signature import instant
 

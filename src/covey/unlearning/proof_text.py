@@ -10,9 +10,9 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from covey.base.guarantee import NoGuarantee, Term
 from covey.base.names import round_number
 from covey.unlearning.facts import Facts
-from covey.unlearning.guarantee import NoGuarantee, Term
 from covey.unlearning.proof import Proof
 
 _BY = "\t"
