@@ -38,9 +38,10 @@ from covey.base.events import ClientsAssigned, Event
 from covey.base.history import of_kinds
 from covey.base.params import add, model_hash
 from covey.dp.accountant import epsilon_bound, gaussian, multiplier_for, shares
+from covey.dp.budget import released
 from covey.dp.run_guarantees import guarantees
 from covey.secure_sums.noise import NoiseShares
-from covey.settings.aggregation import budget_weight, round_cost_of, shares_of
+from covey.settings.privacy import budget_weight, plan_of
 from covey.settings.run import BuiltRun, build_run
 
 DELTA = 1e-5
@@ -217,7 +218,7 @@ def _accuracy(run: BuiltRun, model: Params) -> float:
 
 def unmasked(config: covey.Config) -> BeginRound:
     """Return the mean of what clients send under masks, of numbers that have none."""
-    terms = shares_of(config, config.privacy.client_clip)
+    terms = plan_of(config).update_shares()
 
     def combined(updates: Sequence[ClientUpdate]) -> Params:
         sent = (numbers_of_update(each, len(updates), terms) for each in updates)
@@ -332,13 +333,17 @@ def _with_budgets(size: Size, seed: int, privacy: Row) -> Row:
         facts, accuracy = run.history.all_events, run.summary.accuracy.overall
     took = [f.clusters for f in of_kinds(facts, ClientsAssigned) if f.by != "final"]
     found: Row = {"accuracy": accuracy, "rounds": len(took)}
-    clients, cost = build_run(config).population.clients, round_cost_of(config, size.parameters)
-    assert cost is not None  # there is noise
+    run = build_run(config)
+    plan, clients = run.plan, run.population.clients
     for limit in LIMITS:
         own = [each.handle for each in clients if each.preference.epsilon_limit == limit]
         (rounds,) = {sum(handle in clusters for clusters in took) for handle in own}
-        weight = budget_weight(config, size.parameters, limit)
-        spent = epsilon_bound(cost.over(rounds, weight), DELTA) if rounds else None
+        weight = budget_weight(plan, size.parameters, limit)
+        spent = (
+            epsilon_bound(released(plan, size.parameters, rounds, weight), DELTA)
+            if rounds
+            else None
+        )
         said = f"{len(own)}, {rounds}, {weight:.2f}, {spent.epsilon if spent else 0:.2f}"
         found[f"{limit}: clients, rounds, weight, spent"] = said
     return found

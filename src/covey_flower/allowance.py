@@ -21,6 +21,7 @@ from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.secure_sums.messages import Reason, RefusedError
 from covey.settings.aggregation import summed_up
+from covey.settings.privacy import plan_of
 from covey_flower.memory import EXACT, read_kept, write_kept
 
 SERVER = "server"
@@ -90,7 +91,8 @@ def answers_needed(config: Config) -> Mapping[str, int]:
     A kind is a task or, under masks, what is added up.
     """
     method, rounds, of = config.method, config.rounds, summed_up(config)
-    if config.privacy.secure_sums:
+    masks = plan_of(config).masks
+    if masks:
         # where it leaves, a client sends its own sums, if its owner lets it
         needed = dict.fromkeys(of, rounds) | ({"sum": rounds} if "sums" in of else {})
     elif method.subtracts:
@@ -104,7 +106,7 @@ def answers_needed(config: Config) -> Mapping[str, int]:
         choices = {"choose": rounds, "reassign": 1, "place": places}
         needed |= {kind: most for kind, most in choices.items() if method.offers_choices and most}
     if "counts" in of:
-        counted = "counts" if config.privacy.secure_sums else "count"
+        counted = "counts" if masks else "count"
         needed[counted] = rounds // config.risk.every + 1
     return needed
 
@@ -173,7 +175,7 @@ class Allowance:
 
     def _counted(self, before: Answered, digest: str, round_index: int, most: int) -> Answered:
         """Return what has been answered with one more; a repeated answer is no other."""
-        anew = self.config.privacy.clients_add_noise and self.config.secrets.source == "os"
+        anew = plan_of(self.config).clients_add_noise and self.config.secrets.source == "os"
         if digest in before.clusters and not anew:  # other noise on the same would show it
             return before
         if round_index > before.latest and before.first < most:

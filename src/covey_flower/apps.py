@@ -20,6 +20,7 @@ from covey.report.queries import round_line
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.settings.aggregation import anonymity_of, noise_on_clients
 from covey.settings.clients import Overrides
+from covey.settings.privacy import plan_of
 from covey.settings.run import build_run
 from covey_flower.deployment import DECLARATION, Declaration
 from covey_flower.engine import FlowerNodes, shared_settings_hash
@@ -82,7 +83,7 @@ class Federated:
         roster = FederationMetadata.of(folder) or FederationMetadata(
             secrets.token_hex(8), None, home
         )
-        hiding = anonymity_of(config)
+        hiding, plan = anonymity_of(config), plan_of(config)
         keys, left, leaving = _ledger_facts(folder)
         terms = AdmissionPolicy(
             run=roster.run,
@@ -91,9 +92,8 @@ class Federated:
             home=Path(home) if home and (Path(home) / DECLARATION).is_file() else None,
             timeout=self.timeout,
             compares_norms=not noise_on_clients(config),
-            equal_weights=config.aggregation.weights == "equal"
-            and not config.privacy.weigh_by_budget,
-            hides_sizes=config.privacy.secure_sums,
+            equal_weights=config.aggregation.weights == "equal" and not plan.weighs_by_budget,
+            hides_sizes=plan.masks is not None,
             keys=keys,
             binds_names=self.binds_names,
         )

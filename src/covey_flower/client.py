@@ -32,8 +32,8 @@ from covey.membership.controls import copied
 from covey.models.build import PassedModel
 from covey.secure_sums.messages import Reason, RefusedError
 from covey.secure_sums.noise import Numbers
-from covey.settings.aggregation import budget_weight, round_cost_of
 from covey.settings.clients import Overrides
+from covey.settings.privacy import budget_weight, plan_of
 from covey_flower.allowance import CHOOSING, Allowance
 from covey_flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
 from covey_flower.engine import FlowerNodes, shared_settings_hash
@@ -121,15 +121,14 @@ class Node:
         Raises:
             RefusedError: its budget allows no more.
         """
-        config, limit = self.config, self.file.epsilon_limit
+        plan, limit, weight = plan_of(self.config), self.file.epsilon_limit, 1.0
         if limit is None:
             return
-        cost, weight = round_cost_of(config, numbers), 1.0
-        if cost is None or not numbers:
+        if plan.sums_gradients or not (plan.noise and numbers):
             raise RefusedError(Reason.SPENT, "server", _BARE)
-        if of == "updates" and config.privacy.clients_add_noise:
-            weight = budget_weight(config, numbers, limit) or 1.0
-        self._spend((cost.model, cost.hidden_by(weight)), limit, now=now)
+        if of == "updates" and plan.clients_add_noise:
+            weight = budget_weight(plan, numbers, limit) or 1.0
+        self._spend((plan.by, plan.hidden_by(numbers, weight)), limit, now=now)
 
     def release_choice(self, noise: float) -> None:
         """Take a choice of a cluster off the client's own budget, if it has one.
@@ -149,7 +148,7 @@ class Node:
 
     def _spend(self, released: Released, limit: float, *, now: bool) -> None:
         file = self.path.parent / "memory" / "budget.json"
-        OwnBudget(file, limit, self.config.privacy.delta).spend(released, now=now)
+        OwnBudget(file, limit, plan_of(self.config).delta).spend(released, now=now)
 
     def sums(self, run: str) -> SumRounds:
         """Return the client in the rounds of secure sums of a run."""
@@ -260,7 +259,7 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
         memory = folder.read()
         own = context if before is None else replace(context, assigned=before)
         is_free = own.assigned is None and len(request.models) > 1
-        noise = node.config.privacy.selection_noise if request.task in CHOOSING else 0.0
+        noise = plan_of(node.config).choice_noise if request.task in CHOOSING else 0.0
         if is_free:
             node.release_choice(noise)
         chosen = member().choose(request, own, memory.risks)

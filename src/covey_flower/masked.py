@@ -25,7 +25,7 @@ from covey.models.ridge_sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
-from covey.settings.aggregation import shares_of, update_shares_of
+from covey.settings.privacy import plan_of
 from covey_flower.client_runtime import ClientRuntime
 from covey_flower.identity import identities_in
 from covey_flower.memory import EXACT, read_kept, write_kept
@@ -229,7 +229,7 @@ class SumRounds:
         with _lock(self.kept):
             memory = read_kept(self.kept, _memory_of, _LOSS)
             if step.step == "keys":
-                least = max(self.config.privacy.min_cohort, self.file.min_cohort or 0)
+                least = max(plan_of(self.config).min_cohort, self.file.min_cohort or 0)
                 terms = Terms.new(step.length, least, bytes.fromhex(session))
                 after, said = ClientRound.begin(terms, name).advertise(identities)
             elif step.step == "shares":
@@ -296,10 +296,10 @@ class SumRounds:
             ConfigError: its owner does not want it to leave.
             DataError: its sums are others than it sent under masks.
         """
-        if not self.config.privacy.secure_sums:
+        plan = plan_of(self.config)
+        if plan.masks is None:
             return
-        hidden = self.config.privacy.clients_add_noise
-        if request.task != "sum" or not self.file.leave or hidden:
+        if request.task != "sum" or not self.file.leave or plan.clients_add_noise:
             raise ConfigError(
                 f"Under privacy.secure_sums a client's own sums are sent only when it "
                 f"leaves, and nothing else of its own, found a server that asks for "
@@ -344,12 +344,12 @@ def own_numbers(
         return member().sums(request)
 
     def values() -> Numbers:
-        config = member().config
+        plan = plan_of(member().config)
         if of == "updates" and trained is not None:
-            shares = update_shares_of(config, request.recipe.learning_rate)
+            shares = plan.update_shares(request.recipe.learning_rate)
             return numbers_of_update(trained(), 1, shares)
         if of == "counts":
-            counts, shares = member().count(request, 0), shares_of(config, COUNTS_NORM)
+            counts, shares = member().count(request, 0), plan.shares(COUNTS_NORM)
             return numbers_of_counts(counts, shares, member().own_noise(request).draws)
         return numbers_of(sums())
 

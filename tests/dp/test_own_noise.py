@@ -1,12 +1,14 @@
 """What noise of clients' own guarantees, and what budgets of their own allow."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import covey
+from covey.aggregation.privacy import Masks, PrivacyPlan
 from covey.base.events import (
     BudgetSpent,
     ClientsAssigned,
@@ -21,9 +23,9 @@ from covey.base.events import (
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.guarantee import NoGuarantee, Term
 from covey.dp.accountant import epsilon_bound, gaussian, gaussian_epsilon, shares
-from covey.dp.budget import RoundCost, fits, weight_within
+from covey.dp.budget import fits, released, rounds_within, weight_within
 from covey.dp.run_guarantees import NoisePlan, forecast, guarantees, multiplier
-from covey.settings.aggregation import shares_of
+from covey.settings.privacy import plan_of
 from covey.settings.run import build_run
 
 DELTA = 1e-5
@@ -107,16 +109,18 @@ def test_the_noise_for_an_epsilon_delivers_it(noise):
     counts=st.booleans(),
 )
 def test_a_budget_lasts_as_long_as_it_is_not_spent(model, multiplier, limit, *, counts):
-    cost = RoundCost(model, multiplier, 1e-3, multiplier if counts else None, every=3)
-    lasting = cost.rounds_within(limit, DELTA, 12)
-    assert lasting == 0 or fits(cost.over(lasting), limit, DELTA)
-    assert lasting == 12 or not fits(cost.over(lasting + 1), limit, DELTA)
-    weight = weight_within(cost, limit, DELTA, 5)
+    masks = Masks(5) if model == "distributed" else None
+    noise = PrivacyPlan(noise=multiplier, by=model, masks=masks, rounds=5, delta=DELTA)
+    plan, size = replace(noise, counts=80 if counts else 0, counts_every=3), 10_000
+    lasting = rounds_within(plan, size, limit, 12)
+    assert lasting == 0 or fits(released(plan, size, lasting), limit, DELTA)
+    assert lasting == 12 or not fits(released(plan, size, lasting + 1), limit, DELTA)
+    weight = weight_within(plan, size, limit)
     if lasting >= 5:
         assert weight == 1
     elif weight:
-        assert fits(cost.over(5, weight), limit, DELTA)
-        assert not fits(cost.over(5, weight + 0.001), limit, DELTA)
+        assert fits(released(plan, size, 5, weight), limit, DELTA)
+        assert not fits(released(plan, size, 5, weight + 0.001), limit, DELTA)
     assert fits((), limit, DELTA)
     assert not fits((gaussian(1e-4),), limit, DELTA)
 
@@ -136,7 +140,7 @@ def test_shares_are_cut_for_who_may_drop_out_and_who_may_tell():
     config = covey.Config.model_validate(
         {**LIMITED, "privacy": {**privacy, "min_cohort": 180, "colluders": 10}}
     )
-    cut = shares_of(config, 0.5)
+    cut = plan_of(config).shares(0.5)
     assert cut is not None
     assert (cut.honest, cut.bound, cut.multiplier) == (170, 0.5, 2.0)
     assert cut.std(170) == pytest.approx(1.0)

@@ -29,7 +29,6 @@ from covey.base.rng import Streams
 from covey.dp.exposure import individual_bounds
 from covey.membership.estimators import COUNTS_NORM, count_of_counts, numbers_of_counts, own_counts
 from covey.secure_sums.noise import discrete_gaussian
-from covey.settings.aggregation import shares_of, update_shares_of
 from covey.settings.clients import Overrides
 from covey.settings.run import BuiltRun, build_run
 
@@ -70,7 +69,7 @@ def built(
 
 def moved(run: BuiltRun) -> tuple[Mapping[Handle, float], tuple[Event, ...]]:
     """How far each client moves the sum of a round, without the noise, and the round's events."""
-    config, streams = run.config, Streams(0, secret=1).at("round", 0)
+    streams = Streams(0, secret=1).at("round", 0)
     clients = run.clients(run.population.clients, 0)
     state = run.algorithm.init(run.streams)
     played = run.algorithm.round(state, clients, streams)
@@ -78,7 +77,7 @@ def moved(run: BuiltRun) -> tuple[Mapping[Handle, float], tuple[Event, ...]]:
     updates = tuple(clients.train(state.clusters, everybody, streams, state))
     bounded, *_ = clients.steps.post_processors  # what follows is a client's own noise
     arriving = tuple(map(bounded, updates))
-    shares, lengths = update_shares_of(config, 10.0), dict[Handle, float]()
+    shares, lengths = run.plan.update_shares(10.0), dict[Handle, float]()
     for each in arriving:
         if shares is None:
             flat = torch.cat([value.reshape(-1).double() for value in each.update.values()])
@@ -129,7 +128,7 @@ def test_counts_of_a_client_of_copies_move_a_sum_by_what_is_accounted(copies):
     client = next(each for each in run.population.clients if each.name == CANARY)
     client = replace(client, holdout=replace(client.train, inputs=client.train.inputs + 1))
     model, streams = run.algorithm.init(run.streams).clusters[0], Streams(0, secret=1)
-    shares = shares_of(run.config, COUNTS_NORM)
+    shares = run.plan.shares(COUNTS_NORM)
     assert shares is not None
     sides = own_counts(run.engine, model, client, streams)
     steps = numbers_of_counts(sides, shares, streams.draws)[1:]

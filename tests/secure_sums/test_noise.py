@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from covey import ConfigError, Streams
-from covey.dp.budget import RoundCost
+from covey.aggregation.privacy import Masks, PrivacyPlan
 from covey.secure_sums import noise
 from covey.secure_sums.noise import NoiseShares, S, discrete_gaussian
 
@@ -75,8 +75,8 @@ def test_a_sum_has_the_noise_that_is_accounted(multiplier, honest, more, coordin
     assert effective < multiplier
     # with a weight w a client has less of the clip, and as much of the rounding
     light = S * math.sqrt(honest) / (0.25 * 3.0 / shares.step + math.sqrt(coordinates) / 2)
-    cost = RoundCost("distributed", multiplier, shares.rounding(coordinates))
-    assert cost.hidden_by(0.25) == pytest.approx(light)
+    plan = PrivacyPlan(noise=multiplier, by="distributed", masks=Masks(honest))
+    assert plan.hidden_by(coordinates, 0.25) == pytest.approx(light)
 
 
 def test_numbers_are_values_on_the_grid_and_noise():

@@ -582,16 +582,16 @@ def _budget(plan: NoisePlan, z: float, limit: float) -> BudgetRow:
     Raises:
         ConfigError: its noise hides no client, or a client in a set.
     """
-    from covey.dp.budget import weight_within
+    from covey.dp.budget import rounds_within, weight_within
 
     if plan.noise in ("sound", "record", "steps"):
         raise ConfigError(
             f"--limit is a client's own budget, with --noise client, distributed or local, found "
             f"--noise {plan.noise}. Choose one of them."
         )
-    cost, rounds = plan.cost(z), plan.rounds
-    lasting = cost.rounds_within(limit, plan.delta, rounds)
-    return BudgetRow(limit, lasting, weight_within(cost, limit, plan.delta, rounds))
+    hidden = plan.at(z), plan.coordinates
+    lasting = rounds_within(*hidden, limit, plan.rounds)
+    return BudgetRow(limit, lasting, weight_within(*hidden, limit))
 
 
 def _exposure(plan: NoisePlan, z: float, threshold: float, releases: int) -> ExposureRow:
@@ -608,7 +608,7 @@ def _exposure(plan: NoisePlan, z: float, threshold: float, releases: int) -> Exp
             f"--threshold is a risk that noise on a sum bounds, with --noise record, client or "
             f"distributed, found --noise {plan.noise}. Choose one of them."
         )
-    rounds, rounding = plan.rounds * releases, plan.cost(z).rounding
+    rounds, rounding = plan.rounds * releases, plan.at(z).rounding(plan.coordinates)
     exposure = exposure_within(threshold, rounds, z, rounding)
     mu = math.sqrt(rounds) * (exposure / z + rounding) if exposure else 0.0
     added, replaced = (gaussian_epsilon(each, plan.delta) for each in (mu, 2 * mu))

@@ -11,12 +11,12 @@ References:
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from dp_accounting import GaussianDpEvent
 
+from covey.aggregation.privacy import PrivacyPlan
 from covey.base.names import NoiseModel
 from covey.dp.accountant import Mechanism, choice, epsilon_bound, gaussian, gaussian_epsilon, shares
 
@@ -45,50 +45,41 @@ def fits(mechanisms: Sequence[Mechanism], epsilon: float, delta: float) -> bool:
     return not mechanisms or (bound is not None and bound.epsilon <= epsilon)
 
 
-@dataclass(frozen=True, slots=True)
-class RoundCost:
-    """What a client releases in the rounds of a run.
+def released(
+    plan: PrivacyPlan, coordinates: int, rounds: int, weight: float = 1.0
+) -> tuple[Mechanism, ...]:
+    """Return what so many rounds release of a client with this weight.
 
-    Attributes:
-        model: who adds noise.
-        multiplier: z of an update.
-        rounding: what its entries add to 1 / z' under masks (`NoiseShares.rounding`).
-        counts: z' of the counts of losses; None: they are not released under noise.
-        every: rounds between two counts.
+    Args:
+        plan: by which noise hides clients.
+        coordinates: of an update.
+        rounds: in which it takes part.
+        weight: w, with which it counts.
     """
+    updates = (release(plan.by, plan.hidden_by(coordinates, weight)),) * rounds
+    shares = plan.shares()
+    if not (shares and plan.counts and rounds):
+        return updates
+    counts = release(plan.by, shares.effective_multiplier(plan.counts))
+    return updates + (counts,) * (rounds // plan.counts_every + 1)
 
-    model: NoiseModel
-    multiplier: float
-    rounding: float = 0.0
-    counts: float | None = None
-    every: int = 1
 
-    def hidden_by(self, weight: float = 1.0) -> float:
-        """Return the multiplier of an update with this weight: 1 / (w / z + rounding)."""
-        return 1 / (weight / self.multiplier + self.rounding)
+def rounds_within(plan: PrivacyPlan, coordinates: int, epsilon: float, most: int) -> int:
+    """Return how many rounds a budget lasts, up to so many."""
 
-    def over(self, rounds: int, weight: float = 1.0) -> tuple[Mechanism, ...]:
-        """Return what so many rounds release of a client with this weight."""
-        updates = (release(self.model, self.hidden_by(weight)),) * rounds
-        if self.counts is None or not rounds:
-            return updates
-        return updates + (release(self.model, self.counts),) * (rounds // self.every + 1)
+    def is_too_much(rounds: int) -> bool:
+        return not fits(released(plan, coordinates, rounds), epsilon, plan.delta)
 
-    def rounds_within(self, epsilon: float, delta: float, most: int) -> int:
-        """Return how many rounds a budget lasts, up to so many."""
-
-        def is_too_much(rounds: int) -> bool:
-            return not fits(self.over(rounds), epsilon, delta)
-
-        return bisect_left(range(1, most + 1), 1, key=is_too_much)
+    return bisect_left(range(1, most + 1), 1, key=is_too_much)
 
 
 @cache
-def weight_within(cost: RoundCost, epsilon: float, delta: float, rounds: int) -> float:
+def weight_within(plan: PrivacyPlan, coordinates: int, epsilon: float) -> float:
     """Return the largest weight, at most 1, with which a budget lasts all rounds; 0: none."""
     steps = round(1 / LEAST_WEIGHT)
 
-    def too_much(step: int) -> bool:
-        return not fits(cost.over(rounds, step / steps), epsilon, delta)
+    def is_too_much(step: int) -> bool:
+        spent = released(plan, coordinates, plan.rounds, step / steps)
+        return not fits(spent, epsilon, plan.delta)
 
-    return bisect_left(range(1, steps + 1), 1, key=too_much) / steps
+    return bisect_left(range(1, steps + 1), 1, key=is_too_much) / steps

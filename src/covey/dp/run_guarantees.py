@@ -12,6 +12,7 @@ from functools import cache
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from covey.aggregation.privacy import Masks, PrivacyPlan
 from covey.base import events
 from covey.base.component_names import find, is_known
 from covey.base.guarantee import NoGuarantee, Term
@@ -28,7 +29,6 @@ from covey.dp.accountant import (
     representative,
     shares,
 )
-from covey.dp.budget import RoundCost
 from covey.dp.releases import (
     FEATURES,
     OPEN,
@@ -40,7 +40,6 @@ from covey.dp.releases import (
     releases_in,
 )
 from covey.dp.status import Guarantee
-from covey.secure_sums.noise import NoiseShares
 
 RELATION: Mapping[tuple[Unit, Relation], Term] = {
     ("client", "contributes or not"): Term.CLIENT_COUNTS,
@@ -331,12 +330,17 @@ class NoisePlan:
     steps: int = 1
     coordinates: int = 1
 
-    def cost(self, noise_multiplier: float) -> RoundCost:
-        """Return what a client releases in a round."""
-        if self.noise == "distributed":
-            shares = NoiseShares(1.0, noise_multiplier, self.clients)
-            return RoundCost("distributed", noise_multiplier, shares.rounding(self.coordinates))
-        return RoundCost("local" if self.noise == "local" else "central", noise_multiplier)
+    def at(self, noise_multiplier: float) -> PrivacyPlan:
+        """Return how updates, or sums of gradients, are hidden in it."""
+        return PrivacyPlan(
+            unit="record" if self.noise == "record" else "client",
+            noise=noise_multiplier,
+            by=self.noise if self.noise in ("distributed", "local") else "central",
+            masks=Masks(self.clients) if self.noise == "distributed" else None,
+            rounds=self.rounds,
+            sampling=self.sampling,
+            delta=self.delta,
+        )
 
 
 def forecast(plan: NoisePlan, noise_multiplier: float) -> Guarantee:
@@ -355,7 +359,11 @@ def multiplier(plan: NoisePlan, epsilon: float) -> float:
     if plan.noise == "local":  # two updates are up to 2 C apart
         return 2 * multiplier_for(epsilon, plan.delta, plan.rounds, gaussian)
     if plan.noise == "distributed":
-        return multiplier_for(epsilon, plan.delta, plan.rounds, lambda z: plan.cost(z).over(1)[0])
+        return multiplier_for(
+            epsilon,
+            *(plan.delta, plan.rounds),
+            lambda z: shares(plan.at(z).hidden_by(plan.coordinates)),
+        )
     return multiplier_for(
         epsilon, plan.delta, plan.rounds * plan.steps, lambda z: gaussian(z, plan.sampling)
     )
@@ -412,11 +420,11 @@ def _facts(plan: NoisePlan, z: float) -> list[events.Event]:
         sizes = (plan.set_size,) * plan.sets
         return [events.RepresentativesPerturbed(0, sizes, 1.0, z), merged]
     if plan.noise in ("client", "record"):
-        unit: Unit = "record" if plan.noise == "record" else "client"
+        unit = plan.at(z).unit
         return [events.SumPerturbed(0, 1.0, z, plan.sampling, unit), merged]
     somebody, assigned = {"": plan.steps}, events.ClientsAssigned({"": 0}, "shared")
     if plan.noise == "distributed":
-        effective = plan.cost(z).hidden_by()
+        effective = plan.at(z).hidden_by(plan.coordinates)
         return [events.SharesPerturbed("updates", 0, 1.0, effective, plan.clients), merged]
     if plan.noise == "local":
         return [assigned, events.UpdatesPerturbed(1.0, z, ("",)), merged]

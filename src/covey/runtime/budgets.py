@@ -12,7 +12,7 @@ from covey.algorithms.state import ServerState
 from covey.base.events import BudgetSpent, ClientsAssigned, Event, RunEndedEarly
 from covey.base.history import History, of_kinds
 from covey.base.names import Handle
-from covey.settings.aggregation import budget_weight, round_cost_of
+from covey.settings.privacy import budget_weight
 from covey.settings.run import BuiltRun
 
 
@@ -37,20 +37,21 @@ def spent(run: BuiltRun, state: ServerState, facts: Sequence[Event]) -> tuple[Ha
     if not run.config.population.epsilon_limits:
         return ()
     limits = {c.handle: c.preference.epsilon_limit for c in run.population.clients}
-    config, size = run.config, count_of_numbers(state.clusters[0]) - 1
-    cost = round_cost_of(config, size)
-    if cost is None:
+    plan, size = run.plan, count_of_numbers(state.clusters[0]) - 1
+    if plan.sums_gradients or not plan.noise:
         return ()
-    from covey.dp.budget import fits
+    from covey.dp.budget import fits, released
 
     rounds = Counter(
         h for f in of_kinds(facts, ClientsAssigned) if f.by != "final" for h in f.clusters
     )
-    known, delta = recorded_as_spent(facts), config.privacy.delta
+    known = recorded_as_spent(facts)
 
     def is_spent(handle: Handle, limit: float) -> bool:
-        weight = budget_weight(config, size, limit)
-        return not weight or not fits(cost.over(rounds[handle] + 1, weight), limit, delta)
+        weight = budget_weight(plan, size, limit)
+        if not weight:
+            return True
+        return not fits(released(plan, size, rounds[handle] + 1, weight), limit, plan.delta)
 
     left = ((h, limit) for h, limit in limits.items() if limit and h not in known)
     return tuple(handle for handle, limit in left if is_spent(handle, limit))
@@ -63,9 +64,7 @@ def ended_by_budgets(run: BuiltRun, history: History) -> RunEndedEarly | None:
     config = run.config
     gone, played = recorded_as_spent(history.all_events), len(history.rounds)
     left = sum(client.handle not in gone for client in run.population.clients)
-    needed = config.min_clients
-    if config.privacy.secure_sums:
-        needed = max(needed, config.privacy.min_cohort)
+    needed = max(config.min_clients, run.plan.min_cohort)
     if not gone or left >= needed or played >= config.rounds:
         return None
     return RunEndedEarly(played, config.rounds, "budgets", 0.0, 0, 0, 0.0, left)

@@ -68,7 +68,7 @@ from covey.runtime.states import (
     thin,
     write_updates,
 )
-from covey.settings.aggregation import anonymity_of
+from covey.settings.aggregation import anonymity_of, reported_delta
 from covey.settings.clients import ClientReports
 from covey.settings.load import settings_hash
 from covey.settings.run import BuiltRun
@@ -304,7 +304,7 @@ def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
 
     Where privacy rests on a secret of who came, the coins are hidden.
     """
-    coin = Streams.draws if run.config.privacy.server_adds_noise else Streams.generator
+    coin = Streams.draws if run.plan.server_adds_noise else Streams.generator
     draws = [float(coin(streams.at("cohort", client.name)).random()) for client in present]
     return tuple(compress(present, run.config.train.takes_part(draws)))
 
@@ -331,7 +331,7 @@ def _started(run: BuiltRun) -> RunStarted:
         deniability_threshold=terms.deniability_threshold if terms else None,
         updates_stored=config.leaving.store_updates > 0,
         secrets=config.secrets.source,
-        delta=terms.delta if terms and terms.accounted else config.privacy.delta,
+        delta=reported_delta(config),
     )
 
 

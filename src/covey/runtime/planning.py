@@ -18,6 +18,7 @@ from covey.runtime.states import load_state, newest_whole_state
 from covey.settings.aggregation import anonymity_of
 from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
+from covey.settings.privacy import plan_of
 from covey.unlearning.plan import AnswerRules, Option
 from covey.unlearning.requests import ClientPlan, Request, choose_answers, unsealed
 
@@ -159,12 +160,12 @@ def current_rules(
 
 def _rounds_left(config: Config, history: History, next_round: int) -> int | None:
     """Return how many rounds may be played again for what clients accept to stay a bound."""
-    privacy = config.privacy
-    if privacy.exposure == 1 or privacy.update_noise == 0:
+    plan = plan_of(config)
+    if plan.exposure == 1 or not plan.noise:
         return None
     released = sum(1 for _ in of_kinds(history.all_events, ModelsMerged))
     to_come = max(0, config.rounds - next_round)
-    return privacy.releases * config.rounds - released - to_come
+    return plan.releases - released - to_come
 
 
 def _priced(plan: ClientPlan, folder: RunFolder, ledger: Ledger) -> ClientPlan:

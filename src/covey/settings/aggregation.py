@@ -4,10 +4,10 @@ Whether what a cluster's clients send can reach another cluster's model: a user'
 believed where its own class says so (`Component.vouches_for`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -28,29 +28,24 @@ from covey.aggregation.mean import (
     masked_means,
     noised,
 )
+from covey.aggregation.privacy import PrivacyPlan
 from covey.aggregation.server import Models
 from covey.algorithms.own_steps import checked_aggregation
 from covey.base.components import Component, OwnFunction, components_in
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
-from covey.base.names import Handle, SummedUp, Unit
+from covey.base.names import Handle, SummedUp
 from covey.base.own_code import source_hash
 from covey.base.rng import Streams
-from covey.data.examples import Client
-from covey.dp.exposure import exposure_within
-from covey.membership.estimators import count_of_counts
 from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
-from covey.secure_sums.noise import NoiseShares
 from covey.settings.load import CHANGES_NOTHING, Config
+from covey.settings.privacy import plan_of
 from covey.settings.schema import Sections
-
-if TYPE_CHECKING:
-    from covey.dp.budget import RoundCost
 
 
 def post_processors_of(
-    config: Config, exposures: Mapping[Handle, float] = MappingProxyType({})
+    plan: PrivacyPlan, exposures: Mapping[Handle, float] = MappingProxyType({})
 ) -> tuple[PostProcess, ...]:
     """Return what each update passes between training and aggregation, in this order.
 
@@ -58,94 +53,17 @@ def post_processors_of(
     clip. Where clients add noise, all of it is theirs to do before they send anything.
 
     Args:
-        config: the settings.
+        plan: how updates are hidden.
         exposures: C_i / C of the clients for whom it is below 1.
     """
-    clip, z = config.privacy.client_clip, config.privacy.client_noise
-    if z == 0:
+    if plan.sums_gradients or not plan.noise:
         return ()
 
     def weight(each: ClientUpdate) -> float:
         return exposures.get(each.handle, 1.0)
 
-    bounded, local = clipped(clip, weight), config.privacy.noise_model == "local"
-    return (bounded, noised(clip, z)) if local else (bounded,)
-
-
-def round_cost_of(config: Config, coordinates: int) -> "RoundCost | None":
-    """Return what clients release in rounds with models of this size; None: bare updates."""
-    from covey.dp.budget import RoundCost  # loads the accountants: only where budgets are
-
-    privacy, shares = config.privacy, shares_of(config, 1.0)
-    if privacy.client_noise == 0:
-        return None
-    if shares is None:
-        return RoundCost(privacy.noise_model, privacy.client_noise)
-    counts = shares.effective_multiplier(count_of_counts(shares) - 1)
-    return RoundCost(
-        privacy.noise_model,
-        privacy.client_noise,
-        shares.rounding(coordinates),
-        counts if config.risk.counts else None,
-        config.risk.every,
-    )
-
-
-def budget_weight(config: Config, coordinates: int, limit: float | None) -> float:
-    """Return the weight of a client with this budget, in updates with so many coordinates."""
-    if not config.privacy.weigh_by_budget or limit is None:
-        return 1.0
-    from covey.dp.budget import weight_within
-
-    cost = round_cost_of(config, coordinates)
-    return 1.0 if cost is None else weight_within(cost, limit, config.privacy.delta, config.rounds)
-
-
-def exposures_of(
-    config: Config, clients: Iterable[Client], coordinates: int
-) -> Mapping[Handle, float]:
-    """Return C_i / C of the clients for whom it is below 1.
-
-    By the risk that each accepts (`privacy.exposure`), and by its budget
-    (`privacy.weigh_by_budget`), in models with so many coordinates.
-    """
-    privacy, shares = config.privacy, shares_of(config, 1.0, config.privacy.unit)
-    if privacy.update_noise == 0:
-        return {}
-    terms = (
-        privacy.releases * config.rounds,
-        privacy.update_noise,
-        shares.rounding(coordinates) if shares else 0.0,
-    )
-
-    def exposure(client: Client) -> float:
-        own, accepted = client.preference, privacy.exposure
-        accepted = own.risk_threshold if accepted == "accepted" else accepted
-        by_budget = budget_weight(config, coordinates, own.epsilon_limit)
-        return min(by_budget, exposure_within(accepted, *terms))
-
-    found = {client.handle: exposure(client) for client in clients}
-    return {handle: each for handle, each in found.items() if each < 1}
-
-
-def shares_of(config: Config, bound: float, unit: Unit = "client") -> NoiseShares | None:
-    """Return the noise that clients add to what they send under masks; None: none.
-
-    Args:
-        config: the settings.
-        bound: the largest norm of what a client, or one of its records, adds to a sum.
-        unit: which of the two.
-    """
-    privacy = config.privacy
-    if not (privacy.clients_add_noise and privacy.secure_sums):
-        return None
-    honest = privacy.min_cohort - privacy.colluders
-    return NoiseShares(bound, privacy.update_noise, honest, unit)
-
-
-def update_shares_of(config: Config, rate: float) -> NoiseShares | None:
-    """Return the noise that clients add to their updates under masks, in a round of this rate."""
-    return shares_of(config, config.privacy.bound(rate), config.privacy.unit)
+    bounded = clipped(plan.clip, weight)
+    return (bounded, noised(plan.clip, plan.noise)) if plan.by == "local" else (bounded,)
 
 
 def aggregation_of(
@@ -159,13 +77,13 @@ def aggregation_of(
         rate: of the steps in the round.
         repeats: whether clients can be trained once more in a round.
     """
-    privacy, aggregation = config.privacy, config.aggregation
-    noisy = partial(NoisyMeans, clip=privacy.bound(rate), unit=privacy.unit)
-    if privacy.server_adds_noise:
-        z, q = privacy.update_noise, config.train.participation
-        return partial(noisy, noise_multiplier=z, sampling=q, clients=clients)
-    if shares := update_shares_of(config, rate):  # what comes of the shares of so many
-        return partial(noisy, noise_multiplier=shares.std(clients) / privacy.bound(rate))
+    plan, aggregation = plan_of(config), config.aggregation
+    noisy = partial(NoisyMeans, clip=plan.bound(rate), unit=plan.unit)
+    if plan.server_adds_noise:
+        q = plan.sampling
+        return partial(noisy, noise_multiplier=plan.noise, sampling=q, clients=clients)
+    if shares := plan.update_shares(rate):  # what comes of the shares of so many
+        return partial(noisy, noise_multiplier=shares.std(clients) / shares.bound)
     return checked_aggregation(aggregation, _federation(config, clients, repeats=repeats))
 
 
@@ -175,7 +93,8 @@ def masked_aggregation_of(config: Config, rate: float) -> BeginRound:
     Raises:
         ConfigError: there is none.
     """
-    least, shares = config.privacy.min_cohort, update_shares_of(config, rate)
+    plan = plan_of(config)
+    least, shares = plan.min_cohort, plan.update_shares(rate)
     if type(config.aggregation).begin is not Mean.begin:
         raise ConfigError(
             f"Under privacy.secure_sums updates are averaged, found aggregation.name = "
@@ -207,7 +126,13 @@ def anonymity_of(config: Config) -> AnonymityTerms | None:
 def noise_on_clients(config: Config) -> bool:
     """Say whether the aggregation adds noise whose guarantee counts on every client."""
     terms = anonymity_of(config)
-    return config.privacy.update_noise > 0 or (terms is not None and terms.accounted)
+    return plan_of(config).noise > 0 or (terms is not None and terms.accounted)
+
+
+def reported_delta(config: Config) -> float:
+    """Return at which delta an epsilon of a run is reported."""
+    terms = anonymity_of(config)
+    return terms.delta if terms and terms.accounted else plan_of(config).delta
 
 
 def _federation(config: Config, clients: int, *, repeats: bool = False) -> FederationInfo:

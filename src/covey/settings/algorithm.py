@@ -33,9 +33,9 @@ from covey.settings.aggregation import (
     masked_aggregation_of,
     noise_on_clients,
     post_processors_of,
-    update_shares_of,
 )
 from covey.settings.load import Config
+from covey.settings.privacy import plan_of
 from covey.settings.risk import Components, risk_measurement
 from covey.settings.schema import balances_classes, recipe_of
 from covey.settings.trust import trust
@@ -64,7 +64,7 @@ def algorithm_of(components: Components) -> RunAlgorithm:
         rounds=config.rounds,
         layers=layers_of(components.init(streams.at("initial model", 0))),
         chance_loss=_chance_loss(config, components.population.num_classes),
-        min_cohort=config.privacy.min_cohort if config.privacy.secure_sums else 0,
+        min_cohort=components.plan.min_cohort,
     )
     algorithm = RunAlgorithm(config.method, setup, is_checked=config.method.is_own)
     start = algorithm.init(streams).clusters
@@ -87,17 +87,17 @@ def clients_of(components: Components, setup: Setup) -> Clients:
 
 def round_steps(components: Components, recipe: Recipe) -> RoundSteps:
     """Return what becomes of updates in a round of this recipe."""
-    config, privacy = components.config, components.config.privacy
-    remote, own = components.send is not None, privacy.clients_add_noise
-    if privacy.secure_sums and not config.method.subtracts:
+    config, plan = components.config, components.plan
+    remote, own = components.send is not None, plan.clients_add_noise
+    if plan.masks and not config.method.subtracts:
         begin, own_noise = masked_aggregation_of(config, recipe.learning_rate), None
     else:
         clients = len(components.population.clients)
         begin = aggregation_of(config, clients, recipe.learning_rate, repeats=not remote)
-        own_noise = (privacy.client_clip, privacy.client_noise) if own else None
+        own_noise = (plan.clip, plan.noise) if own else None
     return RoundSteps(
         begin,
-        () if remote and own else post_processors_of(config, components.exposures),
+        () if remote and own else post_processors_of(plan, components.exposures),
         checked_server_step(config.aggregation.server_optimizer),
         patience=config.risk.every,
         stores_updates=config.leaving.store_updates > 0,
@@ -121,27 +121,25 @@ def federation_of(
         stored: the updates that they calibrate in it; None: they train.
         untouched: clusters that nothing changes in it, whose clients need not train.
     """
-    config, records = components.config, components.records
+    config, records, plan = components.config, components.records, components.plan
     if components.send is not None:
-        masked = config.privacy.secure_sums
         return Remote(
             components.send,
             recipe,
-            min_cohort=config.privacy.min_cohort if masked else 0,
-            shares=update_shares_of(config, recipe.learning_rate),
+            min_cohort=plan.min_cohort,
+            shares=plan.update_shares(recipe.learning_rate),
             classes=records.classes if records else 0,
             fingerprint=records.fingerprint if records else "",
         )
     weights, compares_on = config.aggregation.weights, config.method.compares_on
     here = Simulated(components.engine, recipe, weights, compares_on, components.exposures, records)
-    noisy = config.privacy.clients_add_noise
-    here = replace(here, adds_noise=noisy, untouched=frozenset(untouched))
+    here = replace(here, adds_noise=plan.clients_add_noise, untouched=frozenset(untouched))
     return here if stored is None else here.calibrating(stored)
 
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:
     """Return a selection with what stands around it: noise, and its state."""
-    noise, choice = config.privacy.selection_noise, config.method.choice
+    noise, choice = plan_of(config).choice_noise, config.method.choice
     select = checked_selection(choice)
     if noise:
         select = report_noisy_min(
@@ -178,9 +176,9 @@ def depends_on_population(config: Config) -> bool:
     many records it has, and classes are balanced by how many examples it has of each. Where
     it is secret who came, no replay may show when somebody first did.
     """
-    secretly = config.privacy.server_adds_noise and config.train.participation < 1
-    counted = config.privacy.sums_gradients or balances_classes(config)
-    return config.risk.needs_pool or counted or secretly
+    plan = plan_of(config)
+    counted = plan.sums_gradients or balances_classes(config)
+    return config.risk.needs_pool or counted or plan.coins_are_secret
 
 
 def has_independent_clusters(config: Config, engine: Engine) -> bool:
@@ -197,7 +195,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
         and not config.engine.is_remote
         and not balances_classes(config)  # of all clients
         and not config.train.cohort_size  # another client takes the place of one that leaves
-        and config.privacy == type(config.privacy)()
+        and plan_of(config).hides_nothing
         and config.engine.vouches_for("keeps_clients_apart")
         and not getattr(engine, "rounds_together", False)
     )
@@ -205,11 +203,11 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what stays unseen."""
-    algorithm = config.method
-    sentences = [algorithm.note, SUMS_ALONE if config.privacy.secure_sums else algorithm.seen]
+    algorithm, masks = config.method, plan_of(config).masks
+    sentences = [algorithm.note, SUMS_ALONE if masks else algorithm.seen]
     if algorithm.subtracts:
         sentences.append(OPEN_HEADS)
-    if config.privacy.secure_sums:
+    if masks:
         left = (f"{row.whom}: {row.for_what}" for row in islice(trust(config), 2))
         sentences.append(f"Under masks a client still has to trust {'; '.join(left)}.")
     if config.model.task == "regression":

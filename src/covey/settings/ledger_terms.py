@@ -13,8 +13,9 @@ from covey.base.events import Event
 from covey.base.rng import Streams
 from covey.engine.protocol import num_steps
 from covey.ledger.round_grammar import Agrees, SetTerms, Terms
-from covey.settings.aggregation import anonymity_of, mixes_clusters, recorded_parts
+from covey.settings.aggregation import mixes_clusters, recorded_parts, reported_delta
 from covey.settings.load import Config, settings_hash
+from covey.settings.privacy import plan_of
 from covey.settings.schema import recipe_of
 
 
@@ -23,7 +24,7 @@ def terms_of(config: Config) -> Terms:
     aggregation, method, train = config.aggregation, config.method, config.train
     remote, limits = _is_remote(config), bool(config.population.epsilon_limits)
     is_simple = not remote and not limits
-    secret_coins = config.privacy.server_adds_noise and config.secrets.source == "os"
+    secret_coins = plan_of(config).server_adds_noise and config.secrets.source == "os"
     return Terms(
         started=_started(config),
         parts=_parts(config),
@@ -75,8 +76,7 @@ def _started(config: Config) -> Mapping[str, Any]:
     if not method.is_own and method.num_models:
         fields["num_clusters"] = method.num_models
     if not aggregation.is_own:
-        terms = anonymity_of(config)
-        fields["delta"] = terms.delta if terms and terms.accounted else config.privacy.delta
+        fields["delta"] = reported_delta(config)
     return fields
 
 
@@ -94,32 +94,30 @@ def _sets(config: Config, sets: AnonymitySets) -> SetTerms | None:
 
 def _noise(config: Config) -> Mapping[type[Event], Agrees]:
     """Return the kinds of noise that these settings add, and which noise it is."""
-    privacy, sets, z = config.privacy, config.aggregation, config.privacy.update_noise
+    plan, sets = plan_of(config), config.aggregation
     noise: dict[type[Event], Agrees] = {}
-    if privacy.server_adds_noise:
+    if plan.server_adds_noise:
         noise[events.SumPerturbed] = lambda e, _: (
-            (e.noise_multiplier, e.sampling, e.unit)
-            == (z, config.train.participation, privacy.unit)
-            and (privacy.sums_gradients or e.clip == privacy.client_clip)
+            (e.noise_multiplier, e.sampling, e.unit) == (plan.noise, plan.sampling, plan.unit)
+            and (plan.sums_gradients or e.clip == plan.clip)
         )
-    if privacy.clients_add_noise and privacy.secure_sums:
-        honest = privacy.min_cohort - privacy.colluders
+    if shares := plan.shares():
         noise[events.SharesPerturbed] = lambda e, _: (
-            e.noise_multiplier <= z
-            and e.honest == honest
-            and e.unit == ("client" if e.of == "counts" else privacy.unit)
+            e.noise_multiplier <= plan.noise
+            and e.honest == shares.honest
+            and e.unit == ("client" if e.of == "counts" else plan.unit)
         )
-    elif privacy.clients_add_noise:
-        own = privacy.client_clip, privacy.client_noise
+    elif plan.clients_add_noise:
+        own = plan.clip, plan.noise
         noise[events.UpdatesPerturbed] = lambda e, _: (e.clip, e.noise_multiplier) == own
-    if z > 0 and (privacy.exposure != 1 or privacy.weigh_by_budget):
+    if plan.noise and (plan.exposure != 1 or plan.weighs_by_budget):
         noise[events.ExposuresLimited] = lambda e, _: all(v < 1 for v in e.exposures.values())
-    if privacy.steps_are_noisy:
+    if plan.step_noise:
         noise[events.StepsPerturbed] = lambda e, _: (
-            e.noise_multiplier == privacy.record_noise and _takes_all_steps(config, e)
+            e.noise_multiplier == plan.step_noise and _takes_all_steps(config, e)
         )
-    if privacy.selection_noise > 0:
-        epsilon = choice_epsilon(privacy.selection_noise)
+    if plan.choice_noise:
+        epsilon = choice_epsilon(plan.choice_noise)
         noise[events.ChoicesPerturbed] = lambda e, _: e.epsilon == epsilon
     if isinstance(sets, AnonymitySets) and sets.noise == "sound" and not sets.is_own:
         noise[events.RepresentativesPerturbed] = lambda e, clients: (

@@ -5,14 +5,15 @@ from math import ceil
 
 from covey.aggregation.base import ClusterwiseAggregation
 from covey.base.errors import ConfigError
+from covey.settings.privacy import plan_of
 from covey.settings.schema import Sections
 
 
 def cohort_needs(config: Sections) -> Iterator[tuple[str, object, int]]:
     """Yield settings with which no model moves in a round of fewer clients, values, and these."""
-    privacy, aggregation = config.privacy, config.aggregation
-    if privacy.secure_sums:
-        yield "privacy.min_cohort", privacy.min_cohort, privacy.min_cohort
+    aggregation = config.aggregation
+    if least := plan_of(config).min_cohort:
+        yield "privacy.min_cohort", least, least
     if terms := aggregation.anonymity():
         yield "aggregation.min_anonymity", terms.min_anonymity, terms.min_anonymity
     if isinstance(aggregation, ClusterwiseAggregation):

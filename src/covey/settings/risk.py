@@ -9,6 +9,7 @@ from statistics import fmean
 from torch import nn
 
 from covey.aggregation.mean import count_of_numbers
+from covey.aggregation.privacy import PrivacyPlan
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
 from covey.algorithms.federation import longer
@@ -31,15 +32,10 @@ from covey.membership.estimators import COUNTS_NORM, Count, RiskContext, masked_
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.truth import Reference, SelfAssessment, divergence
 from covey.models.build import held_hash
-from covey.settings.aggregation import (
-    aggregation_of,
-    exposures_of,
-    noise_on_clients,
-    post_processors_of,
-    shares_of,
-)
+from covey.settings.aggregation import aggregation_of, noise_on_clients, post_processors_of
 from covey.settings.clients import ClientBackend
 from covey.settings.load import Config
+from covey.settings.privacy import exposures_of, plan_of
 from covey.settings.schema import recipe_for
 
 
@@ -72,7 +68,7 @@ class Components:
         Raises:
             ConfigError: it is not known how many records to expect, or the rate is 0.
         """
-        privacy, clients = self.config.privacy, self.population.clients
+        clients = self.population.clients
         recipe = recipe_for(self.config, self.population).at(round_index, self.config.rounds)
         if not recipe.sums_gradients:
             return recipe
@@ -82,7 +78,7 @@ class Components:
                 f"with rate 0 in round {round_number(round_index)}. Let it stay above 0."
             )
         announced = float(f"{sum(len(client.train) for client in clients):.1e}")
-        expected = privacy.expected_records or announced
+        expected = self.plan.expected_records or announced
         if not expected:
             raise ConfigError(
                 "A sum of gradients is divided by how many records to expect, which a server of "
@@ -91,17 +87,22 @@ class Components:
         return replace(recipe, learning_rate=recipe.learning_rate * len(clients) / expected)
 
     @cached_property
+    def plan(self) -> PrivacyPlan:
+        """How clients, or records, are hidden."""
+        return plan_of(self.config)
+
+    @cached_property
     def exposures(self) -> Mapping[Handle, float]:
         """C_i / C of the clients for whom it is below 1, as far as the server knows.
 
         What a remote client accepts is known to its node alone: it counts as 1 here.
         """
-        privacy, start = self.config.privacy, Streams(self.config.seed).at("initial model", 0)
-        unknown = self.send is not None and privacy.exposure == "accepted"
-        if unknown or privacy.update_noise == 0:
+        start = Streams(self.config.seed).at("initial model", 0)
+        unknown = self.send is not None and self.plan.exposure == "accepted"
+        if unknown or not self.plan.noise:
             return {}
         coordinates = count_of_numbers(self.init(start)) - 1
-        return exposures_of(self.config, self.population.clients, coordinates)
+        return exposures_of(self.plan, self.population.clients, coordinates)
 
     @property
     def send(self) -> Send | None:
@@ -120,7 +121,7 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
     models that the run begins with.
     """
     config, estimator, engine = components.config, components.config.risk, components.engine
-    remote, hidden = components.send, components.config.privacy.secure_sums
+    remote, plan = components.send, components.plan
     if not estimator.measures or (estimator.on_clients and remote is not None):
         return None
     context = _context(components, start)
@@ -128,7 +129,7 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
         return SelfAssessed(client_assessment_of(config, context), estimator.every)
     assess = checked_assess(estimator)
     # remote clients of all clusters count at once, where they count in the open
-    at_once = remote is not None and estimator.counts and not hidden
+    at_once = remote is not None and estimator.counts and not plan.masks
     return RedTeamed(
         attack=lambda target, streams: assess(target, context, streams),
         every=estimator.every,
@@ -136,7 +137,7 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
         count=loss_counter(remote) if remote and at_once else None,
         source=estimator.name,
         divergence=lambda target: divergence(engine, target, start, config.rounds),
-        shares=shares_of(config, COUNTS_NORM) if estimator.counts else None,
+        shares=plan.shares(COUNTS_NORM) if estimator.counts else None,
     )
 
 
@@ -151,7 +152,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
     return RiskContext(
         engine=components.engine,
         count=_count(components),
-        shares=shares_of(config, COUNTS_NORM),
+        shares=components.plan.shares(COUNTS_NORM),
         reference=Reference(population.non_members),
         pool=population.pool,
         shifts=tuple(group.shift for group in population.groups),
@@ -167,13 +168,12 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
 
 def _count(components: Components) -> Count | None:
     """Return how clients count their losses, where it is not in the open, and here."""
-    privacy, send = components.config.privacy, components.send
-    shares = shares_of(components.config, COUNTS_NORM)
+    plan, send = components.plan, components.send
+    shares, least = plan.shares(COUNTS_NORM), plan.min_cohort
     if send is None:
-        masked = masked_loss_counter(components.engine, privacy.min_cohort, shares)
-        return masked if privacy.secure_sums else None
-    if privacy.secure_sums:
-        return masked_counts(send, privacy.min_cohort, shares)
+        return masked_loss_counter(components.engine, least, shares) if least else None
+    if least:
+        return masked_counts(send, least, shares)
     count_all = loss_counter(send)
     return lambda target, streams: count_all([target], lambda _: streams)[0]
 
@@ -206,7 +206,7 @@ def _round_of(components: Components) -> PlayRound:
     if own:
         return own
     recipe, accounted = _recipe_by_round(components), noise_on_clients(config)
-    exposures, usual = components.exposures, 1.0
+    exposures, plan, usual = components.exposures, components.plan, 1.0
     if exposures:
         usual = fmean(exposures.get(client.handle, 1.0) for client in population.clients)
 
@@ -221,12 +221,12 @@ def _round_of(components: Components) -> PlayRound:
         cohort = tuple(starmap(_pseudo_client, compress(enumerate(sets), drawn)))
         only = {client.handle: 0 for client in cohort}
         clips = dict.fromkeys(only, usual)
-        noisy, weights = config.privacy.clients_add_noise, config.aggregation.weights
+        noisy, weights = plan.clients_add_noise, config.aggregation.weights
         federation = Simulated(engine, now, weights, exposures=clips, adds_noise=noisy)
         train = partial(federation.train, (params,), assignment=only, streams=streams)
-        number = len(sets if config.privacy.update_noise else population.clients)
+        number = len(sets if plan.noise else population.clients)
         begin = aggregation_of(config, number, now.learning_rate)
-        steps = RoundSteps(begin, post_processors_of(config), dp_accounted=accounted)
+        steps = RoundSteps(begin, post_processors_of(plan), dp_accounted=accounted)
         before, chosen = initial_state((params,)), ClientsAssigned(only, "shared")
         played = aggregate_round(steps, before, chosen, cohort, train, streams)
         return played.state.clusters[0]

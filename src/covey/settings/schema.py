@@ -31,7 +31,7 @@ from covey.base.components import (
     components_in,
 )
 from covey.base.errors import ConfigError
-from covey.base.names import NoiseModel, Unit
+from covey.base.names import NoiseModel
 from covey.data.augment import Augment
 from covey.data.examples import Rotation, Shift
 from covey.data.partition import Iid, Partition
@@ -46,6 +46,7 @@ from covey.engine.recipe import Constant, CrossEntropy, Loss, Objective, Recipe,
 from covey.membership.estimators import FederatedEstimator, RiskEstimator
 from covey.models.build import ModelFactory, ModelFunction
 from covey.models.networks import MnistCnn
+from covey.settings.privacy import plan_of
 from covey.settings.trackers import Tracker
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
@@ -244,40 +245,6 @@ class PrivacyConfig(SettingsSection):
     delta: Delta = 1e-5
     secure_sums: bool = False
     min_cohort: Annotated[int, Field(ge=3)] = 5
-
-    @property
-    def sums_gradients(self) -> bool:
-        """Whether clients send sums of clipped gradients: one step a round on all records."""
-        return self.record_clip > 0 and self.noise_model != "local"
-
-    @property
-    def steps_are_noisy(self) -> bool:
-        """Whether clients train by DP-SGD: noise in every step of their own."""
-        return self.record_clip > 0 and self.record_noise > 0 and self.noise_model == "local"
-
-    @property
-    def unit(self) -> Unit:
-        """What hides in a sum of updates under noise."""
-        return "record" if self.sums_gradients else "client"
-
-    @property
-    def update_noise(self) -> float:
-        """Z of the noise on updates: on their sum, or `local` on each."""
-        return self.record_noise if self.sums_gradients else self.client_noise
-
-    def bound(self, rate: float) -> float:
-        """Return the largest L2 norm of what a client, or a record, adds in steps of this rate."""
-        return rate * self.record_clip if self.sums_gradients else self.client_clip
-
-    @property
-    def server_adds_noise(self) -> bool:
-        """Whether the noise on a sum of updates is the server's to add."""
-        return self.update_noise > 0 and self.noise_model == "central"
-
-    @property
-    def clients_add_noise(self) -> bool:
-        """Whether every client adds noise, or a share of it, to the updates that it sends."""
-        return self.update_noise > 0 and self.noise_model != "central"
 
 
 class SecretsConfig(SettingsSection):
@@ -478,16 +445,16 @@ def recipe_for(config: Sections, population: Population) -> Recipe:
 
 def recipe_of(config: Sections) -> Recipe:
     """Return how clients train; `Recipe.at` is how they do in one round."""
-    train, privacy = config.train, config.privacy
+    train, plan = config.train, plan_of(config)
     return Recipe(
         local_epochs=train.local_epochs,
         local_steps=train.local_steps,
         batch_size=train.batch_size,
         learning_rate=train.learning_rate,
         drop_last=train.drop_last,
-        record_clip=privacy.record_clip,
-        record_noise=privacy.record_noise if privacy.steps_are_noisy else 0.0,
-        sums_gradients=privacy.sums_gradients,
+        record_clip=plan.record_clip,
+        record_noise=plan.step_noise,
+        sums_gradients=plan.sums_gradients,
         optimizer=train.optimizer,
         schedule=train.schedule,
         loss=train.loss,

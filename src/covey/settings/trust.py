@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from covey.base.names import Unit
 from covey.settings.aggregation import noise_on_clients, summed_up
 from covey.settings.load import Config
+from covey.settings.privacy import plan_of
 
 SERVER = "the server"
 OFTEN = (
@@ -33,18 +35,18 @@ def trust(config: Config) -> Iterator[Trust]:
 
     Noise that follows from a seed hides nothing from who has the settings: it counts as none.
     """
-    privacy, method, secret = config.privacy, config.method, config.secrets.source == "os"
-    own, noisy = privacy.clients_add_noise and secret, noise_on_clients(config) and secret
-    hidden = privacy.selection_noise > 0 and secret
+    plan, method, secret = plan_of(config), config.method, config.secrets.source == "os"
+    own, noisy = plan.clients_add_noise and secret, noise_on_clients(config) and secret
+    hidden = plan.choice_noise > 0 and secret
     choices = CHOICES if method.offers_choices and not hidden else ""
     names = {of: BARE[of] for of in sorted(summed_up(config))}
     sent, counts = " and ".join(names.values()), names.pop("counts", "")
-    if privacy.secure_sums:
-        yield Trust("a client", SERVER, _under_masks(config, own_noise=own))
+    if plan.masks:
+        yield Trust("a client", SERVER, _under_masks(config, plan.unit if own else None))
         clients = "that fewer than a fifth of them, and than min_cohort - 1, help the server"
         if own:
             clients = (
-                f"that at most {privacy.colluders} of the {privacy.min_cohort} clients that a sum "
+                f"that at most {plan.masks.colluders} of the {plan.min_cohort} clients that a sum "
                 f"is over at least give the server the noise that they added"
             )
         yield Trust("a client", "other clients", clients)
@@ -60,7 +62,7 @@ def trust(config: Config) -> Iterator[Trust]:
         trusted = f"{noise}to forget its {sent}, each of which it sees{choices}"
         yield Trust("a client", SERVER, trusted)
     held = "not to attack them: what they reveal of members is measured, and not bounded"
-    if privacy.record_noise > 0 and secret:
+    if secret and (plan.step_noise or (plan.noise and plan.sums_gradients)):
         held = "nothing about a single record, beyond the epsilon of the run"
     elif noisy:
         held = "nothing, beyond the epsilon of the run"
@@ -68,16 +70,19 @@ def trust(config: Config) -> Iterator[Trust]:
         held = "not to attack them: a ridge head gives its members away"
     yield Trust("a client", "who has the models", held)
     lies = "that most of them do not lie: single updates that stand out move little"
-    if privacy.secure_sums or not config.aggregation.sees_updates:
+    if plan.masks or not config.aggregation.sees_updates:
         lies = "not to lie: a few can turn a mean, or a sum, round"
     yield Trust(SERVER, "clients", lies)
 
 
-def _under_masks(config: Config, *, own_noise: bool) -> str:
-    """Return what a server that sees sums alone has to be trusted for."""
+def _under_masks(config: Config, hidden: Unit | None) -> str:
+    """Return what a server that sees sums alone has to be trusted for.
+
+    `hidden` is what hides in them, in noise of the clients' own.
+    """
     of = summed_up(config)
-    if own_noise:
-        what = "" if config.privacy.unit == "client" else " about a single record"
+    if hidden:
+        what = "" if hidden == "client" else " about a single record"
         return f"nothing{what}: it sees sums alone, each under noise of the clients' own{OFTEN}"
     few = " and ".join(BARE[each] for each in sorted(of - {"sums"}))
     sums = "nothing for sums over records: a node opens them over one cohort alone"
