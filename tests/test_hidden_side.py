@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from covey import RunError, Streams
+from covey.base.signature import SigningKey
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import Handover, acknowledge, keep_handover, secrets_of, unacknowledged
-from covey.unlearning.signature import SigningKey
 
 KEY = SigningKey.from_private_bytes(bytes(32))
 

@@ -15,9 +15,9 @@ import pytest
 
 from cli.conftest import refused
 from covey import load
+from covey.base.names import ANSWERS
+from covey.base.signature import signing_key
 from covey.cli.app import main
-from covey.unlearning.plan import ANSWERS
-from covey.unlearning.signature import signing_key
 from recorded import assert_nowhere, contents
 
 LEAVER, OTHER = "client-00003", "client-00001"

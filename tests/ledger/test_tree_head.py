@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import LedgerError
+from covey.base.signature import SigningKey
 from covey.ledger.tree import TreeHead, begins_with, head_of, origin_of
-from covey.unlearning.signature import SigningKey
 
 KEY = SigningKey.from_private_bytes(bytes(32))
 OTHER = SigningKey.from_private_bytes(bytes([1] * 32))

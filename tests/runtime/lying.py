@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select, update
 
 from covey import LedgerError, verify
+from covey.base.signature import SigningKey, sign, signing_key
 from covey.ledger import rows
 from covey.ledger.chain import Record
 from covey.ledger.rows import seal_tables
@@ -23,7 +24,6 @@ from covey.runtime.facts import facts, find_answer
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.verification import Verification
 from covey.unlearning.proof import proof_json, read_proof
-from covey.unlearning.signature import SigningKey, sign, signing_key
 from runtime.left_runs import LEAVER, Left
 
 Entries = list[tuple[str, list[Record]]]

@@ -10,11 +10,7 @@ import pytest
 
 from cli.conftest import command
 from covey import Config, CoveyError, LedgerError, load, run, verify
-from covey.ledger.store import Ledger
-from covey.ledger.tree import TreeHead
-from covey.runtime.verification import Verification
-from covey.unlearning.proof import proof_json
-from covey.unlearning.signature import (
+from covey.base.signature import (
     Anchor,
     Check,
     fingerprint,
@@ -23,6 +19,10 @@ from covey.unlearning.signature import (
     sign,
     signing_key,
 )
+from covey.ledger.store import Ledger
+from covey.ledger.tree import TreeHead
+from covey.runtime.verification import Verification
+from covey.unlearning.proof import proof_json
 from runtime.left_runs import LEAVER, SETTINGS
 from support.resealed import reseal, rows_of
 

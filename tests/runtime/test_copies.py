@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from covey import ConfigError, RunError
+from covey.ledger.requests import Request
 from covey.runtime.copies import (
     Copy,
     copies_of,
@@ -18,7 +19,7 @@ from covey.runtime.copies import (
 )
 from covey.runtime.exports import export_model, exported_hashes, model_bytes
 from covey.runtime.folder import RunFolder
-from covey.unlearning.requests import Request
+from covey.unlearning.requests import with_served
 from ledger.served import SERVED
 
 OLD, NEW, OTHER = ({"w": torch.full((2,), v)} for v in (1.0, 2.0, 3.0))
@@ -35,7 +36,8 @@ def request(first: int | None) -> Request:
     """A request that is being served, and where its replay began."""
     option = replace(SERVED.option, first_replayed_round=first)
     served, asked = replace(SERVED, option=option), "2000-01-01T00:00:00.000+00:00"
-    return Request("h-1", id="r", state="serving", asked_at=asked, served=served)
+    asking = Request("h-1", id="r", state="serving", asked_at=asked)
+    return with_served(asking, served, None)
 
 
 def put(folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **more: Any) -> Copy:

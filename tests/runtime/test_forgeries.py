@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from covey import Config, Run, resume, verify
+from covey.base.signature import signing_key
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.ledger.tree import root_of
 from covey.unlearning.requests import subject_mark
-from covey.unlearning.signature import signing_key
 from runtime.left_runs import LEAVER, OTHER, SETTINGS
 from runtime.lying import Forger, Liar, in_the_ledger
 

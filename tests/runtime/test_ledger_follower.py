@@ -23,9 +23,9 @@ from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle
 from covey.ledger import rows
 from covey.ledger.chain import Record
-from covey.ledger.grammar import Grammar
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
+from covey.runtime.grammar import Grammar
 from covey.runtime.ledger_record import LedgerReader, LedgerRecord
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3")

@@ -7,15 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from covey import verify
+from covey.base.signature import fingerprint, key_records, public_keys_path, revoke_key, signing_key
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import unacknowledged
-from covey.unlearning.signature import (
-    fingerprint,
-    key_records,
-    public_keys_path,
-    revoke_key,
-    signing_key,
-)
 from slow.mutations import of_json
 from slow.reading import Reader, kept
 

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from covey import RunError
 from covey.base.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunRolledBack
+from covey.base.names import ANSWERS
+from covey.ledger.requests import Request
 from covey.unlearning.participation import AnonymitySet, Participation, participation_of
-from covey.unlearning.plan import ANSWERS, AnswerRules, Option, answer_for, options
-from covey.unlearning.requests import Request, choose_answers, replay_kind, sealed, unsealed
+from covey.unlearning.plan import AnswerRules, Option, answer_for, options
+from covey.unlearning.requests import choose_answers, replay_kind, sealed, unsealed
 
 CLIENTS = "ABCDEFGH"
 RULES = AnswerRules(2, stored_updates=False, restorable=(0, 1, 2, 3, 4), next_round=4)

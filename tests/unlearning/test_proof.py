@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from covey import LedgerError
 from covey.base.guarantee import Guaranteed, NoGuarantee, Term
+from covey.base.signature import KeyRecord, SigningKey, sign
 from covey.runtime.verification import verify
 from covey.unlearning.facts import (
     AttackFigure,
@@ -25,7 +26,6 @@ from covey.unlearning.plan import Influence
 from covey.unlearning.proof import check_proof, proof_json, read_proof, signed_proof
 from covey.unlearning.proof_text import REASONS, proof_page, sentences
 from covey.unlearning.requests import subject_mark
-from covey.unlearning.signature import KeyRecord, SigningKey, sign
 
 KEY = SigningKey.from_private_bytes(bytes(32))
 OTHER = SigningKey.from_private_bytes(bytes([1] * 32))

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import ConfigError
-from covey.unlearning.signature import (
+from covey.base.signature import (
     KeyRecord,
     SigningKey,
     canonical,

@@ -13,7 +13,8 @@ from covey.base.names import Handle
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
-SHARED = "shared"
+FINAL, SHARED = "final", "shared"
+"""Of `ClientsAssigned.by`: after the last round; in a warm start, of which all share the model."""
 
 
 def of_kinds(facts: Iterable[Event], *kinds: type[E]) -> Iterator[E]:

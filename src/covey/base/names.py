@@ -63,6 +63,11 @@ Basis = Literal["erasure", "withdrawal", "objection", "restriction", "none"]
 
 BASES: tuple[Basis, ...] = get_args(Basis)
 
+AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate", "stop"]
+"""What a request to leave can be answered (`covey.unlearning.plan`)."""
+
+ANSWERS: tuple[AnswerKind, ...] = get_args(AnswerKind)
+
 FLOWERS_COMMAND = "flwr.sh"
 """Flower's own command, in the folder of a deployment."""
 

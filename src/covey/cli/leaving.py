@@ -13,7 +13,7 @@ import click
 import covey
 from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError, LedgerLocked, RunError
-from covey.base.names import BASES, Basis
+from covey.base.names import ANSWERS, BASES, Basis
 from covey.cli.answer import BAD, Answer, Line, Text, fail_if, table_of, text_of, wants_json
 from covey.cli.commands import PATH, argument, command, trust_code_option
 from covey.cli.console import errors
@@ -21,7 +21,7 @@ from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 from covey.runtime.verification import OPERATOR, Verification
 from covey.runtime.verification import verify as check_proof
-from covey.unlearning.plan import ANSWERS, Option, check_basis
+from covey.unlearning.plan import Option, check_basis
 from covey.unlearning.requests import ClientPlan
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ class KeysListed:
 @click.option("--path", type=PATH, help="The private key's file; else the user's own.")
 def keys(rotate: bool, revoke: str | None, path: Path | None) -> KeysListed:
     """List the keys that sign proofs, replace the one in use, or revoke one."""
-    from covey.unlearning import signature
+    from covey.base import signature
 
     if revoke is not None:
         signature.revoke_key(revoke, path)

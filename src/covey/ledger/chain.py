@@ -23,6 +23,7 @@ from itertools import zip_longest
 from typing import Any, cast
 
 from covey.base.errors import LedgerError
+from covey.base.events import Event, event_from
 
 GENESIS = "0" * 64
 """The head of a ledger that holds nothing yet."""
@@ -81,6 +82,18 @@ def no_event(position: int | None, problem: str) -> LedgerError:
         f"The ledger is broken at position {position}: what was sealed there cannot be an "
         f"event of this run, since {problem}. Restore the ledger from a copy."
     )
+
+
+def event_of(record: Record) -> Event:
+    """Return what a ledger's record says, by itself.
+
+    Raises:
+        LedgerError: it is no event; the message names its position.
+    """
+    try:
+        return event_from(record.kind, record.body)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise no_event(record.position, str(error)) from error
 
 
 def _table(text: str) -> dict[str, Any]:

@@ -1,28 +1,83 @@
 """Tables beside the chain: clients' names, requests to leave, tombstones."""
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from sqlalchemy import Column, Connection, bindparam, delete, insert, select, update
 
 from covey.base.errors import LedgerError
-from covey.base.names import BASES, ClientName, Handle
+from covey.base.names import ANSWERS, BASES, Basis, ClientName, Handle
 from covey.ledger import rows
 from covey.ledger.backends import Database
 from covey.ledger.chain import Record, canonical_body
 from covey.ledger.tables import clients, requests, tombstones
-from covey.unlearning.plan import ANSWERS
-from covey.unlearning.requests import Mark, Request, Served, State
 
 AT_ONCE = 10_000
 """How many clients are written at a time."""
 
+State = Literal["pending", "serving", "done", "refused"]
+"""Where a request is; from "serving" on its client's name is gone."""
+
 NAMELESS: tuple[State, ...] = ("serving", "done")
 
-_note: TypeAdapter[Mark | Served] = TypeAdapter(Mark | Served)
-"""What the column `note` holds, in JSON."""
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a requester receives, and what is kept by which to recognise it.
+
+    Attributes:
+        salt: hex.
+        subject: its mark in the proof.
+        sealed: what name and salt together open.
+    """
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    salt: str = field(repr=False)
+    subject: str
+    sealed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A client's request to leave, and what came of it.
+
+    Attributes:
+        wanted: the answer that is named; "auto": the cheapest honest one.
+        client: its name, where the requester has just given it; the ledger keeps it elsewhere.
+        after_round: the round after which a simulation drew it; None: a person made the request.
+        mark: the requester's, until the request is served, then None.
+        served: what its answer needs while it is being served, in JSON; None before and after.
+        sealed: what finds the client again, for who has the requester's name and salt;
+            None: nothing is kept.
+        asked_at: when it was put down, ISO 8601; "": it was not.
+    """
+
+    handle: Handle
+    wanted: str = "auto"
+    basis: Basis = "none"
+    client: ClientName = field(default="", compare=False)
+    after_round: int | None = None
+    mark: Mark | None = None
+    served: str | None = field(default=None, repr=False)
+    sealed: str | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    state: State = "pending"
+    asked_at: str = ""
+    served_at: str | None = None
+    answered_at: str | None = None
+    answer: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not answered yet."""
+        return self.state in ("pending", "serving")
+
+
+_mark_from = TypeAdapter(Mark).validate_json
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,9 +292,10 @@ def _advance(
 
 
 def _serve(connection: Connection, request: Request, served_at: str) -> None:
-    handle, note = request.handle, canonical_body(asdict(request.being_served()))
-    connection.execute(update(requests).where(requests.c.handle == handle).values(sealed=None))
-    changes = {"state": "serving", "served_at": served_at, "note": note, "sealed": request.sealed}
+    same = requests.c.handle == request.handle
+    connection.execute(update(requests).where(same).values(sealed=None))
+    kept = {"note": request.served, "sealed": request.sealed}
+    changes = {"state": "serving", "served_at": served_at, **kept}
     _advance(connection, request.id, "pending", changes)
 
 
@@ -255,18 +311,23 @@ def _erase(connection: Connection, handle: Handle, mark: str) -> None:
 
 
 def _request(note: str | None, **cells: Any) -> Request:  # noqa: ANN401 - as the columns are
+    waits = cells["state"] == "pending"
     try:
-        kept = None if note is None else _note.validate_json(note)
+        mark = _mark_from(note) if note and waits else None
     except ValidationError as error:
-        raise LedgerError(
-            f"A request keeps what its answer needs, but what stands with {cells['id']} is "
-            f"not that: {error.errors()[0]['msg']}. Restore the ledger from a copy."
-        ) from error
+        raise damaged_note(cells["id"], error) from error
     if not str(cells["id"]).isalnum():
         raise LedgerError(
             f"A request's name must be letters and digits, as files have it, found "
             f"{cells['id']!r}. Restore the ledger from a copy."
         )
     del cells["number"]
-    mark = kept if isinstance(kept, Mark) else None
-    return Request(**cells, mark=mark, served=kept if isinstance(kept, Served) else None)
+    return Request(**cells, mark=mark, served=None if waits else note)
+
+
+def damaged_note(request: str, error: ValidationError) -> LedgerError:
+    """Return what to raise of a request with which something else stands than it needs."""
+    return LedgerError(
+        f"A request keeps what its answer needs, but what stands with {request} is not that: "
+        f"{error.errors()[0]['msg']}. Restore the ledger from a copy."
+    )

@@ -9,9 +9,8 @@ from typing import Any, TypeVar, cast
 
 from covey.base import events
 from covey.base.events import Event
-from covey.base.history import of_kinds
+from covey.base.history import FINAL, SHARED, of_kinds
 from covey.base.names import Handle
-from covey.unlearning.participation import FINAL, SHARED
 
 E = TypeVar("E", bound=Event)
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from cryptography.exceptions import InvalidSignature
 
 from covey.base.errors import LedgerError
-from covey.unlearning.signature import PublicKey, SigningKey, key_id
+from covey.base.signature import PublicKey, SigningKey, key_id
 
 
 def entries_of(hashes: Sequence[str]) -> list[bytes]:

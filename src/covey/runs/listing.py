@@ -15,7 +15,7 @@ from covey.base.history import History, of_kinds
 from covey.base.own_code import no_foreign_code
 from covey.dp.status import guarantee_status
 from covey.ledger.backends import describe
-from covey.ledger.grammar import event_of
+from covey.ledger.chain import event_of
 from covey.ledger.store import Ledger
 from covey.report.summary import describe_early_end
 from covey.runtime.folder import TRACKING, RunFolder

@@ -24,7 +24,7 @@ from covey.base.component_names import PASSED, is_derived, is_missing, may_be_pa
 from covey.base.components import Component, Unread, components_in
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
 from covey.base.events import RunStarted
-from covey.base.names import BASES, Basis, ClientName, Handle, Params, client_name
+from covey.base.names import ANSWERS, BASES, Basis, ClientName, Handle, Params, client_name
 from covey.base.rng import Streams
 from covey.data.examples import Examples, Preference
 from covey.data.population import absent_population
@@ -40,7 +40,6 @@ from covey.runtime.states import load_state, newest_whole_state
 from covey.settings.clients import ClientReports, Overrides
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
-from covey.unlearning.plan import ANSWERS
 from covey.unlearning.requests import ClientPlan
 
 

@@ -19,13 +19,7 @@ from typing import TYPE_CHECKING, Any
 from covey.base.as_json import HIDDEN
 from covey.base.errors import LedgerError
 from covey.base.files import make_folder, path_inside, read_bounded, replace_whole
-from covey.ledger import tree
-from covey.ledger.store import Ledger
-from covey.ledger.tree import TreeHead, begins_with, entries_of, head_of, origin_of
-from covey.runtime.folder import RunFolder, now
-from covey.unlearning.proof import Proof, proof_json
-from covey.unlearning.requests import Request
-from covey.unlearning.signature import (
+from covey.base.signature import (
     Anchor,
     Check,
     KeyRecord,
@@ -36,6 +30,12 @@ from covey.unlearning.signature import (
     sign,
     signing_key,
 )
+from covey.ledger import tree
+from covey.ledger.requests import Request
+from covey.ledger.store import Ledger
+from covey.ledger.tree import TreeHead, begins_with, entries_of, head_of, origin_of
+from covey.runtime.folder import RunFolder, now
+from covey.unlearning.proof import Proof, proof_json
 
 if TYPE_CHECKING:
     from covey.settings.load import Config

@@ -19,6 +19,7 @@ from covey.base.events import AnswerRefused, ClientLeft, Event, LeaveRequested, 
 from covey.base.files import delete_whole
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.data.examples import Client
+from covey.ledger.requests import Request
 from covey.runtime.anchors import Receipt, key_of, sign_receipt
 from covey.runtime.copies import (
     RENDERED,
@@ -48,7 +49,15 @@ from covey.settings.aggregation import anonymity_of
 from covey.settings.algorithm import has_independent_clusters
 from covey.settings.load import Config
 from covey.unlearning.plan import Option
-from covey.unlearning.requests import Mark, Request, Served, choose_answers, replay_kind
+from covey.unlearning.requests import (
+    Served,
+    being_served,
+    choose_answers,
+    fresh_mark,
+    replay_kind,
+    served_of,
+    with_served,
+)
 
 OnReceipt = Callable[[ClientName, Receipt], None]
 """Called with a client's name and its receipt, before it is answered."""
@@ -99,7 +108,7 @@ def ask(session: Session, wanted: Sequence[Request]) -> list[Request]:
             nothing was done.
     """
     key = key_of(session.run.config)
-    marks = {each.id: Mark.fresh(each.handle, each.client) for each in wanted}
+    marks = {each.id: fresh_mark(each.handle, each.client) for each in wanted}
     requests = put_down(session, [replace(each, mark=marks[each.id]) for each in wanted])
     hashes = session.record().hashes
     for request in requests:
@@ -242,7 +251,7 @@ def _serve(
     rest = replace(session, run=session.run.with_clients(stay)) if changes else session
     names = session.ledger.names()
     marked = [
-        (each, option, each.mark or Mark.fresh(each.handle, names[each.handle]))
+        (each, option, each.mark or fresh_mark(each.handle, names[each.handle]))
         for each, option in answers
     ]
     events: list[Event] = [*unrecorded(session, [request for request, _ in answers])]
@@ -273,12 +282,12 @@ def _serve(
         erase_from_copies(session.folder, name, names.values())
     session.ledger.files.note(input_hashes(rest.run, session.secrets))
     served = [
-        replace(
+        with_served(
             request,
-            served=served_request(
+            served_request(
                 session, request, option, mark, state, _independent_cluster(session, state, request)
             ),
-            sealed=None if option.answer == "retrain" else mark.sealed,
+            None if option.answer == "retrain" else mark.sealed,
         )
         for request, option, mark in marked
     ]
@@ -315,8 +324,7 @@ def cleanup(session: Session) -> None:
 
 
 def _being_served(session: Session) -> list[Served]:
-    requests = session.ledger.requests()
-    return [each.served for each in requests if each.served is not None]
+    return [served for each in session.ledger.requests() if (served := served_of(each))]
 
 
 def unaffected_models(session: Session, t: int) -> Mapping[int, Params]:
@@ -337,7 +345,7 @@ def finish_request(
     session: Session, request: Request, state: ServerState, leaver: Client | None
 ) -> AnsweredRequest:
     """Sign what was answered; until the request is closed this may be done again."""
-    served = request.being_served()
+    served = being_served(request)
     stops = served.option.answer == "stop"
     if not stops:
         drop_client(session.folder.updates, request.handle, session.ledger.files)

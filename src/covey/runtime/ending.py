@@ -16,6 +16,7 @@ from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.protocol import ScoredOnce
+from covey.ledger.requests import Request
 from covey.membership.truth import (
     Membership,
     audit_clusters,
@@ -40,7 +41,6 @@ from covey.runtime.replays import is_subtracting
 from covey.runtime.session import Session
 from covey.settings.clients import ClientReports
 from covey.settings.run import BuiltRun
-from covey.unlearning.requests import Request
 
 
 def gather_present(

@@ -17,6 +17,7 @@ from covey.base.history import History, of_kinds
 from covey.base.names import Handle
 from covey.base.own_code import UNKNOWN_SOURCE
 from covey.dp.status import Guarantee, guarantee_status
+from covey.ledger.requests import Request
 from covey.ledger.tree import entries_of, inclusion_proof, root_of
 from covey.runtime.ledger_record import LedgerRecord
 from covey.settings.aggregation import anonymity_of
@@ -42,7 +43,6 @@ from covey.unlearning.participation import (
     representative_probability,
 )
 from covey.unlearning.plan import AnswerRules, Option, influences_on, options, sizes_left
-from covey.unlearning.requests import Request
 
 Events = Sequence[tuple[int | None, Event]]
 

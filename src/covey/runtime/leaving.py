@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from covey.base.as_json import INLINE
 from covey.base.errors import RunError
 from covey.base.names import Basis, ClientName
+from covey.ledger.requests import Request
 from covey.runtime.anchors import Receipt, receipts_of
 from covey.runtime.answers import AnsweredRequest, OnReceipt, ask
 from covey.runtime.copies import erase_from_copies
@@ -14,7 +15,7 @@ from covey.runtime.loop import OnAnswer, play
 from covey.runtime.planning import Returning, plans_for, wanted_answers_of
 from covey.runtime.replays import carried_over
 from covey.runtime.session import Session, quiet
-from covey.unlearning.requests import ClientPlan, Request
+from covey.unlearning.requests import ClientPlan, served_of
 
 CheckPlan = Callable[[ClientPlan], None]
 """Called with a client's plan, before anything is done; it may refuse."""
@@ -80,7 +81,8 @@ def finish_requests(session: Session, on_answer: OnAnswer = quiet) -> tuple[Answ
     has it again.
     """
     last = session.ledger.last_round()
-    owed = [each.served.until for each in session.ledger.requests() if each.served]
+    served = (served_of(each) for each in session.ledger.requests())
+    owed = [each.until for each in served if each]
     played = 0 if last is None else last + 1
     return play(session, min(max([played, *owed]), session.rounds), on_answer=on_answer)
 

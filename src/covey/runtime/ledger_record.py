@@ -13,9 +13,9 @@ from covey.base import events
 from covey.base.events import Event, kind_and_body
 from covey.base.history import History, history_of, with_entries
 from covey.ledger.chain import GENESIS, Link, Record
-from covey.ledger.grammar import Grammar
 from covey.ledger.round_grammar import Terms
 from covey.ledger.store import Ledger
+from covey.runtime.grammar import Grammar
 from covey.unlearning.participation import Participation, participation_of
 
 Fact = tuple[int | None, Event]

@@ -25,6 +25,7 @@ from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.protocol import ScoredOnce
+from covey.ledger.requests import Request
 from covey.runtime.answers import (
     AnsweredRequest,
     cleanup,
@@ -72,7 +73,7 @@ from covey.settings.aggregation import anonymity_of, reported_delta
 from covey.settings.clients import ClientReports
 from covey.settings.load import settings_hash
 from covey.settings.run import BuiltRun
-from covey.unlearning.requests import Request
+from covey.unlearning.requests import served_of
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +221,7 @@ def _due_requests(session: Session, t: int) -> tuple[Request | None, Sequence[Re
     """Return a request whose rounds are all played again, or else those to serve."""
     requests = session.ledger.requests()
     for each in requests:
-        if each.served is not None and each.served.until <= t:
+        if (served := served_of(each)) and served.until <= t:
             return each, ()
     if any(each.state == "serving" for each in requests):
         return None, ()  # rounds that are owed to somebody come first

@@ -9,6 +9,7 @@ from covey.base.events import ModelsMerged
 from covey.base.history import History, of_kinds
 from covey.base.names import Basis, ClientName, Handle, client_name
 from covey.base.own_code import no_foreign_code
+from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, checkpoint_paths, round_of, rounds_in
 from covey.runtime.ledger_record import LedgerRecord
@@ -20,7 +21,7 @@ from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
 from covey.settings.privacy import plan_of
 from covey.unlearning.plan import AnswerRules, Option
-from covey.unlearning.requests import ClientPlan, Request, choose_answers, unsealed
+from covey.unlearning.requests import ClientPlan, choose_answers, unsealed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from covey.base.errors import LedgerError, RunError
 from covey.base.files import make_folder, path_inside, replace_whole
 from covey.base.params import model_hash
 from covey.data.examples import Client
+from covey.ledger.requests import Mark, Request
 from covey.membership.estimators import ClientEstimator, RiskContext
 from covey.membership.truth import no_better_than_guessing
 from covey.runtime.anchors import anchors_of, key_of
@@ -30,7 +31,7 @@ from covey.unlearning.facts import (
 from covey.unlearning.plan import Option
 from covey.unlearning.proof import proof_json, read_proof, signed_proof
 from covey.unlearning.proof_text import proof_page
-from covey.unlearning.requests import Mark, Request, Served
+from covey.unlearning.requests import Served, being_served
 
 
 def served_request(
@@ -139,7 +140,7 @@ def write_proof(
     Raises:
         CoveyError: the key cannot be used, or a verifier would reject the proof.
     """
-    served, record = request.being_served(), session.record()
+    served, record = being_served(request), session.record()
     at, names = len(record.hashes), session.ledger.names().values() if copies else ()
     receipt, consistency = anchors_of(session.folder, request.id, record.hashes)
     times = session.ledger.times()

@@ -40,10 +40,10 @@ from covey.base.files import (
     user_folder,
 )
 from covey.base.names import ClientName, Handle
+from covey.base.signature import SigningKey
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, as_written
 from covey.unlearning.requests import seal, unseal
-from covey.unlearning.signature import SigningKey
 
 if TYPE_CHECKING:
     from covey.base.rng import Streams

@@ -14,6 +14,7 @@ from covey.base.names import ClientName, Handle
 from covey.base.own_code import ForeignCodeError
 from covey.data.examples import Client
 from covey.ledger.chain import Record
+from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
 from covey.runtime.anchors import check_anchors
@@ -26,7 +27,6 @@ from covey.settings.aggregation import anonymity_of
 from covey.settings.ledger_terms import terms_of
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
-from covey.unlearning.requests import Request
 
 Observer = Callable[[History], None]
 """Called with the history so far: before the first round, after every one, and at the end.

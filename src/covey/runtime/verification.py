@@ -16,13 +16,13 @@ from covey.base.events import ClientLeft, CohortSampled, StepsPerturbed
 from covey.base.files import read_bounded
 from covey.base.names import ClientName, Handle
 from covey.base.own_code import no_foreign_code
-from covey.ledger.grammar import check_times
+from covey.base.signature import Anchor, Check, instant, key_records
 from covey.ledger.tree import entries_of, is_included
+from covey.runtime.grammar import check_times
 from covey.unlearning.facts import Facts
 from covey.unlearning.proof import Proof, brief, check_proof
 from covey.unlearning.proof_text import statements
 from covey.unlearning.requests import subject_mark, unsealed
-from covey.unlearning.signature import Anchor, Check, instant, key_records
 
 if TYPE_CHECKING:
     from covey.ledger.store import Ledger

@@ -13,8 +13,8 @@ from pydantic import ConfigDict, Field
 from covey.base.events import Share
 from covey.base.guarantee import Guaranteed, NoGuaranteeCode
 from covey.base.names import Basis, Distance
+from covey.base.signature import instant
 from covey.unlearning.plan import AnswerKind, Influence, ReplayKind
-from covey.unlearning.signature import instant
 
 T = TypeVar("T")
 R = TypeVar("R", bound=str)

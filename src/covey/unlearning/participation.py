@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from covey.base import events
 from covey.base.events import Event
+from covey.base.history import FINAL, SHARED
 from covey.base.names import Handle
 
 
@@ -34,9 +35,6 @@ class AnonymitySet:
         r"""Count the members to whom the set's update can still be attributed: |S \ L \ {u}|."""
         others = self.members if self.near is None else self.near[leaver]
         return len(others - left - {leaver})
-
-
-FINAL, SHARED = "final", "shared"
 
 
 @dataclass(frozen=True, slots=True)

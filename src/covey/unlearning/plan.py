@@ -31,17 +31,14 @@ References:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import ConfigDict
 
 from covey.base.errors import RunError
 from covey.base.events import ClientsAssigned, Event, PricesSet, RiskMeasured, RoundMeasured
-from covey.base.names import Basis, Handle, round_number
+from covey.base.names import ANSWERS, AnswerKind, Basis, Handle, round_number
 from covey.unlearning.participation import AnonymitySet, Participation
-
-AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate", "stop"]
-ANSWERS: tuple[AnswerKind, ...] = get_args(AnswerKind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from covey.base.errors import LedgerError
 from covey.base.names import another_format
+from covey.base.signature import Check, KeyRecord, SigningKey, canonical, check_signature, sign
 from covey.unlearning.facts import STRICT, Facts, contradictions
-from covey.unlearning.signature import (
-    Check,
-    KeyRecord,
-    SigningKey,
-    canonical,
-    check_signature,
-    sign,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +23,7 @@ class Proof(Facts):
     """The document's shape: the facts, signed.
 
     Attributes:
-        signature: of everything else, see `covey.unlearning.signature`.
+        signature: of everything else, see `covey.base.signature`.
     """
 
     __pydantic_config__ = STRICT

@@ -17,15 +17,16 @@ import hmac
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from pydantic import TypeAdapter, ValidationError
 
 from covey.base.errors import LedgerError, RunError
 from covey.base.names import Basis, ClientName, Handle
+from covey.ledger.requests import Mark, Request, damaged_note
 from covey.unlearning.facts import STRICT, AttackFigure, Superseded, Unmeasured, ValueOrReason
 from covey.unlearning.participation import Participation
 from covey.unlearning.plan import REPLAY_KINDS, AnswerRules, Option, ReplayKind, answer_for, options
@@ -34,27 +35,10 @@ NONCE = 12
 SALT_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What a requester receives, and what is kept by which to recognise it.
-
-    Attributes:
-        salt: hex.
-        subject: its mark in the proof.
-        sealed: what name and salt together open.
-    """
-
-    __pydantic_config__ = STRICT
-
-    salt: str = field(repr=False)
-    subject: str
-    sealed: str
-
-    @classmethod
-    def fresh(cls, handle: Handle, name: ClientName) -> "Mark":
-        """Draw a salt, and make the marks that go with it."""
-        salt = secrets.token_bytes(SALT_BYTES)
-        return cls(salt.hex(), subject_mark(name, salt), sealed(handle, name, salt))
+def fresh_mark(handle: Handle, name: ClientName) -> Mark:
+    """Draw a salt, and make the marks that go with it."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    return Mark(salt.hex(), subject_mark(name, salt), sealed(handle, name, salt))
 
 
 def subject_mark(name: ClientName, salt: bytes) -> str:
@@ -135,57 +119,39 @@ class Served:
         return self.option.answer == "subtract" and self.option.first_replayed_round is not None
 
 
-State = Literal["pending", "serving", "done", "refused"]
-"""Where a request is; from "serving" on its client's name is gone."""
+_served_json = TypeAdapter(Served)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A client's request to leave, and what came of it.
+def with_served(request: Request, served: Served, sealed: str | None) -> Request:
+    """Return a request with what its answer needs, and with what finds the client again."""
+    return replace(request, served=_served_json.dump_json(served).decode(), sealed=sealed)
 
-    Attributes:
-        wanted: the answer that is named; "auto": the cheapest honest one.
-        client: its name, where the requester has just given it; the ledger keeps it elsewhere.
-        after_round: the round after which a simulation drew it; None: a person made the request.
-        mark: the requester's, until the request is served, then None.
-        served: what is known of a request that is being served; None before and after.
-        sealed: what finds the client again, for who has the requester's name and salt;
-            None: nothing is kept.
-        asked_at: when it was put down, ISO 8601; "": it was not.
+
+def served_of(request: Request) -> Served | None:
+    """Return what is known of a request that is being served; None before and after.
+
+    Raises:
+        LedgerError: what stands with it is not that.
     """
+    try:
+        return None if request.served is None else _served_json.validate_json(request.served)
+    except ValidationError as error:
+        raise damaged_note(request.id, error) from error
 
-    handle: Handle
-    wanted: str = "auto"
-    basis: Basis = "none"
-    client: ClientName = field(default="", compare=False)
-    after_round: int | None = None
-    mark: Mark | None = None
-    served: Served | None = None
-    sealed: str | None = None
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    state: State = "pending"
-    asked_at: str = ""
-    served_at: str | None = None
-    answered_at: str | None = None
-    answer: str | None = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it is not answered yet."""
-        return self.state in ("pending", "serving")
+def being_served(request: Request) -> Served:
+    """Return what is known of a request while it is served.
 
-    def being_served(self) -> Served:
-        """Return what is known of it while it is served.
-
-        Raises:
-            LedgerError: it is not.
-        """
-        if self.served is None:
-            raise LedgerError(
-                f"The request {self.id} must be served for this step, but it is "
-                f"{self.state}. Look at the requests again and take each step once."
-            )
-        return self.served
+    Raises:
+        LedgerError: it is not.
+    """
+    served = served_of(request)
+    if served is None:
+        raise LedgerError(
+            f"The request {request.id} must be served for this step, but it is "
+            f"{request.state}. Look at the requests again and take each step once."
+        )
+    return served
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from covey import CoveyError, History, __version__, verify
 from covey.base.files import read_bounded
 from covey.base.names import ClientName, Handle
+from covey.base.signature import Check
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import drawn, embedded, pictures_of, run_view, templates
@@ -28,7 +29,6 @@ from covey.runtime.planning import plan_alone
 from covey.runtime.verification import OPERATOR, Verification
 from covey.unlearning.proof import Proof, read_proof
 from covey.unlearning.proof_text import sentences
-from covey.unlearning.signature import Check
 from covey_desk.register import FILE, read_register, register_of
 from covey_desk.request import Request as PersonRequest
 from covey_desk.web.runs import FollowedRun, Snapshot, WatchedRuns

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import Config, Run
+from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import play
@@ -27,7 +28,6 @@ from covey.runtime.planning import current_rules
 from covey.runtime.session import Session
 from covey.settings.aggregation import anonymity_of
 from covey.unlearning.plan import cheapest, options
-from covey.unlearning.requests import Request
 from covey_papers.reproduce.specification import Experiment, in_layers
 
 Settings = Mapping[str, Any]

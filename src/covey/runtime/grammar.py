@@ -16,10 +16,10 @@ from typing import NamedTuple, cast
 
 from covey.base import events
 from covey.base.errors import RunError
-from covey.base.events import Event, event_from
-from covey.base.history import of_kinds
+from covey.base.events import Event
+from covey.base.history import FINAL, of_kinds
 from covey.base.names import Handle
-from covey.ledger.chain import Record, no_event
+from covey.ledger.chain import Record, event_of, no_event
 from covey.ledger.round_grammar import (
     HIDING,
     PlayedRound,
@@ -32,7 +32,7 @@ from covey.ledger.round_grammar import (
     missing,
     per_cluster,
 )
-from covey.unlearning.participation import FINAL, participation_of
+from covey.unlearning.participation import participation_of
 from covey.unlearning.plan import AnswerRules, Option, check_basis, options
 from covey.unlearning.requests import replay_kind
 
@@ -364,18 +364,6 @@ def check_times(times: Mapping[int, str], events: int) -> str:
     if any(later < earlier for earlier, later in pairwise(moments)):
         return "an entry was written before the one that it follows"
     return ""
-
-
-def event_of(record: Record) -> Event:
-    """Return what a ledger's record says, by itself.
-
-    Raises:
-        LedgerError: it is no event; the message names its position.
-    """
-    try:
-        return event_from(record.kind, record.body)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise no_event(record.position, str(error)) from error
 
 
 def _in_sums(
