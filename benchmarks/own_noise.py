@@ -41,7 +41,7 @@ from covey.dp.accountant import epsilon_bound, gaussian, multiplier_for, shares
 from covey.dp.budget import released
 from covey.dp.run_guarantees import guarantees
 from covey.secure_sums.noise import NoiseShares
-from covey.settings.privacy import budget_weight, plan_of
+from covey.settings.privacy import budget_weight
 from covey.settings.run import BuiltRun, build_run
 
 DELTA = 1e-5
@@ -218,7 +218,7 @@ def _accuracy(run: BuiltRun, model: Params) -> float:
 
 def unmasked(config: covey.Config) -> BeginRound:
     """Return the mean of what clients send under masks, of numbers that have none."""
-    terms = plan_of(config).update_shares()
+    terms = config.privacy_plan.update_shares()
 
     def combined(updates: Sequence[ClientUpdate]) -> Params:
         sent = (numbers_of_update(each, len(updates), terms) for each in updates)
@@ -334,7 +334,7 @@ def _with_budgets(size: Size, seed: int, privacy: Row) -> Row:
     took = [f.clusters for f in of_kinds(facts, ClientsAssigned) if f.by != "final"]
     found: Row = {"accuracy": accuracy, "rounds": len(took)}
     run = build_run(config)
-    plan, clients = run.plan, run.population.clients
+    plan, clients = config.privacy_plan, run.population.clients
     for limit in LIMITS:
         own = [each.handle for each in clients if each.preference.epsilon_limit == limit]
         (rounds,) = {sum(handle in clusters for clusters in took) for handle in own}

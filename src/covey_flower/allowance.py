@@ -21,7 +21,6 @@ from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.secure_sums.messages import Reason, RefusedError
 from covey.settings.aggregation import summed_up
-from covey.settings.privacy import plan_of
 from covey_flower.memory import EXACT, read_kept, write_kept
 
 SERVER = "server"
@@ -91,7 +90,7 @@ def answers_needed(config: Config) -> Mapping[str, int]:
     A kind is a task or, under masks, what is added up.
     """
     method, rounds, of = config.method, config.rounds, summed_up(config)
-    masks = plan_of(config).masks
+    masks = config.privacy_plan.masks
     if masks:
         # where it leaves, a client sends its own sums, if its owner lets it
         needed = dict.fromkeys(of, rounds) | ({"sum": rounds} if "sums" in of else {})
@@ -175,7 +174,7 @@ class Allowance:
 
     def _counted(self, before: Answered, digest: str, round_index: int, most: int) -> Answered:
         """Return what has been answered with one more; a repeated answer is no other."""
-        anew = plan_of(self.config).clients_add_noise and self.config.secrets.source == "os"
+        anew = self.config.privacy_plan.clients_add_noise and self.config.secrets.source == "os"
         if digest in before.clusters and not anew:  # other noise on the same would show it
             return before
         if round_index > before.latest and before.first < most:

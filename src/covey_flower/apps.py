@@ -20,7 +20,6 @@ from covey.report.queries import round_line
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.settings.aggregation import anonymity_of, noise_on_clients
 from covey.settings.clients import Overrides
-from covey.settings.privacy import plan_of
 from covey.settings.run import build_run
 from covey_flower.deployment import DECLARATION, Declaration
 from covey_flower.engine import FlowerNodes, shared_settings_hash
@@ -83,7 +82,7 @@ class Federated:
         roster = FederationMetadata.of(folder) or FederationMetadata(
             secrets.token_hex(8), None, home
         )
-        hiding, plan = anonymity_of(config), plan_of(config)
+        hiding, plan = anonymity_of(config), config.privacy_plan
         keys, left, leaving = _ledger_facts(folder)
         terms = AdmissionPolicy(
             run=roster.run,

@@ -33,7 +33,7 @@ from covey.models.build import PassedModel
 from covey.secure_sums.messages import Reason, RefusedError
 from covey.secure_sums.noise import Numbers
 from covey.settings.clients import Overrides
-from covey.settings.privacy import budget_weight, plan_of
+from covey.settings.privacy import budget_weight
 from covey_flower.allowance import CHOOSING, Allowance
 from covey_flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
 from covey_flower.engine import FlowerNodes, shared_settings_hash
@@ -121,7 +121,7 @@ class Node:
         Raises:
             RefusedError: its budget allows no more.
         """
-        plan, limit, weight = plan_of(self.config), self.file.epsilon_limit, 1.0
+        plan, limit, weight = self.config.privacy_plan, self.file.epsilon_limit, 1.0
         if limit is None:
             return
         if plan.sums_gradients or not (plan.noise and numbers):
@@ -148,7 +148,7 @@ class Node:
 
     def _spend(self, released: Released, limit: float, *, now: bool) -> None:
         file = self.path.parent / "memory" / "budget.json"
-        OwnBudget(file, limit, plan_of(self.config).delta).spend(released, now=now)
+        OwnBudget(file, limit, self.config.privacy_plan.delta).spend(released, now=now)
 
     def sums(self, run: str) -> SumRounds:
         """Return the client in the rounds of secure sums of a run."""
@@ -259,7 +259,7 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
         memory = folder.read()
         own = context if before is None else replace(context, assigned=before)
         is_free = own.assigned is None and len(request.models) > 1
-        noise = plan_of(node.config).choice_noise if request.task in CHOOSING else 0.0
+        noise = node.config.privacy_plan.choice_noise if request.task in CHOOSING else 0.0
         if is_free:
             node.release_choice(noise)
         chosen = member().choose(request, own, memory.risks)

@@ -42,7 +42,7 @@ from covey.settings.aggregation import post_processors_of, summed_up
 from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes
 from covey.settings.model import engine_of, model_of
-from covey.settings.privacy import exposures_of, plan_of
+from covey.settings.privacy import exposures_of
 from covey.settings.risk import client_assessment_of
 from covey.settings.schema import recipe_of
 from covey_flower.node_file import NodeFile
@@ -186,7 +186,7 @@ class ClientRuntime:
     ) -> Simulated:
         """Return the federation of this client alone."""
         weights, compares_on = self.config.aggregation.weights, self.config.method.compares_on
-        noisy = plan_of(self.config).clients_add_noise
+        noisy = self.config.privacy_plan.clients_add_noise
         return Simulated(self.engine, recipe, weights, compares_on, exposures, adds_noise=noisy)
 
     def train(
@@ -211,7 +211,7 @@ class ClientRuntime:
         weights, handle = self.config.aggregation.weights, self.client.handle
         recipe = recipe_of(self.config).with_numbers(request.recipe)
         size = count_of_numbers(request.models[cluster]) - 1
-        exposures = exposures_of(plan_of(self.config), (self.client,), size)
+        exposures = exposures_of(self.config.privacy_plan, (self.client,), size)
         if exposures.get(handle) == 0:
             log.warning("This client accepts no risk above 0.5: it adds nothing to the model.")
         if train_model is not None:
@@ -243,7 +243,7 @@ class ClientRuntime:
 
     def _hidden(self, made: ClientUpdate, exposures: Mapping[Handle, float]) -> ClientUpdate:
         """Return the update as it leaves the client: clipped and noised, where that is its own."""
-        plan = plan_of(self.config)
+        plan = self.config.privacy_plan
         if plan.clients_add_noise:
             for process in post_processors_of(plan, exposures):
                 made = process(made)
@@ -276,7 +276,7 @@ class ClientRuntime:
     @property
     def reports_size(self) -> bool:
         """Whether answers reveal how many examples it has: by weight, counts or sums."""
-        if plan_of(self.config).masks:
+        if self.config.privacy_plan.masks:
             return False
         revealing = summed_up(self.config) & {"sums", "counts"}
         return bool(revealing) or self.config.aggregation.weights == "examples"

@@ -38,7 +38,6 @@ from covey.base.built_ins import NEWCOMERS, ROBUST, default_of
 from covey.base.components import reference
 from covey.base.files import flush_folder, read_bounded, read_text, replace_whole
 from covey.settings.needs import check_enough
-from covey.settings.privacy import plan_of
 from covey_flower.engine import FlowerNodes
 
 CONNECTION = "covey"
@@ -225,7 +224,7 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     overrides = [f"engine.name={reference(FlowerNodes())}"]
     usual = load_config(config, overrides)
     file = tomllib.loads(read_text(config))
-    plan = plan_of(usual)
+    plan = usual.privacy_plan
     noisy = plan.noise > 0 or plan.sums_gradients
     if "aggregation" not in file and not noisy and not usual.method.subtracts:
         overrides.append(f"aggregation.name={ROBUST}")

@@ -21,7 +21,6 @@ from covey.base.files import permissions_of_others, read_bounded
 from covey.base.names import how_to_install
 from covey.data.arrays import read_client
 from covey.settings.needs import check_enough
-from covey.settings.privacy import plan_of
 from covey.settings.trust import Trust, trust
 from covey_flower.deployment import (
     AUTHORITY,
@@ -109,7 +108,7 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
             yield Finding("ok", about, f"complete, for {node.name}")
             path, about = folder / node.config, Path(node.config).name
         config = Config.of(federation_settings(path))
-        least = max(plan_of(config).min_cohort, (node and node.min_cohort) or 0)
+        least = max(config.privacy_plan.min_cohort, (node and node.min_cohort) or 0)
         own = Config.of(config.changed({"privacy.min_cohort": least} if least else {}))
         check_enough(own, len(plan.invited), "nodes")
         yield Finding("ok", about, "the settings are valid")
@@ -177,7 +176,7 @@ def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
             "announces many examples counts for as many, and no median is taken of sums. Trust "
             "every node, or know how many examples it may have.",
         )
-        if plan_of(config).masks is None:
+        if config.privacy_plan.masks is None:
             yield (
                 "privacy",
                 "expected privacy.secure_sums = true, found false: the server sees each client's "
@@ -185,7 +184,7 @@ def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
                 "method.initialisation = 'random' or one cluster, or trust the server.",
             )
     # noise on sums needs the mean
-    elif config.aggregation.name == default_of("aggregation") and not plan_of(config).noise:
+    elif config.aggregation.name == default_of("aggregation") and not config.privacy_plan.noise:
         yield (
             "aggregation",
             "expected a robust aggregation, found aggregation.name = 'mean': a few nodes that lie "

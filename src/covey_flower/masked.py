@@ -25,7 +25,6 @@ from covey.models.ridge_sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
-from covey.settings.privacy import plan_of
 from covey_flower.client_runtime import ClientRuntime
 from covey_flower.identity import identities_in
 from covey_flower.memory import EXACT, read_kept, write_kept
@@ -229,7 +228,7 @@ class SumRounds:
         with _lock(self.kept):
             memory = read_kept(self.kept, _memory_of, _LOSS)
             if step.step == "keys":
-                least = max(plan_of(self.config).min_cohort, self.file.min_cohort or 0)
+                least = max(self.config.privacy_plan.min_cohort, self.file.min_cohort or 0)
                 terms = Terms.new(step.length, least, bytes.fromhex(session))
                 after, said = ClientRound.begin(terms, name).advertise(identities)
             elif step.step == "shares":
@@ -296,7 +295,7 @@ class SumRounds:
             ConfigError: its owner does not want it to leave.
             DataError: its sums are others than it sent under masks.
         """
-        plan = plan_of(self.config)
+        plan = self.config.privacy_plan
         if plan.masks is None:
             return
         if request.task != "sum" or not self.file.leave or plan.clients_add_noise:
@@ -344,7 +343,7 @@ def own_numbers(
         return member().sums(request)
 
     def values() -> Numbers:
-        plan = plan_of(member().config)
+        plan = member().config.privacy_plan
         if of == "updates" and trained is not None:
             shares = plan.update_shares(request.recipe.learning_rate)
             return numbers_of_update(trained(), 1, shares)

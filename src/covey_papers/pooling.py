@@ -43,7 +43,6 @@ from covey.base.events import ModelsPooled
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client
-from covey.settings.privacy import plan_of
 from covey.settings.rules import Clash
 
 
@@ -105,7 +104,7 @@ class PooledIfca(Ifca):
     def conflicts(self, settings: Config) -> Iterator[Clash]:
         """Refuse noise that does not hide how many examples a client holds."""
         key, remedy = "method.name", "Use privacy.record_noise, or a method that pools nothing."
-        plan, sizes = plan_of(settings), "to know how many examples clients hold"
+        plan, sizes = settings.privacy_plan, "to know how many examples clients hold"
         noise = plan.noise > 0 and not plan.sums_gradients
         yield Clash(noise, key, sizes, "privacy.client_noise", remedy)
         is_sound = getattr(settings.aggregation, "noise", "") == "sound"

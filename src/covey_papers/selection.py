@@ -25,7 +25,6 @@ from covey import (
 from covey.algorithms.selection import UNASSIGNED, Selection, finite
 from covey.base.components import Share
 from covey.base.events import PricesSet
-from covey.settings.privacy import plan_of
 from covey.settings.rules import Clash, Refusal
 
 STEP = 1.0
@@ -245,7 +244,7 @@ class MinimumShare(ClusterSelection):
                 f"the two to 0.",
             )
         needs, remedy = "to know what every client measured", "Choose another selection."
-        remote, masked = settings.engine.is_remote, plan_of(settings).masks is not None
+        remote, masked = settings.engine.is_remote, settings.privacy_plan.masks is not None
         other = "engine.name" if remote else "privacy.secure_sums"
         yield Clash(remote or masked, key, needs, other, remedy)
 

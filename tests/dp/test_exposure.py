@@ -26,7 +26,7 @@ from covey.dp.accountant import gaussian_epsilon
 from covey.dp.exposure import exposure_within, individual_bounds, success_of
 from covey.dp.run_guarantees import guarantees
 from covey.secure_sums.noise import NoiseShares
-from covey.settings.privacy import exposures_of, plan_of
+from covey.settings.privacy import exposures_of
 
 DELTA = 1e-5
 EMPTY = Examples(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64))
@@ -150,7 +150,7 @@ def test_under_masks_what_is_accepted_counts_the_rounding_of_records():
     client = Client("a", "a", 0, EMPTY, EMPTY, Preference(0.7, 1.0))
     coordinates = 10_000_000
     config = Config.of(settings)
-    exposure = exposures_of(plan_of(config), [client], coordinates)["a"]
+    exposure = exposures_of(config.privacy_plan, [client], coordinates)["a"]
     rounding = NoiseShares(1.0, 10.0, 4, "record").rounding(coordinates)
     assert 0 < exposure < 1
     assert success_of(mu_of(exposure, 50, 10.0, rounding)) <= 0.6

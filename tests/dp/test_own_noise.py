@@ -25,7 +25,6 @@ from covey.base.guarantee import NoGuarantee, Term
 from covey.dp.accountant import epsilon_bound, gaussian, gaussian_epsilon, shares
 from covey.dp.budget import fits, released, rounds_within, weight_within
 from covey.dp.run_guarantees import NoisePlan, forecast, guarantees, multiplier
-from covey.settings.privacy import plan_of
 from covey.settings.run import build_run
 
 DELTA = 1e-5
@@ -140,7 +139,7 @@ def test_shares_are_cut_for_who_may_drop_out_and_who_may_tell():
     config = covey.Config.model_validate(
         {**LIMITED, "privacy": {**privacy, "min_cohort": 180, "colluders": 10}}
     )
-    cut = plan_of(config).shares(0.5)
+    cut = config.privacy_plan.shares(0.5)
     assert cut is not None
     assert (cut.honest, cut.bound, cut.multiplier) == (170, 0.5, 2.0)
     assert cut.std(170) == pytest.approx(1.0)

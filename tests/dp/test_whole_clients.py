@@ -77,7 +77,7 @@ def moved(run: BuiltRun) -> tuple[Mapping[Handle, float], tuple[Event, ...]]:
     updates = tuple(clients.train(state.clusters, everybody, streams, state))
     bounded, *_ = clients.steps.post_processors  # what follows is a client's own noise
     arriving = tuple(map(bounded, updates))
-    shares, lengths = run.plan.update_shares(10.0), dict[Handle, float]()
+    shares, lengths = run.config.privacy_plan.update_shares(10.0), dict[Handle, float]()
     for each in arriving:
         if shares is None:
             flat = torch.cat([value.reshape(-1).double() for value in each.update.values()])
@@ -128,7 +128,7 @@ def test_counts_of_a_client_of_copies_move_a_sum_by_what_is_accounted(copies):
     client = next(each for each in run.population.clients if each.name == CANARY)
     client = replace(client, holdout=replace(client.train, inputs=client.train.inputs + 1))
     model, streams = run.algorithm.init(run.streams).clusters[0], Streams(0, secret=1)
-    shares = run.plan.shares(COUNTS_NORM)
+    shares = run.config.privacy_plan.shares(COUNTS_NORM)
     assert shares is not None
     sides = own_counts(run.engine, model, client, streams)
     steps = numbers_of_counts(sides, shares, streams.draws)[1:]

@@ -7,7 +7,6 @@ import pytest
 
 import covey
 from covey.aggregation.privacy import Masks, PrivacyPlan
-from covey.settings.privacy import plan_of
 
 SOURCES = Path(covey.__file__).parent.parent
 READERS = {"covey/settings/privacy.py", "covey/settings/rules.py"}
@@ -19,7 +18,7 @@ MASKED = {"secure_sums": True, "min_cohort": 6, "colluders": 1, "noise_model": "
 
 
 def planned(**privacy: object) -> PrivacyPlan:
-    return plan_of(covey.Config.of({**FEDAVG, "privacy": privacy}))
+    return covey.Config.of({**FEDAVG, "privacy": privacy}).privacy_plan
 
 
 def reads_settings(node: ast.AST) -> bool:
@@ -92,9 +91,9 @@ def test_masks_by_themselves_add_no_noise():
 def test_counts_are_under_noise_where_clients_add_it(risk, numbers):
     settings = {**FEDAVG, "risk": {"name": risk, "every": 2}}
     privacy = {"client_clip": 0.5, "client_noise": 2.0}
-    shared = plan_of(covey.Config.of({**settings, "privacy": {**privacy, **MASKED}}))
+    shared = covey.Config.of({**settings, "privacy": {**privacy, **MASKED}}).privacy_plan
     assert (shared.counts > 0, shared.counts_every) == (numbers, 2 if numbers else 1)
-    assert plan_of(covey.Config.of({**settings, "privacy": privacy})).counts == 0
+    assert covey.Config.of({**settings, "privacy": privacy}).privacy_plan.counts == 0
 
 
 def test_rounds_that_are_played_again_release_too():

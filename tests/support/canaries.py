@@ -129,7 +129,7 @@ def verdict_on(run: BuiltRun, draws: int) -> Verdict:
     if privacy.record_noise > 0:
         return _verdict(*_gradient_draws(config, draws, streams), privacy.delta)
     begin = aggregation_of(config, len(run.population.clients), 1.0)
-    aggregate = partial(_aggregated, RoundSteps(begin, post_processors_of(run.plan)))
+    aggregate = partial(_aggregated, RoundSteps(begin, post_processors_of(run.config.privacy_plan)))
     if terms is None:  # who hides alone is seen alone
         loud = CANARY_SCALE * privacy.client_clip
         played = _aggregation_draws(aggregate, (loud, 0.0), 2, draws, streams)

@@ -37,7 +37,7 @@ def spent(run: BuiltRun, state: ServerState, facts: Sequence[Event]) -> tuple[Ha
     if not run.config.population.epsilon_limits:
         return ()
     limits = {c.handle: c.preference.epsilon_limit for c in run.population.clients}
-    plan, size = run.plan, count_of_numbers(state.clusters[0]) - 1
+    plan, size = run.config.privacy_plan, count_of_numbers(state.clusters[0]) - 1
     if plan.sums_gradients or not plan.noise:
         return ()
     from covey.dp.budget import fits, released
@@ -64,7 +64,7 @@ def ended_by_budgets(run: BuiltRun, history: History) -> RunEndedEarly | None:
     config = run.config
     gone, played = recorded_as_spent(history.all_events), len(history.rounds)
     left = sum(client.handle not in gone for client in run.population.clients)
-    needed = max(config.min_clients, run.plan.min_cohort)
+    needed = max(config.min_clients, run.config.privacy_plan.min_cohort)
     if not gone or left >= needed or played >= config.rounds:
         return None
     return RunEndedEarly(played, config.rounds, "budgets", 0.0, 0, 0, 0.0, left)

@@ -103,7 +103,7 @@ def ratio_attack(session: Session) -> RatioAttack | None:
     None: they did not, or nothing is guaranteed, as with a seed that anybody may have.
     """
     run, history = session.run, session.record().history
-    bounds = bounds_of(history) if run.plan.sums_gradients else {}
+    bounds = bounds_of(history) if run.config.privacy_plan.sums_gradients else {}
     there = (client for client in run.population.clients if len(client.train))
     clients = {client.handle: client for client in there if client.handle in bounds}
     if not clients:
@@ -120,7 +120,7 @@ def ratio_attack(session: Session) -> RatioAttack | None:
             if handle in clients:
                 shares = added.exposure  # of the clip, where the model is not known
                 if norms is not None:
-                    clip = run.plan.record_clip
+                    clip = run.config.privacy_plan.record_clip
                     shares = (norms(clients[handle]) / clip).clip(max=added.exposure)
                 squares[handle] += (shares / added.noise_multiplier) ** 2
     success = {

@@ -305,7 +305,7 @@ def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
 
     Where privacy rests on a secret of who came, the coins are hidden.
     """
-    coin = Streams.draws if run.plan.server_adds_noise else Streams.generator
+    coin = Streams.draws if run.config.privacy_plan.server_adds_noise else Streams.generator
     draws = [float(coin(streams.at("cohort", client.name)).random()) for client in present]
     return tuple(compress(present, run.config.train.takes_part(draws)))
 

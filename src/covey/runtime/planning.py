@@ -19,7 +19,6 @@ from covey.runtime.states import load_state, newest_whole_state
 from covey.settings.aggregation import anonymity_of
 from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
-from covey.settings.privacy import plan_of
 from covey.unlearning.plan import AnswerRules, Option
 from covey.unlearning.requests import ClientPlan, choose_answers, unsealed
 
@@ -161,7 +160,7 @@ def current_rules(
 
 def _rounds_left(config: Config, history: History, next_round: int) -> int | None:
     """Return how many rounds may be played again for what clients accept to stay a bound."""
-    plan = plan_of(config)
+    plan = config.privacy_plan
     if plan.exposure == 1 or not plan.noise:
         return None
     released = sum(1 for _ in of_kinds(history.all_events, ModelsMerged))

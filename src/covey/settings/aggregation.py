@@ -40,7 +40,6 @@ from covey.base.rng import Streams
 from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
 from covey.settings.load import CHANGES_NOTHING, Config
-from covey.settings.privacy import plan_of
 from covey.settings.schema import Sections
 
 
@@ -77,7 +76,7 @@ def aggregation_of(
         rate: of the steps in the round.
         repeats: whether clients can be trained once more in a round.
     """
-    plan, aggregation = plan_of(config), config.aggregation
+    plan, aggregation = config.privacy_plan, config.aggregation
     noisy = partial(NoisyMeans, clip=plan.bound(rate), unit=plan.unit)
     if plan.server_adds_noise:
         q = plan.sampling
@@ -93,7 +92,7 @@ def masked_aggregation_of(config: Config, rate: float) -> BeginRound:
     Raises:
         ConfigError: there is none.
     """
-    plan = plan_of(config)
+    plan = config.privacy_plan
     least, shares = plan.min_cohort, plan.update_shares(rate)
     if type(config.aggregation).begin is not Mean.begin:
         raise ConfigError(
@@ -126,13 +125,13 @@ def anonymity_of(config: Config) -> AnonymityTerms | None:
 def noise_on_clients(config: Config) -> bool:
     """Say whether the aggregation adds noise whose guarantee counts on every client."""
     terms = anonymity_of(config)
-    return plan_of(config).noise > 0 or (terms is not None and terms.accounted)
+    return config.privacy_plan.noise > 0 or (terms is not None and terms.accounted)
 
 
 def reported_delta(config: Config) -> float:
     """Return at which delta an epsilon of a run is reported."""
     terms = anonymity_of(config)
-    return terms.delta if terms and terms.accounted else plan_of(config).delta
+    return terms.delta if terms and terms.accounted else config.privacy_plan.delta
 
 
 def _federation(config: Config, clients: int, *, repeats: bool = False) -> FederationInfo:

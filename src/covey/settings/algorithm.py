@@ -35,7 +35,6 @@ from covey.settings.aggregation import (
     post_processors_of,
 )
 from covey.settings.load import Config
-from covey.settings.privacy import plan_of
 from covey.settings.risk import Components, risk_measurement
 from covey.settings.schema import balances_classes, recipe_of
 from covey.settings.trust import trust
@@ -64,7 +63,7 @@ def algorithm_of(components: Components) -> RunAlgorithm:
         rounds=config.rounds,
         layers=layers_of(components.init(streams.at("initial model", 0))),
         chance_loss=_chance_loss(config, components.population.num_classes),
-        min_cohort=components.plan.min_cohort,
+        min_cohort=components.config.privacy_plan.min_cohort,
     )
     algorithm = RunAlgorithm(config.method, setup, is_checked=config.method.is_own)
     start = algorithm.init(streams).clusters
@@ -87,7 +86,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
 
 def round_steps(components: Components, recipe: Recipe) -> RoundSteps:
     """Return what becomes of updates in a round of this recipe."""
-    config, plan = components.config, components.plan
+    config, plan = components.config, components.config.privacy_plan
     remote, own = components.send is not None, plan.clients_add_noise
     if plan.masks and not config.method.subtracts:
         begin, own_noise = masked_aggregation_of(config, recipe.learning_rate), None
@@ -121,7 +120,7 @@ def federation_of(
         stored: the updates that they calibrate in it; None: they train.
         untouched: clusters that nothing changes in it, whose clients need not train.
     """
-    config, records, plan = components.config, components.records, components.plan
+    config, records, plan = components.config, components.records, components.config.privacy_plan
     if components.send is not None:
         return Remote(
             components.send,
@@ -139,7 +138,7 @@ def federation_of(
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:
     """Return a selection with what stands around it: noise, and its state."""
-    noise, choice = plan_of(config).choice_noise, config.method.choice
+    noise, choice = config.privacy_plan.choice_noise, config.method.choice
     select = checked_selection(choice)
     if noise:
         select = report_noisy_min(
@@ -176,7 +175,7 @@ def depends_on_population(config: Config) -> bool:
     many records it has, and classes are balanced by how many examples it has of each. Where
     it is secret who came, no replay may show when somebody first did.
     """
-    plan = plan_of(config)
+    plan = config.privacy_plan
     counted = plan.sums_gradients or balances_classes(config)
     return config.risk.needs_pool or counted or plan.coins_are_secret
 
@@ -195,7 +194,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
         and not config.engine.is_remote
         and not balances_classes(config)  # of all clients
         and not config.train.cohort_size  # another client takes the place of one that leaves
-        and plan_of(config).hides_nothing
+        and config.privacy_plan.hides_nothing
         and config.engine.vouches_for("keeps_clients_apart")
         and not getattr(engine, "rounds_together", False)
     )
@@ -203,7 +202,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what stays unseen."""
-    algorithm, masks = config.method, plan_of(config).masks
+    algorithm, masks = config.method, config.privacy_plan.masks
     sentences = [algorithm.note, SUMS_ALONE if masks else algorithm.seen]
     if algorithm.subtracts:
         sentences.append(OPEN_HEADS)

@@ -15,7 +15,6 @@ from covey.engine.protocol import num_steps
 from covey.ledger.round_grammar import Agrees, SetTerms, Terms
 from covey.settings.aggregation import mixes_clusters, recorded_parts, reported_delta
 from covey.settings.load import Config, settings_hash
-from covey.settings.privacy import plan_of
 from covey.settings.schema import recipe_of
 
 
@@ -24,7 +23,7 @@ def terms_of(config: Config) -> Terms:
     aggregation, method, train = config.aggregation, config.method, config.train
     remote, limits = _is_remote(config), bool(config.population.epsilon_limits)
     is_simple = not remote and not limits
-    secret_coins = plan_of(config).server_adds_noise and config.secrets.source == "os"
+    secret_coins = config.privacy_plan.server_adds_noise and config.secrets.source == "os"
     return Terms(
         started=_started(config),
         parts=_parts(config),
@@ -94,7 +93,7 @@ def _sets(config: Config, sets: AnonymitySets) -> SetTerms | None:
 
 def _noise(config: Config) -> Mapping[type[Event], Agrees]:
     """Return the kinds of noise that these settings add, and which noise it is."""
-    plan, sets = plan_of(config), config.aggregation
+    plan, sets = config.privacy_plan, config.aggregation
     noise: dict[type[Event], Agrees] = {}
     if plan.server_adds_noise:
         noise[events.SumPerturbed] = lambda e, _: (

@@ -28,7 +28,6 @@ from covey.models.build import (
 from covey.settings.aggregation import noise_on_clients
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
-from covey.settings.privacy import plan_of
 from covey.settings.schema import recipe_for, recipe_of
 
 
@@ -58,7 +57,7 @@ def model_of(
         module.register_forward_pre_hook(population.layout, with_kwargs=True)
     tokens = labels[0] if config.model.task == "tokens" else None
     check_model(module, shape, classes, to_floats(like.inputs).dtype, tokens)
-    if plan_of(config).record_clip > 0:
+    if config.privacy_plan.record_clip > 0:
         check_private(module)
     if noise_on_clients(config):
         refuse_batch_norm(module, "Hiding a client in noise")
@@ -137,7 +136,7 @@ def _batches(config: Config, clients: Sequence[Client]) -> Iterator[tuple[Client
     yield clients[0], usual
     recipe = recipe_of(config)
     least = min(clients, key=lambda client: _last(client, recipe))
-    if plan_of(config).record_clip == 0 and _last(least, recipe) < len(usual):
+    if config.privacy_plan.record_clip == 0 and _last(least, recipe) < len(usual):
         yield least, least.train.first(_last(least, recipe))
     if clients[0].train.inputs.dtype != torch.float32:  # ids, or several inputs
         yield from _extremes(clients)

@@ -5,14 +5,13 @@ from math import ceil
 
 from covey.aggregation.base import ClusterwiseAggregation
 from covey.base.errors import ConfigError
-from covey.settings.privacy import plan_of
 from covey.settings.schema import Sections
 
 
 def cohort_needs(config: Sections) -> Iterator[tuple[str, object, int]]:
     """Yield settings with which no model moves in a round of fewer clients, values, and these."""
     aggregation = config.aggregation
-    if least := plan_of(config).min_cohort:
+    if least := config.privacy_plan.min_cohort:
         yield "privacy.min_cohort", least, least
     if terms := aggregation.anonymity():
         yield "aggregation.min_anonymity", terms.min_anonymity, terms.min_anonymity

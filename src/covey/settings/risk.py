@@ -9,7 +9,6 @@ from statistics import fmean
 from torch import nn
 
 from covey.aggregation.mean import count_of_numbers
-from covey.aggregation.privacy import PrivacyPlan
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
 from covey.algorithms.federation import longer
@@ -35,7 +34,7 @@ from covey.models.build import held_hash
 from covey.settings.aggregation import aggregation_of, noise_on_clients, post_processors_of
 from covey.settings.clients import ClientBackend
 from covey.settings.load import Config
-from covey.settings.privacy import exposures_of, plan_of
+from covey.settings.privacy import exposures_of
 from covey.settings.schema import recipe_for
 
 
@@ -78,7 +77,7 @@ class Components:
                 f"with rate 0 in round {round_number(round_index)}. Let it stay above 0."
             )
         announced = float(f"{sum(len(client.train) for client in clients):.1e}")
-        expected = self.plan.expected_records or announced
+        expected = self.config.privacy_plan.expected_records or announced
         if not expected:
             raise ConfigError(
                 "A sum of gradients is divided by how many records to expect, which a server of "
@@ -87,22 +86,17 @@ class Components:
         return replace(recipe, learning_rate=recipe.learning_rate * len(clients) / expected)
 
     @cached_property
-    def plan(self) -> PrivacyPlan:
-        """How clients, or records, are hidden."""
-        return plan_of(self.config)
-
-    @cached_property
     def exposures(self) -> Mapping[Handle, float]:
         """C_i / C of the clients for whom it is below 1, as far as the server knows.
 
         What a remote client accepts is known to its node alone: it counts as 1 here.
         """
         start = Streams(self.config.seed).at("initial model", 0)
-        unknown = self.send is not None and self.plan.exposure == "accepted"
-        if unknown or not self.plan.noise:
+        unknown = self.send is not None and self.config.privacy_plan.exposure == "accepted"
+        if unknown or not self.config.privacy_plan.noise:
             return {}
         coordinates = count_of_numbers(self.init(start)) - 1
-        return exposures_of(self.plan, self.population.clients, coordinates)
+        return exposures_of(self.config.privacy_plan, self.population.clients, coordinates)
 
     @property
     def send(self) -> Send | None:
@@ -121,7 +115,7 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
     models that the run begins with.
     """
     config, estimator, engine = components.config, components.config.risk, components.engine
-    remote, plan = components.send, components.plan
+    remote, plan = components.send, components.config.privacy_plan
     if not estimator.measures or (estimator.on_clients and remote is not None):
         return None
     context = _context(components, start)
@@ -152,7 +146,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
     return RiskContext(
         engine=components.engine,
         count=_count(components),
-        shares=components.plan.shares(COUNTS_NORM),
+        shares=components.config.privacy_plan.shares(COUNTS_NORM),
         reference=Reference(population.non_members),
         pool=population.pool,
         shifts=tuple(group.shift for group in population.groups),
@@ -168,7 +162,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
 
 def _count(components: Components) -> Count | None:
     """Return how clients count their losses, where it is not in the open, and here."""
-    plan, send = components.plan, components.send
+    plan, send = components.config.privacy_plan, components.send
     shares, least = plan.shares(COUNTS_NORM), plan.min_cohort
     if send is None:
         return masked_loss_counter(components.engine, least, shares) if least else None
@@ -206,7 +200,7 @@ def _round_of(components: Components) -> PlayRound:
     if own:
         return own
     recipe, accounted = _recipe_by_round(components), noise_on_clients(config)
-    exposures, plan, usual = components.exposures, components.plan, 1.0
+    exposures, plan, usual = components.exposures, components.config.privacy_plan, 1.0
     if exposures:
         usual = fmean(exposures.get(client.handle, 1.0) for client in population.clients)
 

@@ -20,7 +20,6 @@ from covey.engine.metrics import Confusion, metric_named
 from covey.engine.optimizers import Sgd
 from covey.engine.recipe import Objective
 from covey.settings.needs import cohort_needs
-from covey.settings.privacy import plan_of
 from covey.settings.schema import FIGURES, Sections, balances_classes, recipe_of
 
 CLASSES = "labels that are classes"
@@ -169,7 +168,7 @@ def _one_batch(config: Sections) -> Conflicts:
     key, step = "method.same_batch", "train.local_steps"
     several = config.train.local_steps != 1
     yield Clash(several, key, "one step a round", step, "Set train.local_steps = 1.")
-    clip, noisy = "privacy.record_clip", plan_of(config).record_clip > 0
+    clip, noisy = "privacy.record_clip", config.privacy_plan.record_clip > 0
     yield Clash(noisy, key, "a batch that no guarantee rests on", clip, "Set it to 0.")
 
 
@@ -226,7 +225,7 @@ def _aggregations(config: Sections) -> Conflicts:
     for needy, alike in (
         (key, aggregation.needs_equal_weights or _is_sound(config)),
         ("privacy.client_noise", config.privacy.client_noise > 0),
-        ("privacy.record_clip", plan_of(config).sums_gradients),
+        ("privacy.record_clip", config.privacy_plan.sums_gradients),
     ):
         needs = "clients to count alike, however many examples they hold"
         remedy = "Set aggregation.weights = 'equal'."
@@ -328,7 +327,7 @@ def _noise_on_records(config: Sections) -> Conflicts:
         needs = "the gradient of a batch's mean loss"
         remedy = "Set privacy.record_clip = 0."
         yield Clash(privacy.record_clip > 0, name, needs, clip, remedy)
-    if plan_of(config).sums_gradients:
+    if config.privacy_plan.sums_gradients:
         yield from _sums_of_gradients(config)
         return
     remedy = "Set privacy.noise_model = 'central' or 'distributed'."
@@ -366,7 +365,7 @@ def _sums_of_gradients(config: Sections) -> Conflicts:
     remedy = "Choose fedavg, or set privacy.selection_noise and train.participation = 1."
     needs = "one model for everybody, or choices of a cluster under noise, by all"
     yield Clash(method.num_models != 1 and open_choices, key, needs, "method.name", remedy)
-    if plan_of(config).clients_add_noise:
+    if config.privacy_plan.clients_add_noise:
         yield from _noise_of_clients(config)
 
 
@@ -375,7 +374,7 @@ def _exposures(config: Sections) -> Conflicts:
     privacy, key = config.privacy, "privacy.exposure"
     if privacy.exposure == 1:
         return
-    if not plan_of(config).noise:
+    if not config.privacy_plan.noise:
         yield Refusal(
             (key, "privacy.record_noise"),
             f"privacy.exposure bounds what noise on sums reveals, found exposure = "
@@ -433,7 +432,7 @@ def _masked_sums(config: Sections) -> Conflicts:
     yield Clash(not method.sends_sums_alone, key, needs, other, remedy)
     sees = config.aggregation.sees_updates
     yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
-    central, other = plan_of(config).server_adds_noise, "privacy.noise_model"
+    central, other = config.privacy_plan.server_adds_noise, "privacy.noise_model"
     remedy = "Set privacy.noise_model = 'distributed', or secure_sums = false."
     yield Clash(central, key, "clients to add the noise on what they send", other, remedy)
 
@@ -703,7 +702,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     )
     yield (
         ("privacy.noise_model", "privacy.colluders"),
-        not plan_of(config).noise and privacy.record_clip == 0,
+        not config.privacy_plan.noise and privacy.record_clip == 0,
         "privacy.client_noise = 0 leaves no noise for anybody to add",
     )
     yield (
@@ -713,12 +712,12 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     )
     yield (
         ("privacy.expected_records",),
-        not plan_of(config).sums_gradients,
+        not config.privacy_plan.sums_gradients,
         "no sum of gradients is divided by it",
     )
     yield (
         ("train.local_epochs", "train.local_steps", "train.batch_size", "train.drop_last"),
-        plan_of(config).sums_gradients,
+        config.privacy_plan.sums_gradients,
         "privacy.record_clip makes one step a round on all records",
     )
     yield (

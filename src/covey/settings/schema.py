@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from covey.aggregation.base import Aggregation
 from covey.aggregation.mean import Mean
+from covey.aggregation.privacy import PrivacyPlan
 from covey.algorithms.algorithm import Algorithm
 from covey.algorithms.ifca import IfcaMir
 from covey.base.components import (
@@ -398,6 +399,11 @@ class Sections(SettingsSection):
     checkpoints: CheckpointsConfig = CheckpointsConfig()
 
     @property
+    def privacy_plan(self) -> PrivacyPlan:
+        """How clients, or records, are hidden."""
+        return plan_of(self)
+
+    @property
     def has_own_data(self) -> bool:
         """Whether clients come with their own examples, and are not simulated.
 
@@ -445,7 +451,7 @@ def recipe_for(config: Sections, population: Population) -> Recipe:
 
 def recipe_of(config: Sections) -> Recipe:
     """Return how clients train; `Recipe.at` is how they do in one round."""
-    train, plan = config.train, plan_of(config)
+    train, plan = config.train, config.privacy_plan
     return Recipe(
         local_epochs=train.local_epochs,
         local_steps=train.local_steps,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from covey.base.names import Unit
 from covey.settings.aggregation import noise_on_clients, summed_up
 from covey.settings.load import Config
-from covey.settings.privacy import plan_of
 
 SERVER = "the server"
 OFTEN = (
@@ -35,7 +34,7 @@ def trust(config: Config) -> Iterator[Trust]:
 
     Noise that follows from a seed hides nothing from who has the settings: it counts as none.
     """
-    plan, method, secret = plan_of(config), config.method, config.secrets.source == "os"
+    plan, method, secret = config.privacy_plan, config.method, config.secrets.source == "os"
     own, noisy = plan.clients_add_noise and secret, noise_on_clients(config) and secret
     hidden = plan.choice_noise > 0 and secret
     choices = CHOICES if method.offers_choices and not hidden else ""
