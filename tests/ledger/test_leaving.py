@@ -13,7 +13,7 @@ from covey.base.names import Basis
 from covey.ledger.chain import REWIND, Record
 from covey.ledger.requests import Mark, Request
 from covey.ledger.store import Ledger
-from covey.unlearning.requests import served_of, with_served
+from covey.unlearning.requests import Served
 from ledger.conftest import noon
 from ledger.served import SERVED
 
@@ -29,7 +29,7 @@ def ask(ledger: Ledger, handle: str, wanted: str, after_round: int | None = None
 
 
 def serve(ledger: Ledger, asked: Request, mark: str) -> str:
-    return ledger.serve([with_served(asked, SERVED, None)], {asked.handle: mark}, ANSWER)
+    return ledger.serve([SERVED.noted(asked, None)], {asked.handle: mark}, ANSWER)
 
 
 def begun(where: str | Path) -> Ledger:
@@ -73,13 +73,13 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
         for handle in ("7f3a", "09bc"):
             ask(ledger, handle, "deny")
         asked = ledger.requests()
-        served = [with_served(r, SERVED, r.handle[::-1]) for r in asked]
+        served = [SERVED.noted(r, r.handle[::-1]) for r in asked]
         left = [Record(None, "ClientLeft", {"handle": "7f3a"})]
         ledger.serve(served, {r.handle: r.id for r in asked}, left)
         mark = Mark("00", "5b", "5e")
         (back,) = ledger.ask_all([Request("7f3a", "retrain", mark=mark)])
         assert (back.mark, back.served) == (mark, None)
-        ledger.serve([with_served(back, SERVED, None)], {}, left)
+        ledger.serve([SERVED.noted(back, None)], {}, left)
         assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]
         assert len(ledger.tombstones()) == 2
 
@@ -94,7 +94,7 @@ def test_serving_answers_seals_and_erases_at_once(where: str):
         assert ledger.names() == {h: n for h, n in NAMES.items() if h != HANDLE}
         assert ledger.tombstones() == frozenset({"a mark"})
         (served,) = ledger.requests()
-        assert (served.state, served_of(served)) == ("serving", SERVED)
+        assert (served.state, Served.of(served)) == ("serving", SERVED)
         ledger.answered(asked.id, "retrain")
         (done,) = ledger.requests()
         assert (done.state, done.answer, done.served) == ("done", "retrain", None)

@@ -19,7 +19,6 @@ from covey.runtime.copies import (
 )
 from covey.runtime.exports import export_model, exported_hashes, model_bytes
 from covey.runtime.folder import RunFolder
-from covey.unlearning.requests import with_served
 from ledger.served import SERVED
 
 OLD, NEW, OTHER = ({"w": torch.full((2,), v)} for v in (1.0, 2.0, 3.0))
@@ -37,7 +36,7 @@ def request(first: int | None) -> Request:
     option = replace(SERVED.option, first_replayed_round=first)
     served, asked = replace(SERVED, option=option), "2000-01-01T00:00:00.000+00:00"
     asking = Request("h-1", id="r", state="serving", asked_at=asked)
-    return with_served(asking, served, None)
+    return served.noted(asking, None)
 
 
 def put(folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **more: Any) -> Copy:

@@ -88,11 +88,6 @@ class PrivacyPlan:
         return not (self.noise or self.record_clip or self.choice_noise or self.masks)
 
     @property
-    def coins_are_secret(self) -> bool:
-        """Whether the guarantee rests on a secret of who came."""
-        return self.server_adds_noise and self.sampling < 1
-
-    @property
     def min_cohort(self) -> int:
         """The fewest clients that a sum under masks may be over; 0: nothing is masked."""
         return self.masks.min_cohort if self.masks else 0

@@ -49,15 +49,7 @@ from covey.settings.aggregation import anonymity_of
 from covey.settings.algorithm import has_independent_clusters
 from covey.settings.load import Config
 from covey.unlearning.plan import Option
-from covey.unlearning.requests import (
-    Served,
-    being_served,
-    choose_answers,
-    fresh_mark,
-    replay_kind,
-    served_of,
-    with_served,
-)
+from covey.unlearning.requests import Served, choose_answers, fresh_mark, replay_kind
 
 OnReceipt = Callable[[ClientName, Receipt], None]
 """Called with a client's name and its receipt, before it is answered."""
@@ -282,13 +274,9 @@ def _serve(
         erase_from_copies(session.folder, name, names.values())
     session.ledger.files.note(input_hashes(rest.run, session.secrets))
     served = [
-        with_served(
-            request,
-            served_request(
-                session, request, option, mark, state, _independent_cluster(session, state, request)
-            ),
-            None if option.answer == "retrain" else mark.sealed,
-        )
+        served_request(
+            session, request, option, mark, state, _independent_cluster(session, state, request)
+        ).noted(request, None if option.answer == "retrain" else mark.sealed)
         for request, option, mark in marked
     ]
     tombstones = {handle: session.secrets.tombstone(name) for handle, name in erased.items()}
@@ -324,7 +312,7 @@ def cleanup(session: Session) -> None:
 
 
 def _being_served(session: Session) -> list[Served]:
-    return [served for each in session.ledger.requests() if (served := served_of(each))]
+    return [Served.of(each) for each in session.ledger.requests() if each.served]
 
 
 def unaffected_models(session: Session, t: int) -> Mapping[int, Params]:
@@ -345,7 +333,7 @@ def finish_request(
     session: Session, request: Request, state: ServerState, leaver: Client | None
 ) -> AnsweredRequest:
     """Sign what was answered; until the request is closed this may be done again."""
-    served = being_served(request)
+    served = Served.of(request)
     stops = served.option.answer == "stop"
     if not stops:
         drop_client(session.folder.updates, request.handle, session.ledger.files)

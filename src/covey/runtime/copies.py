@@ -33,7 +33,7 @@ from covey.base.names import ClientName, Handle
 from covey.ledger.requests import Request
 from covey.runtime.folder import RunFolder, as_written, now
 from covey.unlearning.facts import CopyFact, Fate
-from covey.unlearning.requests import being_served
+from covey.unlearning.requests import Served
 
 LETTER = r"[^\W_]"
 _ID = re.compile(r"\d{8}-[0-9a-f]{8,16}")
@@ -306,7 +306,7 @@ def delete_obsolete_copies(
         request: the one that is being served.
         current: hashes of the cluster models after the answer, as they are exported.
     """
-    option = being_served(request).option
+    option = Served.of(request).option
     first = option.first_replayed_round
     if option.answer == "subtract" or (first is None and option.answer == "retrain"):
         first = 0  # what is not today's model may be of rounds that held the client

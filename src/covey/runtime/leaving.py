@@ -15,7 +15,7 @@ from covey.runtime.loop import OnAnswer, play
 from covey.runtime.planning import Returning, plans_for, wanted_answers_of
 from covey.runtime.replays import carried_over
 from covey.runtime.session import Session, quiet
-from covey.unlearning.requests import ClientPlan, served_of
+from covey.unlearning.requests import ClientPlan, Served
 
 CheckPlan = Callable[[ClientPlan], None]
 """Called with a client's plan, before anything is done; it may refuse."""
@@ -81,8 +81,7 @@ def finish_requests(session: Session, on_answer: OnAnswer = quiet) -> tuple[Answ
     has it again.
     """
     last = session.ledger.last_round()
-    served = (served_of(each) for each in session.ledger.requests())
-    owed = [each.until for each in served if each]
+    owed = [Served.of(each).until for each in session.ledger.requests() if each.served]
     played = 0 if last is None else last + 1
     return play(session, min(max([played, *owed]), session.rounds), on_answer=on_answer)
 

@@ -73,7 +73,7 @@ from covey.settings.aggregation import anonymity_of, reported_delta
 from covey.settings.clients import ClientReports
 from covey.settings.load import settings_hash
 from covey.settings.run import BuiltRun
-from covey.unlearning.requests import served_of
+from covey.unlearning.requests import Served
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +221,7 @@ def _due_requests(session: Session, t: int) -> tuple[Request | None, Sequence[Re
     """Return a request whose rounds are all played again, or else those to serve."""
     requests = session.ledger.requests()
     for each in requests:
-        if (served := served_of(each)) and served.until <= t:
+        if each.served and Served.of(each).until <= t:
             return each, ()
     if any(each.state == "serving" for each in requests):
         return None, ()  # rounds that are owed to somebody come first

@@ -31,7 +31,7 @@ from covey.unlearning.facts import (
 from covey.unlearning.plan import Option
 from covey.unlearning.proof import proof_json, read_proof, signed_proof
 from covey.unlearning.proof_text import proof_page
-from covey.unlearning.requests import Served, being_served
+from covey.unlearning.requests import Served
 
 
 def served_request(
@@ -140,7 +140,7 @@ def write_proof(
     Raises:
         CoveyError: the key cannot be used, or a verifier would reject the proof.
     """
-    served, record = being_served(request), session.record()
+    served, record = Served.of(request), session.record()
     at, names = len(record.hashes), session.ledger.names().values() if copies else ()
     receipt, consistency = anchors_of(session.folder, request.id, record.hashes)
     times = session.ledger.times()

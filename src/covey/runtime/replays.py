@@ -24,7 +24,7 @@ from covey.settings.clients import ClientReports
 from covey.settings.ledger_terms import own_parts
 from covey.settings.run import BuiltRun
 from covey.unlearning.plan import Option
-from covey.unlearning.requests import replay_kind, served_of
+from covey.unlearning.requests import Served, replay_kind
 
 _NAME = "subtracted"
 """What the ledger calls the state's file."""
@@ -125,8 +125,8 @@ def carried_over(session: Session, leavers: Sequence[Handle], answers: Sequence[
 
 def is_subtracting(session: Session) -> bool:
     """Say whether sums were subtracted for an answer that is not signed yet."""
-    served = (served_of(each) for each in session.ledger.requests())
-    return any(each is not None and each.subtracts for each in served)
+    served = (Served.of(each) for each in session.ledger.requests() if each.served)
+    return any(each.subtracts for each in served)
 
 
 def keep_subtracted(

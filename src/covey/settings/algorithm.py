@@ -176,8 +176,8 @@ def depends_on_population(config: Config) -> bool:
     it is secret who came, no replay may show when somebody first did.
     """
     plan = config.privacy_plan
-    counted = plan.sums_gradients or balances_classes(config)
-    return config.risk.needs_pool or counted or plan.coins_are_secret
+    secretly = plan.server_adds_noise and plan.sampling < 1
+    return config.risk.needs_pool or plan.sums_gradients or balances_classes(config) or secretly
 
 
 def has_independent_clusters(config: Config, engine: Engine) -> bool:

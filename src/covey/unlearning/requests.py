@@ -113,45 +113,34 @@ class Served:
     superseded: Mapping[Superseded, int]
     cluster: int | None = None
 
+    @classmethod
+    def of(cls, request: Request) -> "Served":
+        """Return what is known of a request that is being served.
+
+        Raises:
+            LedgerError: it is not, or what stands with it is something else.
+        """
+        if request.served is None:
+            raise LedgerError(
+                f"The request {request.id} must be served for this step, but it is "
+                f"{request.state}. Look at the requests again and take each step once."
+            )
+        try:
+            return _json.validate_json(request.served)
+        except ValidationError as error:
+            raise damaged_note(request.id, error) from error
+
+    def noted(self, request: Request, sealed: str | None) -> Request:
+        """Return a request with what its answer needs, and with what finds the client again."""
+        return replace(request, served=_json.dump_json(self).decode(), sealed=sealed)
+
     @property
     def subtracts(self) -> bool:
         """Whether the last round is solved again from sums without the requester."""
         return self.option.answer == "subtract" and self.option.first_replayed_round is not None
 
 
-_served_json = TypeAdapter(Served)
-
-
-def with_served(request: Request, served: Served, sealed: str | None) -> Request:
-    """Return a request with what its answer needs, and with what finds the client again."""
-    return replace(request, served=_served_json.dump_json(served).decode(), sealed=sealed)
-
-
-def served_of(request: Request) -> Served | None:
-    """Return what is known of a request that is being served; None before and after.
-
-    Raises:
-        LedgerError: what stands with it is not that.
-    """
-    try:
-        return None if request.served is None else _served_json.validate_json(request.served)
-    except ValidationError as error:
-        raise damaged_note(request.id, error) from error
-
-
-def being_served(request: Request) -> Served:
-    """Return what is known of a request while it is served.
-
-    Raises:
-        LedgerError: it is not.
-    """
-    served = served_of(request)
-    if served is None:
-        raise LedgerError(
-            f"The request {request.id} must be served for this step, but it is "
-            f"{request.state}. Look at the requests again and take each step once."
-        )
-    return served
+_json = TypeAdapter(Served)
 
 
 @dataclass(frozen=True, slots=True)
