@@ -18,33 +18,33 @@ class Release(NamedTuple):
     """What an event of noise says was released, and how that is paid for.
 
     Attributes:
-        mechanism: by which it is accounted for (`covey.dp.accountant`); counts are shares, too.
+        mechanism: by which it is accounted for (`covey.dp.accountant`); sums of updates and of
+            counts of losses are of shares.
         unit: what hides in it; None: whatever is behind a choice.
         multiplier: z; of a choice its epsilon.
         cluster: whose sum it is.
-        own: of what clients released by themselves: how often each did, and the chance of one of
-            its records to be in it; None: it is a sum.
         sampling: chance of each contribution to be in a sum.
         sizes: of anonymity sets, of which one member speaks.
         rounding: what rounding has added to 1 / z.
+        own: of what clients released by themselves: how often each did, and the chance of one of
+            its records to be in it; None: it is a sum.
     """
 
-    mechanism: Literal["gaussian", "shares", "counts", "representative", "choice"]
+    mechanism: Literal["gaussian", "updates", "counts", "representative", "choice"]
     unit: Unit | None
     multiplier: float
     cluster: int = 0
-    own: Mapping[Handle, tuple[int, float]] | None = None
     sampling: float = 1.0
     sizes: tuple[int, ...] = ()
     rounding: float = 0.0
+    own: Mapping[Handle, tuple[int, float]] | None = None
 
     @property
     def adversary(self) -> Adversary:
         """From whom it hides."""
         if self.own is not None:
             return Term.SEES_UPDATES
-        shared = self.mechanism in ("shares", "counts")
-        return Term.SEES_SUMS if shared else Term.SEES_MODELS
+        return Term.SEES_SUMS if self.mechanism in ("updates", "counts") else Term.SEES_MODELS
 
     @property
     def bounds_both(self) -> bool:
@@ -52,28 +52,28 @@ class Release(NamedTuple):
         return self.sampling == 1 and (self.unit == "record") == (self.own is None)
 
 
+ONCE = 1, 1.0
+"""Of a client's release that all that it holds is in."""
+
 PAID: Mapping[type[Event], Callable[[Any], Release]] = {
     events.SumPerturbed: lambda e: Release(
-        "gaussian", e.unit, e.noise_multiplier, e.cluster, sampling=e.sampling
+        "gaussian", e.unit, e.noise_multiplier, e.cluster, e.sampling
     ),
     events.SharesPerturbed: lambda e: Release(
-        "counts" if e.of == "counts" else "shares",
-        *(e.unit, e.noise_multiplier, e.cluster),
-        rounding=e.rounding,
+        e.of, e.unit, e.noise_multiplier, e.cluster, rounding=e.rounding
     ),
     events.RepresentativesPerturbed: lambda e: Release(
         "representative", "client", e.noise_multiplier, e.cluster, sizes=e.sizes
     ),
     events.UpdatesPerturbed: lambda e: Release(
-        "gaussian", "client", e.noise_multiplier, own=dict.fromkeys(e.clients, (1, 1.0))
+        "gaussian", "client", e.noise_multiplier, own=dict.fromkeys(e.clients, ONCE)
     ),
     events.StepsPerturbed: lambda e: Release(
-        "gaussian",
-        *("record", e.noise_multiplier),
+        *("gaussian", "record", e.noise_multiplier),
         own={handle: (times, e.sampling[handle]) for handle, times in e.steps.items()},
     ),
     events.ChoicesPerturbed: lambda e: Release(
-        "choice", None, e.epsilon, own=dict.fromkeys(e.handles, (1, 1.0))
+        "choice", None, e.epsilon, own=dict.fromkeys(e.handles, ONCE)
     ),
 }
 """Events of noise, and what each released."""

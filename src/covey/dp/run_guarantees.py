@@ -182,7 +182,7 @@ def _dearest(releases: Sequence[Release], apart: float) -> Mechanism:
     """Return what is no cheaper than any of these: least noise, surest draw, fewest members."""
     least = min(each.multiplier for each in releases)
     match releases[0].mechanism:
-        case "shares" | "counts":
+        case "updates" | "counts":
             return shares(least / apart)
         case "representative":
             least = min(aggregate_multiplier(each.multiplier, each.sizes) for each in releases)
@@ -415,17 +415,14 @@ def noise_norm(plan: NoisePlan, noise_multiplier: float, bound: float, coordinat
 
 def _facts(plan: NoisePlan, z: float) -> list[events.Event]:
     """Return what one round would record."""
-    merged = events.ModelsMerged("", (plan.clients,))
-    if plan.noise == "sound":
-        sizes = (plan.set_size,) * plan.sets
-        return [events.RepresentativesPerturbed(0, sizes, 1.0, z), merged]
-    if plan.noise in ("client", "record"):
-        unit = plan.at(z).unit
-        return [events.SumPerturbed(0, 1.0, z, plan.sampling, unit), merged]
-    somebody, assigned = {"": plan.steps}, events.ClientsAssigned({"": 0}, "shared")
-    if plan.noise == "distributed":
-        effective = plan.at(z).hidden_by(plan.coordinates)
-        return [events.SharesPerturbed("updates", 0, 1.0, effective, plan.clients), merged]
-    if plan.noise == "local":
-        return [assigned, events.UpdatesPerturbed(1.0, z, ("",)), merged]
-    return [assigned, events.StepsPerturbed(z, somebody, {"": plan.sampling}), merged]
+    hidden, sizes = plan.at(z), (plan.set_size,) * plan.sets
+    shares = "updates", 0, 1.0, hidden.hidden_by(plan.coordinates), plan.clients
+    noise: Mapping[str, events.Event] = {
+        "sound": events.RepresentativesPerturbed(0, sizes, 1.0, z),
+        "distributed": events.SharesPerturbed(*shares),
+        "local": events.UpdatesPerturbed(1.0, z, ("",)),
+        "steps": events.StepsPerturbed(z, {"": plan.steps}, {"": plan.sampling}),
+    }
+    on_sums = events.SumPerturbed(0, 1.0, z, plan.sampling, hidden.unit)
+    assigned, merged = events.ClientsAssigned({"": 0}, "shared"), (plan.clients,)
+    return [assigned, noise.get(plan.noise, on_sums), events.ModelsMerged("", merged)]
