@@ -44,7 +44,7 @@ contracts: SHAPES = 1
 contracts: setup
 	$(PYTEST) -m "hypothesis and not slow" --hypothesis-profile=thorough
 	$(PYTEST) -m "not hypothesis and not slow" -k "by_hand or contract"
-	$(OTHER_KERNELS) $(PYTEST) -m "not slow" tests/heads
+	$(OTHER_KERNELS) $(PYTEST) -m "not slow" tests/ridge
 
 # As on a processor with other instructions: nothing that a test asserts may depend on them.
 OTHER_KERNELS := MKL_CBWR=COMPATIBLE MKL_ENABLE_INSTRUCTIONS=SSE4_2 ATEN_CPU_CAPABILITY=default

@@ -29,7 +29,7 @@ from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.algorithms.redteam import due_to_measure, with_own_estimates
 from covey.algorithms.selection import selection_inputs
-from covey.algorithms.simulated import Simulated, heads_of, losses_without_oneself
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import ClientMemory, ObjectiveInputs, OwnRisks, initial_state
 from covey.base.names import Handle
 from covey.base.params import model_hash, subtract
@@ -37,7 +37,8 @@ from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords
 from covey.membership.estimators import own_counts
 from covey.models.build import held_params
-from covey.models.ridge_sums import Sums
+from covey.ridge.head import SentHead
+from covey.ridge.sums import Sums
 from covey.settings.aggregation import post_processors_of, summed_up
 from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes
@@ -177,8 +178,9 @@ class ClientRuntime:
         """Return the loss of every model, or of every head as if the client were not."""
         if context.shares:
             records, train = self.features(request), self.client.train
-            heads = heads_of(request.models, request.roots)
-            return losses_without_oneself(records, train, heads, context.shares)[None]
+            roots = request.roots
+            heads = [SentHead.of(each, roots.get(j)) for j, each in enumerate(request.models)]
+            return records.losses_without_client(train, heads, context.shares)[None]
         return self._alone(recipe_of(self.config)).evaluate(request.models, (self.client,), streams)
 
     def _alone(

@@ -16,15 +16,15 @@ from pydantic import ConfigDict, TypeAdapter
 from covey import ClientUpdate, Config, ConfigError, DataError, RunError
 from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientRequest, SumStep
-from covey.algorithms.sum_cohorts import numbers_of
 from covey.base.files import make_folder, user_folder
 from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.membership.estimators import COUNTS_NORM, numbers_of_counts
-from covey.models.ridge_sums import Sums
+from covey.ridge.sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
+from covey.secure_sums.noise import RING
 from covey_flower.client_runtime import ClientRuntime
 from covey_flower.identity import identities_in
 from covey_flower.memory import EXACT, read_kept, write_kept
@@ -171,7 +171,6 @@ def _lock(file: Path) -> FileLock:
 
 
 SERVER = "server"
-RING = 2**63
 
 Numbers = Int64[np.ndarray, " numbers"]
 
@@ -350,7 +349,7 @@ def own_numbers(
         if of == "counts":
             counts, shares = member().count(request, 0), plan.shares(COUNTS_NORM)
             return numbers_of_counts(counts, shares, member().own_noise(request).draws)
-        return numbers_of(sums())
+        return sums().numbers()
 
     if of != "sums":
         return OwnNumbers(what, values)

@@ -22,7 +22,8 @@ from covey import CoveyError, Params, __version__
 from covey.algorithms.client_requests import ClientContext, ClientRequest, ClientResponse
 from covey.base.names import ClientName, Handle
 from covey.membership.estimators import EDGES, FOLDS
-from covey.models.ridge_sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
+from covey.ridge.checks import fault_of, fault_of_mean
+from covey.ridge.sums import Sums
 from covey.secure_sums.messages import Reason
 from covey_flower.identity import BudgetSpentError, InvalidMessageError
 
@@ -311,11 +312,7 @@ def lengths_of(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
 
     The root of the mean square, the bias among it.
     """
-    diagonals = {
-        each.handle: each.sums.gram[diagonal_of(len(each.sums.targets))].double()
-        for each in answers
-        if each.sums is not None
-    }
+    diagonals = {each.handle: each.sums.diagonal.double() for each in answers if each.sums}
     return {h: {"length": (d.sum() / d[-1]).sqrt()} for h, d in diagonals.items()}
 
 
@@ -353,8 +350,7 @@ def _sums(content: RecordDict, pending: PendingQuestion) -> Sums:
         raise InvalidMessageError(
             "its sums must be those that it sent before, as they are taken off with them"
         )
-    unknown = pending.examples == MAX_EXAMPLES  # how many they are over
-    if fault := fault_of_total(sums) if unknown else fault_of(sums, pending.examples):
+    if fault := fault_of(sums, None if pending.examples == MAX_EXAMPLES else pending.examples):
         raise InvalidMessageError(fault)
     return sums
 

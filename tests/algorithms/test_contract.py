@@ -39,9 +39,9 @@ from covey import (
 from covey.algorithms.algorithm import Opening
 from covey.algorithms.clients import Clients
 from covey.algorithms.redteam import RedTeamed
+from covey.algorithms.ridge import Solved
 from covey.algorithms.selection import Selection, SelectionConfig
 from covey.algorithms.simulated import Simulated
-from covey.algorithms.solved import Solved
 from covey.algorithms.state import Cohort
 from covey.base.built_ins import built_ins
 from covey.base.events import (

@@ -8,12 +8,12 @@ import torch
 import covey
 from algorithms.playing import rounds_of
 from covey import ConfigError, ModelError
-from covey.algorithms.sum_cohorts import SumCohorts, counted_together
-from covey.algorithms.sums import masked_sums
+from covey.algorithms.ridge import recount
 from covey.base.events import ClientsWaited
 from covey.base.params import model_hash
-from covey.models.ridge_state import ClusterSums
-from covey.models.ridge_sums import Sums
+from covey.ridge.masks import SumCohorts, masked_sums
+from covey.ridge.state import ClusterSums
+from covey.ridge.sums import Sums
 from covey.secure_sums.messages import RoundGivenUpError
 from covey.settings.run import build_run
 
@@ -37,18 +37,28 @@ def test_masks_change_no_bit():
 
 
 def test_newcomers_wait_until_they_are_enough_and_who_left_is_in_no_sum_that_is_made_anew():
-    run = build_run(covey.Config.model_validate(SOLVED))
-    start = run.algorithm.init(run.streams)
-    after, counted, (waited,) = counted_together(start, "AB", 3)
-    assert (counted, waited) == (frozenset(), ClientsWaited(("A", "B"), 3))
-    _, counted, _ = counted_together(after, "ABC", 3)
-    assert counted == frozenset("ABC")
+    run = build_run(
+        covey.Config.model_validate(SOLVED | {"privacy": {"secure_sums": True, "min_cohort": 3}})
+    )
+    first, second, *_, last = names = [client.handle for client in run.population.clients]
+    start, clients = run.algorithm.init(run.streams), run.no_clients
+    after, counted, (waited,) = recount(start, {first: 0, second: 0}, clients)
+    assert (counted, waited) == ({}, ClientsWaited(tuple(sorted((first, second))), 3))
+    assert not after.kept(ClusterSums).counted
+    together = dict.fromkeys(names[:3], 0)
+    after, counted, events = recount(after, together, clients)
+    assert (counted, events) == (together, ())
+    after, counted, (waited,) = recount(after, {**together, last: 0}, clients)
+    assert (counted, waited) == (together, ClientsWaited((last,), 3))
     (played,) = rounds_of(run, 1)
-    gone, *others = (client.handle for client in run.population.clients)
-    after, counted, waited = counted_together(played.state.without({gone}), (), 3)
-    assert set(counted) == set(after.kept(SumCohorts).cohorts) == set(others)
-    assert not waited
-    assert not after.kept(ClusterSums).sums
+    gone, *others = names
+    after, _, events = recount(played.state.without({gone}), {}, clients)
+    known = after.kept(ClusterSums)
+    assert set(known.counted) == set(after.kept(SumCohorts).cohorts) == set(others)
+    assert not events
+    assert run.records is not None
+    examples = [c.train for c in run.population.clients if c.handle != gone]
+    assert known.sums == (run.records.sums(examples, len(known.sums[0].targets)),)
 
 
 def test_who_was_summed_together_is_summed_together_again_or_not_at_all():

@@ -65,9 +65,6 @@ class Sending(Simulated):
             update = {"w": torch.tensor([1.0, sent[c.handle], 1.0])}
             yield ClientUpdate(c.handle, assignment[c.handle], update, 1.0)
 
-    def training_longer(self) -> "Sending":
-        return self
-
 
 def steps_with(sent: Mapping[str, Any], merge: Any, *, accounted: bool = False) -> Clients:
     """Clients that send a vector of the number that they are told to."""

@@ -11,8 +11,8 @@ from algorithms.playing import changed, rounds_of
 from covey import ConfigError
 from covey.base.events import HeadsSolved
 from covey.base.params import model_hash
-from covey.models.ridge_state import ClusterSums
-from covey.models.ridge_sums import FEATURE_STEPS
+from covey.ridge.state import ClusterSums
+from covey.ridge.sums import FEATURE_STEPS
 from covey.settings.run import BuiltRun, build_run
 
 SOLVED: dict[str, Any] = {
@@ -54,10 +54,10 @@ def test_sums_are_those_of_whoever_is_in_each_cluster(initialisation):
         state, known = played.state, played.state.kept(ClusterSums)
         for j, found in enumerate(known.sums):
             inside = [by_handle[h] for h, own in known.counted.items() if own == j]
-            assert found == run.records.sums(inside, known.targets[0].shape[0])
+            assert found == run.records.sums(inside, len(found.targets))
         assert known.counted == state.assignment
         (solved,) = (fact for fact in played.events if isinstance(fact, HeadsSolved))
-        assert solved.sums == tuple(each.times(2**8).digest() for each in known.sums)
+        assert solved.sums == tuple(each.digest() for each in known.sums)
         assert sum(solved.clients) == 12
         assert played.events[-1].model_hash == model_hash(state.clusters)  # pyright: ignore
     moved = rounds[0].state.assignment != rounds[-1].state.assignment
@@ -80,7 +80,7 @@ def test_a_client_chooses_by_heads_that_never_met_it():
     agreed = 0
     for client in run.population.clients:
         rows = records.rows(client.train)
-        own = records.sums([client.train], known.targets[0].shape[0])
+        own = records.sums([client.train], len(known.sums[0].targets))
         sums = list(known.sums)
         sums[known.counted[client.handle]] -= own
         rest = known.of(tuple(sums), {})

@@ -13,8 +13,7 @@ from covey import Config, Params, Streams, __version__
 from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientContext, ClientRequest, SumStep
 from covey.algorithms.group_sums import GroupSum
-from covey.algorithms.sum_cohorts import sums_of_numbers
-from covey.models.ridge_sums import Sums
+from covey.ridge.sums import Sums
 from covey.secure_sums.messages import Terms
 from covey.settings.run import build_run
 from covey_flower.client import Node, answer_message
@@ -140,7 +139,7 @@ class Summing:
     def sums(self) -> Sums:
         """Play to the end, and return the sums of ten classes."""
         d = self.question.request.width
-        found = sums_of_numbers(self.opened(), (d, self.question.classes))
+        found = Sums.of_numbers(self.opened(), d, self.question.classes)
         return Sums(found.gram, found.targets[:, :10].clone())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from covey.models.ridge_sums import Sums
+from covey.ridge.sums import Sums
 from covey.secure_sums.messages import Survivors
 from flower.malicious import MaliciousServer, RefusedByNodeError, Summing, head
 from flower.test_masked import LAST, averaged, masked

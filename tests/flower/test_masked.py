@@ -11,7 +11,7 @@ import covey
 from covey import ConfigError, Run, RunError
 from covey.algorithms.client_requests import ClientRequest
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsWaited, HeadsSolved, SumGivenUp
-from covey.models.ridge_sums import Sums
+from covey.ridge.sums import Sums
 from covey.runtime.folder import RunFolder
 from covey.secure_sums.messages import Reason
 from covey_flower.client import Node, client_app
@@ -37,7 +37,7 @@ ONE = masked(num_clusters=1)
 
 def own_sums(federation: Built, result: Run, names: list[str]) -> Sums:
     """The sums over these clients' records, of weight 1, as each node makes them."""
-    d = len(kept_of(result).targets[0])
+    d = len(kept_of(result).sums[0].targets)
     found = Sums.nothing(d, 10)
     for name in names:
         member = Node(federation.path / name / "node.toml").member(10)

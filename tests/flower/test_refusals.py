@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from covey import Config, Run, __version__
 from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.base.events import AnswerRefused, AnswersMissing, Event
-from covey.models.ridge_sums import FEATURE_STEPS
+from covey.ridge.sums import FEATURE_STEPS
 from covey_flower.apps import Federated
 from covey_flower.engine import shared_settings_hash
 from covey_flower.identity import InvalidMessageError

@@ -14,8 +14,10 @@ import torch
 import covey
 from covey import Algorithm, Clients, ConfigError, RoundResult, ServerState, Setup, Streams
 from covey.algorithms.fedavg import FedAvg
+from covey.algorithms.state import Cohort
 from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, Event, ModelsMerged
 from covey.base.params import add, scale
+from covey.data.examples import Client
 from recorded import events_of
 
 E = TypeVar("E", bound=Event)
@@ -217,6 +219,40 @@ def test_whoever_is_placed_is_on_record_though_it_never_came(tmp_path: Path):
     run = played(Placing(), tmp_path / "run", **rare)
     (first, _), *_ = [(set(e.handles), t) for t, e in facts(run, ClientsHandedOut)]
     assert first == set(run.names.values())
+
+
+class Remembering(FedAvg):
+    """Asks clients of earlier rounds by name, and as a group."""
+
+    met: ClassVar[dict[str, Client]] = {}
+
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        self.met.update((client.handle, client) for client in clients.cohort)
+        everybody = tuple(self.met.values())
+        self.ask(clients, state, everybody, streams)
+        return super().round(state, clients, streams)
+
+    def ask(self, clients: Clients, state: ServerState, cohort: Cohort, streams: Streams) -> None:
+        clients.federation.evaluate(models=state.clusters, cohort=cohort, streams=streams)
+
+
+class Summing(Remembering):
+    """Asks them for sums."""
+
+    met: ClassVar[dict[str, Client]] = {}
+
+    def ask(self, clients: Clients, state: ServerState, cohort: Cohort, streams: Streams) -> None:
+        clients.federation.sums(state, [cohort])
+
+
+@pytest.mark.parametrize("method", [Remembering(), Summing()])
+def test_clients_are_on_record_however_they_are_asked(method: Remembering, tmp_path: Path):
+    some = {"learning_rate": 0.5, "participation": 0.4}
+    model = {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}}
+    run = played(method, tmp_path / "run", rounds=4, train=some, model=model)
+    *_, last = (set(event.handles) for _, event in facts(run, ClientsHandedOut))
+    *_, cohort = (set(event.handles) for _, event in facts(run, CohortSampled))
+    assert last == method.met.keys() > cohort
 
 
 class Hoarding(FedAvg):

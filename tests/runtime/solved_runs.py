@@ -7,8 +7,7 @@ from typing import Any
 from covey import Config, Examples, load
 from covey.base.events import ClientsAssigned
 from covey.base.params import model_hash
-from covey.engine.fixed_features import params_of
-from covey.models.ridge_state import ClusterSums
+from covey.ridge.state import ClusterSums
 from covey.runtime.folder import RunFolder
 from covey.settings.run import build_run
 from covey.unlearning.participation import latest_models
@@ -55,8 +54,7 @@ def computed(folder: Path, held: Mapping[str, Examples]) -> str:
     sums = tuple(
         records.sums((by_handle[h] for h, own in counted.items() if own == j), d) for j in range(2)
     )
-    known = ClusterSums(pooling=(POOLING,) * 2, regularisation=(LAMBDA,) * 2)
-    known = known.of(sums, counted)
-    in_each = known.clients_per_cluster()
-    heads = (params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2))
+    known = ClusterSums(pooling=POOLING, regularisation=LAMBDA).of(sums, counted)
+    in_each = known.clients_per_cluster
+    heads = (known.head(j).params if in_each[j] else fresh[j] for j in range(2))
     return model_hash(tuple(heads))

@@ -9,7 +9,7 @@ import torch
 from covey import Config, Returning, RunError, load, resume, run, verify
 from covey.base.events import ClientsAssigned, RunRolledBack
 from covey.base.params import model_hash
-from covey.models.ridge_state import ClusterSums
+from covey.ridge.state import ClusterSums
 from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.states import load_state
 from covey.settings.run import build_run
@@ -134,7 +134,7 @@ def test_in_whatever_order_clients_leave_sums_and_heads_are_those_of_who_stays(c
     subtraction, records = built.algorithm, built.records
     assert records is not None
     full = state.kept(ClusterSums)
-    d, generator = full.targets[0].shape[0], torch.Generator().manual_seed(0)
+    d, generator = len(full.sums[0].targets), torch.Generator().manual_seed(0)
     by_handle = {c.handle: c.train for c in clients}
     for _ in range(20):
         now = state

@@ -20,7 +20,7 @@ from covey.algorithms.state import Cohort
 from covey.base.figure import RiskEstimate
 from covey.base.names import ClientName, Handle, Params, SummedUp
 from covey.engine.recipe import RecipeNumbers
-from covey.models.ridge_sums import Sums
+from covey.ridge.sums import Sums
 from covey.secure_sums.messages import Step
 
 RequestType = Literal[

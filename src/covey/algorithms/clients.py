@@ -9,14 +9,13 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
-from covey.algorithms.federation import Federation
+from covey.algorithms.federation import Comparison, Federation
 from covey.algorithms.round import RoundSteps, aggregate_round
 from covey.algorithms.selection import BY_LOSS, SelectionConfig, SelectionResult, unchanged
 from covey.algorithms.state import ClientMemory, Cohort, ObjectiveInputs, RoundResult, ServerState
 from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
-from covey.models.ridge_state import ClusterSums
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,16 +77,6 @@ class Clients:
         """Return these clients instead, reached in the same way."""
         return replace(self, cohort=cohort)
 
-    def comparing(self, known: ClusterSums | None, *, last: bool = False) -> "Clients":
-        """Return the same clients, who train nothing and choose among heads.
-
-        Args:
-            known: the sums from which each head is found without the client that looks at it;
-                None: models are compared as they are.
-            last: whether it is the last choice of a run.
-        """
-        return replace(self, federation=self.federation.comparing(known, last=last))
-
     def sent_along(self, **broadcast: Params) -> "Clients":
         """Return the same clients, who get these tensors for their objective by name."""
         return replace(self, broadcast=broadcast)
@@ -111,6 +100,10 @@ class Clients:
         selection = replace(self.selection, after_choice=unchanged)  # no choice follows
         return self.federation.choose(selection, state, self.cohort, streams)
 
+    def compare(self, state: ServerState, streams: Streams, heads: Comparison) -> SelectionResult:
+        """Let every client take its cluster by the ridge heads, of which it trains none."""
+        return self.federation.choose(self.selection, state, self.cohort, streams, heads)
+
     def nearest(self, state: ServerState, streams: Streams) -> Mapping[Handle, int]:
         """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
         return self.federation.nearest(state, self.cohort, streams)
@@ -121,14 +114,21 @@ class Clients:
         assignment: Mapping[Handle, int],
         streams: Streams,
         state: ServerState | None = None,
+        least_steps: int = 0,
     ) -> Iterator[ClientUpdate]:
         """Yield what each client's training adds to the model of its cluster.
 
-        `state` is that before the round, where clients go on from what they kept; None:
-        they begin anew, and remote ones keep nothing of it.
+        Args:
+            models: of all clusters.
+            assignment: whose model each client trains.
+            streams: of the round.
+            state: before the round, where clients go on from what they kept; None: they
+                begin anew, and remote ones keep nothing of it.
+            least_steps: at least so many gradient steps; 0: as the recipe says.
         """
         anew = ObjectiveInputs(broadcast=self.broadcast, wants_losses=self.wants_losses)
         inputs = anew if state is None else self._inputs(state)
+        inputs = replace(inputs, least_steps=least_steps)
         return self.federation.train(models, self.cohort, assignment, streams, inputs)
 
     def train_and_aggregate(

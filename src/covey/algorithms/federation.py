@@ -4,9 +4,10 @@ Two classes can do it: `covey.algorithms.simulated.Simulated` holds everybody's 
 plays all clients at once, `covey.algorithms.remote.Remote` sends each of them a request.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float64
 from torch import Tensor
@@ -15,41 +16,54 @@ from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
 from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult
 from covey.algorithms.state import NO_INPUTS, Cohort, ObjectiveInputs, ServerState
-from covey.algorithms.sum_cohorts import Summed
 from covey.base.events import Event
 from covey.base.names import Handle
 from covey.base.rng import Streams
-from covey.data.examples import Client
-from covey.engine.recipe import Recipe
-from covey.models.ridge_state import ClusterSums
-from covey.models.ridge_sums import Sums
-
-SPLIT_STEPS = 25
-"""Least local steps of the warm start's split round: enough for the groups to show."""
+from covey.ridge.state import ClusterSums
+from covey.ridge.sums import Sums
 
 
-def longer(recipe: Recipe) -> Recipe:
-    """Return the recipe, with more local steps for clients whose usual round has few."""
-    return replace(recipe, least_steps=SPLIT_STEPS)
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """A choice among ridge heads, of which clients train none.
+
+    Attributes:
+        sums: from which each head is found without the client that looks at it; None:
+            clients compare the models as they are.
+        last: whether it is the last choice of a run.
+    """
+
+    sums: ClusterSums | None
+    last: bool = False
+
+
+class SumsAnswer(NamedTuple):
+    """Sums over groups of clients, of those who sent theirs.
+
+    Attributes:
+        sums: one of each group.
+        missing: whose sums are in none: they gave no answer, were refused, or wait for others.
+        events: what is to be recorded of it.
+        together: under masks, the clients of each sum that was opened, whatever came of it.
+        digests: of what each remote client sent, where it sent its own.
+    """
+
+    sums: tuple[Sums, ...] = ()
+    missing: frozenset[Handle] = frozenset()
+    events: tuple[Event, ...] = ()
+    together: tuple[frozenset[Handle], ...] = ()
+    digests: Mapping[Handle, str] = MappingProxyType({})
 
 
 @runtime_checkable
 class Federation(Protocol):
     """What can be had from clients: choices, updates, and sums over their records.
 
-    Where heads are solved, `ready` or `under_masks` gets the sums that are needed, and
-    returns the federation that has them; `lacking`, `facts` and `summed` say what came.
-    What has a body holds where clients are simulated.
+    Attributes:
+        is_remote: whether they are on machines of their own, and may give no answer.
     """
 
-    @property
-    def is_apart(self) -> bool:
-        """Whether clients are on machines of their own, and may give no answer."""
-        return False
-
-    def training_longer(self) -> "Federation":
-        """Return the same clients, who train until it shows how they differ."""
-        ...
+    is_remote: ClassVar[bool]
 
     def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:
         """Return every model's loss on every client's selection batch, in nats."""
@@ -65,7 +79,7 @@ class Federation(Protocol):
         state: ServerState,
         cohort: Cohort,
         streams: Streams,
-        inputs: ObjectiveInputs | None = None,
+        inputs: ObjectiveInputs | Comparison | None = None,
     ) -> SelectionResult:
         """Let every client take its cluster.
 
@@ -74,7 +88,8 @@ class Federation(Protocol):
             state: before the round.
             cohort: who chooses.
             streams: of the round.
-            inputs: what remote clients train with, in the same message; None: none trains.
+            inputs: what remote clients train with, in the same message; None: none trains,
+                as where they compare heads.
         """
         ...
 
@@ -89,80 +104,17 @@ class Federation(Protocol):
         """Yield an update per client that trains from its cluster's model, in cohort order."""
         ...
 
-    @property
-    def classes(self) -> int:
-        """How many outputs a head has."""
-        ...
-
-    @property
-    def lacking(self) -> frozenset[Handle]:
-        """The clients whose answer to a request for sums is missing or refused."""
-        return frozenset()
-
-    @property
-    def facts(self) -> tuple[Event, ...]:
-        """What is to be recorded of the answers."""
-        return ()
-
-    @property
-    def summed(self) -> Summed | None:
-        """Whose sums came under masks; None: these clients use no masks."""
-        return None
-
-    def means(
-        self, cohort: Cohort, d: int, round_index: int
-    ) -> Mapping[Handle, Float64[Tensor, " d"]]:
+    def means(self, state: ServerState, cohort: Cohort) -> Mapping[Handle, Float64[Tensor, " d"]]:
         """Return the mean features of every client that sends them."""
         ...
 
-    def ready(self, known: ClusterSums, cohort: Cohort, d: int, round_index: int) -> "Federation":
-        """Return the federation with these clients' sums at hand, but for who is `lacking`.
+    def sums(self, state: ServerState, groups: Sequence[Cohort], minimum: int = 0) -> SumsAnswer:
+        """Return the sums over each group of clients.
 
         Args:
-            known: the sums so far.
-            cohort: whose sums are needed.
-            d: how many features there are, and a bias.
-            round_index: the round that they are needed in.
-        """
-        del known, cohort, d, round_index
-        return self
-
-    def under_masks(
-        self,
-        known: ClusterSums,
-        cohort: Cohort,
-        may: Callable[[Collection[Handle]], Collection[frozenset[Handle]]],
-        minimum: int,
-        d: int,
-        round_index: int,
-    ) -> "Federation":
-        """Return the federation with these clients' sums at hand, each group's together.
-
-        Args:
-            known: the sums so far.
-            cohort: whose sums are needed.
-            may: which groups of some clients may be summed.
-            minimum: the fewest clients that a sum may be over.
-            d: how many features there are, and a bias.
-            round_index: the round that they are needed in.
-        """
-        del known, cohort, may, minimum, d, round_index
-        return self
-
-    def sums(self, clients: Iterable[Client], d: int) -> Sums:
-        """Return the sums over these clients; all were made `ready`."""
-        ...
-
-    def with_digests(self, sums: ClusterSums) -> ClusterSums:
-        """Return the sums with what has to be known of each client in them."""
-        return sums
-
-    def comparing(self, known: ClusterSums | None, *, last: bool) -> "Federation":
-        """Return the same clients, who choose among heads and train nothing.
-
-        Args:
-            known: the sums from which they compare heads that never met them; None: they
-                compare the models as they are.
-            last: whether it is the last choice of a run.
+            state: with the sums so far, which no new ones may make too large to be exact.
+            groups: whose sums are needed.
+            minimum: the fewest clients that a sum under masks is over, of one group; 0: there
+                are no masks.
         """
         ...

@@ -1,8 +1,9 @@
 """Remote clients: each is sent a request, and answers for itself; also under masks."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, Never
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, Never
 
 from jaxtyping import Float64
 from numpy import ndarray
@@ -18,17 +19,14 @@ from covey.algorithms.client_requests import (
     RequestType,
     Send,
 )
-from covey.algorithms.federation import longer
+from covey.algorithms.federation import Comparison, SumsAnswer
 from covey.algorithms.group_sums import Sound, play_sums
 from covey.algorithms.selection import UNASSIGNED, SelectionConfig, SelectionResult, choice_events
 from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState
-from covey.algorithms.sum_cohorts import Summed, sums_of_numbers
 from covey.base.errors import ConfigError
 from covey.base.events import AnswerRefused, Event, SumGivenUp
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
-from covey.data.examples import Client
-from covey.engine.fixed_features import params_of
 from covey.engine.recipe import Recipe
 from covey.membership.estimators import (
     FEWEST_REPORTING,
@@ -39,8 +37,11 @@ from covey.membership.estimators import (
     counts_of_numbers,
 )
 from covey.membership.truth import Target, has_non_finite_values
-from covey.models.ridge_state import ClusterSums
-from covey.models.ridge_sums import EXACT, Sums, diagonal_of, fault_of_total
+from covey.ridge.checks import fault_of
+from covey.ridge.head import shape_of
+from covey.ridge.masks import SumCohorts
+from covey.ridge.state import ClusterSums
+from covey.ridge.sums import EXACT, Sums
 from covey.secure_sums.noise import NoiseShares
 
 TOO_LARGE = "its sums must leave those over all clients below 2^53 steps"
@@ -56,41 +57,16 @@ class Remote:
         min_cohort: the fewest clients that a mean of updates under masks is over; 0: every
             client sends its own update.
         shares: the noise that every client adds to its update under masks; None: none.
-        classes: how many outputs a head has.
         fingerprint: of the features, which clients compare with their own.
-        held: the sums that were sent for this round.
-        lacking: whose answer to such a request is missing or refused.
-        facts: what is to be recorded of it.
-        groups: sums over several clients that came under masks.
-        summed: whose these are; None: these clients use no masks.
-        chooses_heads: how clients choose among heads, of which they train none; None: among
-            models, which they train at once.
-        known: the sums from which they compare heads that never met them; None: they
-            compare the models as they are.
     """
+
+    is_remote: ClassVar[bool] = True
 
     send: Send
     recipe: Recipe
     min_cohort: int = 0
     shares: NoiseShares | None = None
-    classes: int = 0
     fingerprint: str = ""
-    held: Mapping[Handle, Sums] = field(default_factory=dict[Handle, Sums])
-    lacking: frozenset[Handle] = frozenset()
-    facts: tuple[Event, ...] = ()
-    groups: Mapping[frozenset[Handle], Sums] = field(default_factory=dict[frozenset[Handle], Sums])
-    summed: Summed | None = None
-    chooses_heads: Literal["compare", "reassign"] | None = None
-    known: ClusterSums | None = None
-
-    @property
-    def is_apart(self) -> bool:
-        """They are on machines of their own, and may give no answer."""
-        return True
-
-    def training_longer(self) -> "Remote":
-        """Return the same clients, who train until it shows how they differ."""
-        return replace(self, recipe=longer(self.recipe))
 
     def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Never:
         """Refuse: only the client itself has what it measures.
@@ -122,11 +98,12 @@ class Remote:
         state: ServerState,
         cohort: Cohort,
         streams: Streams,
-        inputs: ObjectiveInputs | None = None,
+        inputs: ObjectiveInputs | Comparison | None = None,
     ) -> SelectionResult:
         """Let clients choose; they train at once, in the same message, if they are to."""
-        trains = inputs is not None and self.chooses_heads is None
-        inputs = inputs if inputs and trains else NO_INPUTS
+        heads = inputs if isinstance(inputs, Comparison) else None
+        trains = isinstance(inputs, ObjectiveInputs)
+        inputs = inputs if isinstance(inputs, ObjectiveInputs) else NO_INPUTS
         contexts = {
             c.handle: ClientContext(
                 assigned=inputs.assigned.get(c.handle),
@@ -137,7 +114,7 @@ class Remote:
             for c in cohort
         }
         request = ClientRequest(
-            "choose" if trains else self.chooses_heads or "reassign",
+            "choose" if trains else "reassign" if heads is None or heads.last else "compare",
             state.clusters,
             state.available(),
             streams.path,
@@ -145,10 +122,10 @@ class Remote:
             self.recipe.numbers,
             state.round_index,
             inputs.broadcast,
-            features=self.fingerprint if self.chooses_heads else "",
+            features=self.fingerprint if heads else "",
         )
-        if self.known is not None:
-            request = _with_heads(request, self.known)
+        if heads and heads.sums:
+            request = _with_heads(request, heads.sums)
         responses = self.send(request, cohort)
         clusters = {each.handle: each.cluster for each in responses}
         responding = tuple(client for client in cohort if client.handle in clusters)
@@ -174,13 +151,14 @@ class Remote:
             )
             for c in cohort
         }
+        numbers = self.recipe.numbers
         request = ClientRequest(
             "train",
             models,
             (True,) * len(models),
             streams.path,
             contexts,
-            self.recipe.numbers,
+            replace(numbers, least_steps=inputs.least_steps or numbers.least_steps),
             inputs.round_index,
             inputs.broadcast,
         )
@@ -213,103 +191,93 @@ class Remote:
                 if client.handle in each.shown:
                     yield ClientUpdate(client.handle, 0, mean, 1.0, self._kept)
 
-    def means(
-        self, cohort: Cohort, d: int, round_index: int
-    ) -> Mapping[Handle, Float64[Tensor, " d"]]:
+    def means(self, state: ServerState, cohort: Cohort) -> Mapping[Handle, Float64[Tensor, " d"]]:
         """Ask clients for the mean of their features."""
         contexts = {client.handle: ClientContext() for client in cohort}
-        responses = self.send(self._request("mean", contexts, d, round_index), cohort)
+        responses = self.send(self._of_features("mean", state, contexts), cohort)
         return {each.handle: each.mean for each in responses if each.mean is not None}
 
-    def ready(self, known: ClusterSums, cohort: Cohort, d: int, round_index: int) -> "Remote":
+    def sums(self, state: ServerState, groups: Sequence[Cohort], minimum: int = 0) -> SumsAnswer:
         """Ask clients for their sums, all of them at once.
 
         Sums that would make those over all clients too large to be exact are refused, and
         so are, where they are to be taken off, others than were sent before.
         """
+        if minimum:
+            (cohort,) = groups
+            return self._sums_under_masks(state, cohort, minimum)
+        known, held, events = state.kept(ClusterSums), dict[Handle, Sums](), list[Event]()
+        clients = {client.handle: client for group in groups for client in group}
+        cohort = tuple(clients[handle] for handle in sorted(clients))
         contexts = {
-            client.handle: ClientContext(digest=known.digests.get(client.handle, ""))
-            for client in cohort
+            handle: ClientContext(digest=known.digests.get(handle, "")) for handle in clients
         }
-        request = self._request("sum", contexts, d, round_index)
-        responses = self.send(request, cohort) if cohort else ()
-        largest = _largest(known.sums)
-        held, facts = dict[Handle, Sums](), list[Event]()
-        for each in responses:
+        request = self._of_features("sum", state, contexts)
+        largest = _largest(known)
+        for each in self.send(request, cohort) if cohort else ():
             if each.sums is None:
                 continue
             new = each.handle not in known.counted  # others are in the total already
-            grown = largest + _largest([each.sums]) * new
+            grown = largest + each.sums.largest * new
             if grown >= EXACT:
-                facts.append(AnswerRefused(each.handle, TOO_LARGE))
+                events.append(AnswerRefused(each.handle, TOO_LARGE))
             else:
                 held[each.handle], largest = each.sums, grown
-        lacking = frozenset(c.handle for c in cohort).difference(held)
-        return replace(self, held=held, lacking=lacking, facts=tuple(facts))
+        nothing = Sums.nothing(*shape_of(state.clusters[0]))
+        totals = (sum((held[c.handle] for c in g if c.handle in held), nothing) for g in groups)
+        digests = {handle: sums.digest() for handle, sums in held.items()}
+        missing = frozenset(clients.keys() - held.keys())
+        return SumsAnswer(tuple(totals), missing, tuple(events), digests=digests)
 
-    def under_masks(
-        self, known: ClusterSums, cohort: Cohort, may: Sound, minimum: int, d: int, round_index: int
-    ) -> "Remote":
+    def _sums_under_masks(self, state: ServerState, cohort: Cohort, minimum: int) -> SumsAnswer:
         """Let clients add up their sums under masks, all groups at the same time.
 
         A sum that cannot be one over records, or would make the one over all clients too
         large to be exact, is thrown away: the server cannot see which of its clients lied.
+        To clients of a sum that was to be opened and did not come it is released, so they are
+        summed together from then on.
         """
-        request = self._request("masked", {}, d, round_index)
-        by_handle = {client.handle: client for client in cohort}
-        cohorts = [
-            tuple(by_handle[h] for h in sorted(group, key=lambda h: by_handle[h].name))
-            for group in may(by_handle.keys())
+        known, (d, classes) = state.kept(ClusterSums), shape_of(state.clusters[0])
+        cohorts, present = state.kept(SumCohorts), {client.handle: client for client in cohort}
+        may = partial(cohorts.groups, minimum=minimum)
+        groups = [
+            tuple(sorted((present[h] for h in group), key=lambda client: client.name))
+            for group in may(present)
         ]
-        length = d * (d + 1) // 2 + d * self.classes
-        played = play_sums(self.send, request, ("sums", length), cohorts, minimum, may)
-        facts = [fact for each in played for fact in each.facts()]
-        largest = _largest(known.sums)
-        groups, shown = dict[frozenset[Handle], Sums](), list[frozenset[Handle]]()
-        for each in played:
+        request = self._of_features("masked", state, {})
+        length = d * (d + 1) // 2 + d * classes
+        events = list[Event](cohorts.waiting(present, minimum))
+        total, largest = Sums.nothing(d, classes), _largest(known)
+        summed, lost = list[frozenset[Handle]](), list[frozenset[Handle]]()
+        for each in play_sums(self.send, request, ("sums", length), groups, minimum, may):
+            events += each.facts()
             if each.values is None:
-                shown += [each.shown] if each.shown else []
+                lost += [each.shown] if each.shown else []
                 continue
-            total = sums_of_numbers(each.values, (d, self.classes))
+            own = Sums.of_numbers(each.values, d, classes)
             new = not each.shown <= known.counted.keys()
-            grown = largest + _largest([total]) * new
-            if fault := fault_of_total(total) or TOO_LARGE * (grown >= EXACT):
-                facts.append(SumGivenUp(tuple(sorted(each.shown)), fault))
-                shown.append(each.shown)
+            grown = largest + own.largest * new
+            if fault := fault_of(own) or TOO_LARGE * (grown >= EXACT):
+                events.append(SumGivenUp(tuple(sorted(each.shown)), fault))
+                lost.append(each.shown)
             else:
-                groups[each.shown], largest = total, grown
-        summed = Summed(tuple(sorted(groups, key=min)), tuple(shown))
-        lacking = frozenset(c.handle for each in cohorts for c in each) - summed.clients
-        return replace(self, groups=groups, summed=summed, lacking=lacking, facts=tuple(facts))
+                summed.append(each.shown)
+                total, largest = total + own, grown
+        missing = frozenset(present).difference(*summed)
+        together = (*sorted(summed, key=min), *lost)
+        return SumsAnswer((total,), missing, tuple(events), together)
 
-    def sums(self, clients: Iterable[Client], d: int) -> Sums:
-        """Return the sums over these clients, who sent theirs."""
-        alone, result = {client.handle for client in clients}, Sums.nothing(d, self.classes)
-        for group, total in self.groups.items():
-            if group <= alone:
-                alone -= group
-                result += total
-        for handle in alone:
-            result += self.held[handle]
-        return result
-
-    def with_digests(self, sums: ClusterSums) -> ClusterSums:
-        """Return the sums with the digest of what each client in them sent."""
-        sent = {handle: each.digest() for handle, each in self.held.items()}
-        known = {**sums.digests, **sent}
-        digests = {h: digest for h, digest in known.items() if h in sums.counted}
-        return sums.model_copy(update={"digests": digests})
-
-    def comparing(self, known: ClusterSums | None, *, last: bool) -> "Remote":
-        """Return the same clients, who choose by the heads that they are sent, and train none."""
-        return replace(self, chooses_heads="reassign" if last else "compare", known=known)
-
-    def _request(
-        self, task: RequestType, contexts: Mapping[Handle, ClientContext], d: int, t: int
+    def _of_features(
+        self, task: RequestType, state: ServerState, contexts: Mapping[Handle, ClientContext]
     ) -> ClientRequest:
-        path, features = ("round", t), self.fingerprint
+        t, (d, _) = state.round_index, shape_of(state.clusters[0])
         return ClientRequest(
-            task, path=path, contexts=contexts, round_index=t, width=d, features=features
+            task,
+            path=("round", t),
+            contexts=contexts,
+            round_index=t,
+            width=d,
+            features=self.fingerprint,
         )
 
 
@@ -323,24 +291,22 @@ def _all_if(least: int) -> Sound:
     return lambda there: [frozenset(there)] * (len(there) >= least)
 
 
-def _largest(sums: Iterable[Sums]) -> float:
-    """Return what no entry of these sums together is above."""
-    diagonals = (each.gram[diagonal_of(len(each.targets))] for each in sums)
-    return sum((float(each.max()) for each in diagonals), 0.0)
+def _largest(known: ClusterSums) -> float:
+    """Return what no entry of the sums over all clusters is above."""
+    return sum((sums.largest for sums in known.sums), 0.0)
 
 
-def _with_heads(request: ClientRequest, known: ClusterSums) -> ClientRequest:
+def _with_heads(request: ClientRequest, sums: ClusterSums) -> ClientRequest:
     """Return a request with heads, and with what a client needs to compute them without itself."""
-    shares = {handle: known.shares(handle) for handle in request.contexts}
-    met = {j for own in shares.values() for j, share in enumerate(own) if share}
-    heads = [known.head(j) for j in range(len(known.gram))]
     contexts = {
-        handle: replace(each, shares=shares[handle]) for handle, each in request.contexts.items()
+        handle: replace(each, shares=sums.shares(handle))
+        for handle, each in request.contexts.items()
     }
+    met = {j for own in contexts.values() for j, share in enumerate(own.shares) if share}
     return replace(
         request,
-        models=tuple(params_of(head.theta) for head in heads),
-        roots={j: heads[j].root for j in met},
+        models=tuple(head.params for head in sums.heads),
+        roots={j: sums.heads[j].root for j in met},
         contexts=contexts,
     )
 

@@ -55,8 +55,7 @@ class Watched:
         return partial(self._called, member) if callable(member) else member
 
     def _called(self, member: Callable[..., Any], *args: Any, **named: Any) -> Any:  # noqa: ANN401
-        rows = (cast("tuple[Any, ...]", arg) for arg in args if isinstance(arg, tuple))
-        self._note({each.handle for row in rows for each in row if isinstance(each, Client)})
+        self._note({client.handle for client in _clients_in([*args, *named.values()])})
         return member(*args, **named)
 
     def train(self, *args: Any, **named: Any) -> Iterator[ClientUpdate]:  # noqa: ANN401
@@ -75,6 +74,15 @@ class Watched:
                 f"from one round to the next."
             )
         self.handed_out |= handles
+
+
+def _clients_in(value: object) -> Iterator[Client]:
+    """Yield the clients in what a member of a federation is called with."""
+    if isinstance(value, Client):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in cast("Collection[object]", value):
+            yield from _clients_in(each)
 
 
 def some(handles: Collection[Handle]) -> str:
@@ -291,7 +299,7 @@ class RunAlgorithm:
             if unnamed := watched.clusters.keys() - named - refused:
                 raise self._contradiction(f"do not name {some(unnamed)}, which trained")
             untrained = named - watched.clusters.keys()
-            if untrained and not clients.federation.is_apart:
+            if untrained and not clients.federation.is_remote:
                 raise self._contradiction(f"say that {some(untrained)} trained, which did not")
         fact = ClientsHandedOut(tuple(sorted(handed_out)))
         events = (fact, *facts)

@@ -12,18 +12,18 @@ References:
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate, NoisySteps
 from covey.aggregation.server import Models
-from covey.algorithms.federation import Federation, longer
+from covey.algorithms.federation import Comparison, SumsAnswer
 from covey.algorithms.selection import (
     ComparesOn,
     Losses,
@@ -51,15 +51,17 @@ from covey.engine.example_gradients import sampling_rate
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob, num_steps
 from covey.engine.recipe import Recipe
-from covey.models.ridge_state import ClusterSums, scores_without_client
-from covey.models.ridge_sums import Head, SentHead, Sums
+from covey.ridge.head import shape_of
+from covey.ridge.masks import SumCohorts, masked_sums
+from covey.ridge.state import ClusterSums
+from covey.ridge.sums import Sums
 
 SHARE = 0.5
 """Of the local training: what a calibration takes, at least one epoch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Simulated(Federation):
+class Simulated:
     """Clients whose examples are here.
 
     Attributes:
@@ -72,9 +74,9 @@ class Simulated(Federation):
         stored: the updates that clients calibrate, where they do not train anew.
         adds_noise: whether clients add noise of their own to what they send.
         untouched: clusters that nothing changes in this round, whose clients send zeros.
-        known: the sums from which they compare heads that never met them; None: they compare
-            the models as they are.
     """
+
+    is_remote: ClassVar[bool] = False
 
     engine: Engine
     recipe: Recipe
@@ -85,11 +87,6 @@ class Simulated(Federation):
     stored: Mapping[Handle, Params] | None = None
     adds_noise: bool = False
     untouched: frozenset[int] = frozenset()
-    known: ClusterSums | None = None
-
-    def training_longer(self) -> "Simulated":
-        """Return the same clients, who train until it shows how they differ."""
-        return replace(self, recipe=longer(self.recipe))
 
     def calibrating(self, stored: Mapping[Handle, Params]) -> "Simulated":
         """Return the same clients, who calibrate these updates in a shorter training.
@@ -106,11 +103,8 @@ class Simulated(Federation):
     def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:
         """Return every model's loss on every client's selection batch.
 
-        losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats; of
-        heads, as each would be if it had never met the client.
+        losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats.
         """
-        if self.known is not None:
-            return self._losses_without_oneself(self.known, cohort)
         batches = [self._batch(client, streams) for client in cohort]
         jobs = [ScoringJob(params, each) for each in batches for params in models]
         means = [scored.losses.mean() for scored in self.engine.score(jobs)]
@@ -127,14 +121,6 @@ class Simulated(Federation):
         generator = streams.at("selection batch", client.name).generator()
         return examples.take(torch.from_numpy(generator.permutation(len(examples))[:count]))
 
-    def _losses_without_oneself(self, known: ClusterSums, cohort: Cohort) -> Losses:
-        heads = [known.head(j) for j in range(len(known.gram))]
-        losses = torch.empty(len(cohort), len(heads))
-        for i, client in enumerate(cohort):
-            shares = known.shares(client.handle)
-            losses[i] = losses_without_oneself(self.features, client.train, heads, shares)
-        return losses
-
     def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
         """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
         losses = self.evaluate(state.clusters, cohort, streams).nan_to_num(nan=torch.inf)
@@ -146,16 +132,28 @@ class Simulated(Federation):
         state: ServerState,
         cohort: Cohort,
         streams: Streams,
-        inputs: ObjectiveInputs | None = None,  # noqa: ARG002 - they train later
+        inputs: ObjectiveInputs | Comparison | None = None,  # those to train with come later
     ) -> SelectionResult:
         """Do line 12 of Algorithm 1, with what clients see and what they leave behind."""
-        measured = self.evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
+        sums = inputs.sums if isinstance(inputs, Comparison) else None
+        measured = (
+            self.evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
+            if sums is None
+            else self._losses_without_oneself(sums, cohort)
+        )
         known = selection_inputs(state, cohort, measured.float(), streams)
         picked = torch.as_tensor(selection.select(known))  # line 12
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
         after = selection.after_choice(state, known)
         events = (*choice_events(selection.epsilon, cohort), *after.events)
         return SelectionResult(after.state, clusters, events)
+
+    def _losses_without_oneself(self, sums: ClusterSums, cohort: Cohort) -> Losses:
+        losses = torch.empty(len(cohort), len(sums.sums))
+        for i, client in enumerate(cohort):
+            shares = sums.shares(client.handle)
+            losses[i] = self.features.losses_without_client(client.train, sums.heads, shares)
+        return losses
 
     def train(
         self,
@@ -177,8 +175,10 @@ class Simulated(Federation):
                 nothing = {name: torch.zeros_like(value) for name, value in models[j].items()}
                 yield ClientUpdate(client.handle, j, nothing, 1.0)
         cohort = tuple(c for c in cohort if assignment[c.handle] not in self.untouched)
-        one_batch = self.compares_on[0] == "batch" and self.recipe.least_steps <= 1
         recipe, engine, losses = self.recipe, self.engine, dict[Handle, Sequence[Tensor]]()
+        if inputs.least_steps:
+            recipe = replace(recipe, least_steps=inputs.least_steps)
+        one_batch = self.compares_on[0] == "batch" and recipe.least_steps <= 1
 
         def job(client: Client) -> TrainingJob:
             j = assignment[client.handle]
@@ -189,7 +189,7 @@ class Simulated(Federation):
                 examples=self._batch(client, streams) if one_batch else client.train,
                 # noise that is drawn twice for two models cancels in their difference
                 streams=drawn.at("model", j) if recipe.record_clip > 0 else drawn,
-                recipe=self._own_recipe(client),
+                recipe=self._own(recipe, client),
                 memory=inputs.of(client.handle),
                 on_losses=partial(losses.__setitem__, client.handle)
                 if inputs.wants_losses
@@ -221,21 +221,15 @@ class Simulated(Federation):
                 steps = [step.mean() for step in batches[-epoch:]]
                 mean = float(torch.stack(steps).double().mean())
             own = streams.at("own noise", client.name) if self.adds_noise else None
-            noisy = self._noise_of(client) if recipe.record_noise else None
+            noisy = _noise_of(client, recipe) if recipe.record_noise else None
             yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean, own, noisy)
 
-    def _noise_of(self, client: Client) -> NoisySteps | None:
-        """Return the noise in a client's steps by this recipe, if there is any."""
-        n, recipe = len(client.train), self.recipe
-        rates = num_steps(n, recipe), sampling_rate(n, recipe)
-        return NoisySteps(recipe.record_noise, *rates) if n else None
-
-    def _own_recipe(self, client: Client) -> Recipe:
+    def _own(self, recipe: Recipe, client: Client) -> Recipe:
         """Return how a client trains: with gradients clipped to its own C_i."""
-        if not self.recipe.sums_gradients:
-            return self.recipe
+        if not recipe.sums_gradients:
+            return recipe
         exposure = self.exposures.get(client.handle, 1.0)
-        return replace(self.recipe, record_clip=exposure * self.recipe.record_clip)
+        return replace(recipe, record_clip=exposure * recipe.record_clip)
 
     @property
     def features(self) -> LocalRecords:
@@ -251,26 +245,38 @@ class Simulated(Federation):
             )
         return self.records
 
-    @property
-    def classes(self) -> int:
-        """How many outputs a head has; 0: there are no heads."""
-        return self.records.classes if self.records else 0
-
-    def means(
-        self, cohort: Cohort, d: int, round_index: int
-    ) -> Mapping[Handle, Float64[Tensor, " d"]]:
+    def means(self, state: ServerState, cohort: Cohort) -> Mapping[Handle, Float64[Tensor, " d"]]:
         """Return every client's mean features."""
-        del d, round_index
-        return {each.handle: self.features.mean(each.train) for each in cohort}
+        del state
+        return {client.handle: self.features.mean(client.train) for client in cohort}
 
-    def sums(self, clients: Iterable[Client], d: int) -> Sums:
-        """Return the sums over these clients."""
-        return self.features.sums((each.train for each in clients), d)
+    def sums(self, state: ServerState, groups: Sequence[Cohort], minimum: int = 0) -> SumsAnswer:
+        """Return the sums over each group, under masks over all of it that may be summed.
 
-    def comparing(self, known: ClusterSums | None, *, last: bool) -> "Simulated":
-        """Return the same clients, who compare heads that never met them, or models as they are."""
-        del last
-        return replace(self, known=known)
+        What is made anew is one sum: nobody here opened another one.
+        """
+        d, classes = shape_of(state.clusters[0])
+        if not minimum:
+            totals = (self.features.sums((c.train for c in group), d) for group in groups)
+            return SumsAnswer(tuple(totals))
+        (cohort,) = groups
+        examples = {client.handle: client.train for client in cohort}
+        cohorts = state.kept(SumCohorts) if state.kept(ClusterSums).sums else SumCohorts()
+        together = cohorts.groups(examples, minimum)
+        sending = {
+            handle: partial(self.features.sums, [examples[handle]], d)
+            for handle in sorted(frozenset[Handle]().union(*together))
+        }
+        total = masked_sums(sending, (d, classes), minimum) if sending else Sums.nothing(d, classes)
+        missing = frozenset(examples.keys() - sending.keys())
+        return SumsAnswer((total,), missing, cohorts.waiting(examples, minimum), together)
+
+
+def _noise_of(client: Client, recipe: Recipe) -> NoisySteps | None:
+    """Return the noise in a client's steps by this recipe, if there is any."""
+    n = len(client.train)
+    rates = num_steps(n, recipe), sampling_rate(n, recipe)
+    return NoisySteps(recipe.record_noise, *rates) if n else None
 
 
 def as_long_as(update: Params, stored: Params) -> Params:
@@ -281,32 +287,3 @@ def as_long_as(update: Params, stored: Params) -> Params:
 
 def _length(update: Params) -> float:
     return float(flatten(trained(update)).norm())
-
-
-def losses_without_oneself(
-    records: LocalRecords,
-    examples: Examples,
-    heads: Sequence[Head | SentHead],
-    shares: Sequence[float],
-) -> Float[Tensor, " heads"]:
-    """Return a client's mean loss under every head, as it would be without the client.
-
-    Args:
-        records: turns its examples into features.
-        examples: the client's.
-        heads: solved from everybody's sums, the client's among them.
-        shares: as `ClusterSums.shares` returns them.
-    """
-    rows = records.rows(examples)
-    scores = (
-        scores_without_client(head, rows, share) for head, share in zip(heads, shares, strict=True)
-    )
-    return torch.stack([records.losses(each, rows.labels).mean() for each in scores])
-
-
-def heads_of(models: Sequence[Params], roots: Mapping[int, Tensor]) -> tuple[SentHead, ...]:
-    """Return heads as a client was sent them."""
-    return tuple(
-        SentHead.of(each["head.weight"], each["head.bias"], roots.get(j))
-        for j, each in enumerate(models)
-    )

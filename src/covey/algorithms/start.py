@@ -29,6 +29,9 @@ from covey.data.examples import Client, to_floats
 
 NUM_REFERENCES = 30
 
+SPLIT_STEPS = 25
+"""Least local steps of the warm start's split round: enough for the groups to show."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
@@ -152,9 +155,8 @@ def _shared_round(
 
 def _split_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
     """Train the shared model, split the cohort by what came back, and merge per part."""
-    longer = replace(clients, federation=clients.federation.training_longer())
     shared = {client.handle: 0 for client in clients.cohort}
-    updates = tuple(longer.train(state.clusters, shared, streams, state))
+    updates = tuple(clients.train(state.clusters, shared, streams, state, SPLIT_STEPS))
     cohort = _members_in(clients.cohort, {each.handle for each in updates})
     trained = clients.among(cohort)
     # Updates that are not finite show no group, and would be one: the round refuses them.

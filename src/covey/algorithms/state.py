@@ -222,6 +222,7 @@ class ObjectiveInputs:
         round_index: in which remote clients keep what comes of it; negative: they do not.
         wants_losses: whether somebody asks for the loss of their training.
         assigned: clusters that clients take without a choice, where they train at once.
+        least_steps: at least so many gradient steps; 0: as the recipe says.
     """
 
     memory: ClientMemory = field(default_factory=ClientMemory)
@@ -229,6 +230,7 @@ class ObjectiveInputs:
     round_index: int = -1
     wants_losses: bool = False
     assigned: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
+    least_steps: int = 0
 
     def of(self, handle: Handle) -> Mapping[str, Params]:
         """Return what one client's objective looks at."""

@@ -17,7 +17,7 @@ T = TypeVar("T", bound=type)
 MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "aggregation": ("aggregation.mean", "aggregation.anonymity", "aggregation.robust"),
-        "algorithm": ("algorithms.fedavg", "algorithms.ifca", "algorithms.solved"),
+        "algorithm": ("algorithms.fedavg", "algorithms.ifca", "algorithms.ridge"),
         "augment": ("data.augment",),
         "data": ("data.sets",),
         "engine": ("engine.kinds",),

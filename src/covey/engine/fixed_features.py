@@ -15,7 +15,8 @@ from covey.engine.cpu import one_intra_op_thread
 from covey.engine.example_gradients import clip_shares
 from covey.engine.protocol import Engine, EngineOver, Scored, ScoringJob, TrainingJob, scored
 from covey.engine.recipe import Loss, Task
-from covey.models.ridge_sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
+from covey.ridge.head import Head, SentHead, is_head, scores_without_client, shape_of
+from covey.ridge.sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
 
 CHUNK = 1_000
 """Examples whose features are computed at a time: bounds the memory, not the result."""
@@ -23,18 +24,11 @@ CHUNK = 1_000
 CACHE = 2**30
 """Bytes of features that are kept; others are computed again."""
 
-HEAD = {"head.weight", "head.bias"}
-
 
 def has_fixed_features(module: nn.Module) -> bool:
     """Say whether a model is a linear `head` over `features` that do not train."""
     features = isinstance(getattr(module, "features", None), nn.Module)
     return features and is_head(module.state_dict())
-
-
-def is_head(params: Params) -> bool:
-    """Say whether these are a linear head's parameters, and nothing else."""
-    return set(params) == HEAD
 
 
 class LocalRecords:
@@ -91,6 +85,20 @@ class LocalRecords:
         """Return the loss of each record at these scores, in nats."""
         return self._task.losses(self._scale * scores, labels)
 
+    def losses_without_client(
+        self, examples: Examples, heads: Iterable[Head | SentHead], shares: Iterable[float]
+    ) -> Float[Tensor, " heads"]:
+        """Return a client's mean loss under every head, as it would be without the client.
+
+        Args:
+            examples: the client's.
+            heads: solved from everybody's sums, the client's among them.
+            shares: of its records in each (`covey.ridge.state.ClusterSums.shares`).
+        """
+        rows, each = self.rows(examples), zip(heads, shares, strict=True)
+        scores = (scores_without_client(head, rows, share) for head, share in each)
+        return torch.stack([self.losses(own, rows.labels).mean() for own in scores])
+
     def scored(self, head: Params, examples: Examples) -> Scored:
         """Return what a head answers on every example."""
         weight, bias = head["head.weight"], head["head.bias"]
@@ -128,7 +136,7 @@ class LocalRecords:
         sum_r clip(r phi^T, C) = sum_r min(1, C / (|r| |phi|)) r phi^T
         """
         head, recipe = job.start, job.recipe
-        total = torch.zeros(head["head.weight"].shape[0], width_of(head))
+        total = torch.zeros(shape_of(head)[::-1])
         for residuals, phi in self.gradient_factors(head, job.examples, recipe.loss):
             norms = residuals.norm(dim=1) * phi.norm(dim=1)
             total += (clip_shares(norms, recipe.record_clip)[:, None] * residuals).T @ phi
@@ -163,14 +171,3 @@ class FixedFeatureEngine(EngineOver):
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
         return [self._records.scored(job.params, job.examples) for job in jobs]
-
-
-def params_of(theta: Float64[Tensor, "d classes"]) -> Params:
-    """Return a head as the parameters of the model that it is the last layer of."""
-    theta = theta.float()
-    return {"head.weight": theta[:-1].T.contiguous(), "head.bias": theta[-1].clone()}
-
-
-def width_of(model: Params) -> int:
-    """Return d: how many features a head has, and its bias."""
-    return model["head.weight"].shape[1] + 1

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from covey.base.errors import ConfigError
 from covey.base.names import Params
 from covey.data.examples import Examples, to_floats
-from covey.models.ridge_state import targets_of
+from covey.ridge.head import targets_of
 
 PRIOR = 1e-6
 """Of the mean square of a record's equations: what the rounding of weights in float32

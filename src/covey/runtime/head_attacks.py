@@ -31,8 +31,9 @@ from covey.membership.weights_attack import (
     membership_weights,
     population_scores,
 )
-from covey.models.ridge_state import ClusterSums
-from covey.models.ridge_sums import FEATURE_STEPS, SentHead
+from covey.ridge.head import SentHead
+from covey.ridge.state import ClusterSums
+from covey.ridge.sums import FEATURE_STEPS
 from covey.settings.run import BuiltRun
 
 POPULATION = "population"
@@ -48,7 +49,7 @@ MAX_JUDGED = 2_000
 def head_attacks(run: BuiltRun, final: ServerState, streams: Streams) -> Iterator[ModelAttacked]:
     """Yield what is achieved on every ridge head of simulated clients."""
     known = final.kept(ClusterSums)
-    if run.records is None or run.client_backend is not None or not known.gram:
+    if run.records is None or run.client_backend is not None or not known.sums:
         return
     now = model_hash(final.clusters)
     clients = {client.handle: client for client in run.population.clients}
@@ -148,7 +149,7 @@ def _equations(run: BuiltRun, params: Params, pool: Sequence[Examples]) -> Equat
         assert run.module is not None  # every built run has one  # noqa: S101
         return last_layer_of(run.module, params, Examples.joined(pool))
     rows = [records.rows(each) for each in pool]
-    theta = SentHead.of(params["head.weight"], params["head.bias"], None).theta
+    theta = SentHead.of(params).theta
     features = torch.cat([each.features for each in rows]).double() / FEATURE_STEPS
     labels: Tensor = torch.cat([each.labels for each in rows])
     return Equations.of_ridge(theta.double(), features, labels)

@@ -127,7 +127,6 @@ def federation_of(
             recipe,
             min_cohort=plan.min_cohort,
             shares=plan.update_shares(recipe.learning_rate),
-            classes=records.classes if records else 0,
             fingerprint=records.fingerprint if records else "",
         )
     weights, compares_on = config.aggregation.weights, config.method.compares_on

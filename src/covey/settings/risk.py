@@ -11,12 +11,12 @@ from torch import nn
 from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
-from covey.algorithms.federation import longer
 from covey.algorithms.own_steps import checked_assess, checked_judge
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import loss_counter, masked_counts
 from covey.algorithms.round import RoundSteps, aggregate_round
 from covey.algorithms.simulated import Simulated
+from covey.algorithms.start import SPLIT_STEPS
 from covey.algorithms.state import initial_state
 from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned
@@ -187,7 +187,7 @@ def _recipe_by_round(components: Components) -> Callable[[int], Recipe]:
 
     def recipe(index: int) -> Recipe:
         usual = replace(components.recipe(index), personal=None)
-        return longer(usual) if index == split_round else usual
+        return replace(usual, least_steps=SPLIT_STEPS) if index == split_round else usual
 
     return recipe
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey import ModelError
-from covey.models.ridge_sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
+from covey.ridge.sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
 
 D, CLASSES = 5, 3
 CLIENTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2**31)), min_size=1)

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from covey import Config, Examples
-from covey.algorithms.sums import SumSource, counted_sums, without_leavers
+from covey.algorithms.clients import Clients
+from covey.algorithms.ridge import recount, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client
-from covey.engine.fixed_features import params_of
-from covey.models.ridge_state import ClusterSums
+from covey.ridge.state import ClusterSums
 from covey.settings.run import BuiltRun, build_run
 from runtime.solved_runs import SOLVED
 
@@ -22,7 +22,6 @@ SETTINGS = {
     "population": {"clients": 6, "examples_per_client": 8, "audit_examples": 0},
     "method": {"name": "solved", "num_clusters": CLUSTERS, "initialisation": "random"},
 }
-POOLING, LAMBDA = (0.3, 0.0, 1.0), (0.5, 1.0, 0.1)
 
 
 class Present:
@@ -42,21 +41,23 @@ class Present:
         self.clients[who] = replace(first, name=who, handle=who, train=new)
         chosen = {who: int(self.drawn.integers(CLUSTERS))}
         self.choices |= chosen
-        sums = counted_sums(self.state, chosen, self.asked())
-        self.state = self.state.with_choices(chosen).keeping(sums)
+        counted = recount(self.state, chosen, self.among(()))
+        assert counted.chosen == chosen
+        self.state = counted.state.with_choices(chosen)
 
-    def asked(self) -> SumSource:
-        return SumSource(self.run.no_clients.federation, self.clients)
+    def among(self, cohort: tuple[Client, ...]) -> Clients:
+        clients = self.run.no_clients.among(cohort)
+        setup = replace(clients.setup, population=tuple(self.clients.values()))
+        return replace(clients, setup=setup)
 
     def leave(self, who: Handle) -> None:
         leaver = self.clients.pop(who)
         del self.choices[who]
-        self.state = without_leavers(self.state, (leaver,), self.asked())
+        self.state = without_leavers(self.state, self.among((leaver,)))
 
 
 def heads(known: ClusterSums) -> str:
-    solved = known.model_copy(update={"pooling": POOLING, "regularisation": LAMBDA})
-    return model_hash(tuple(params_of(solved.head(j).theta) for j in range(CLUSTERS)))
+    return model_hash(tuple(head.params for head in known.heads))
 
 
 def test_forty_sequences_end_in_the_bits_of_the_direct_computation(digits):
@@ -83,7 +84,7 @@ def test_forty_sequences_end_in_the_bits_of_the_direct_computation(digits):
             [present.clients[h].train for h, own in choices.items() if own == j]
             for j in range(CLUSTERS)
         ]
-        d = known.targets[0].shape[0]
+        d = len(known.sums[0].targets)
         direct = tuple(run.records.sums(each, d) for each in inside)
         assert known.sums == direct
         if all(inside):

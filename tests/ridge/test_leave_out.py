@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.models.ridge_state import ClusterSums, scores_without_client
-from covey.models.ridge_sums import Head, Rows, feature_grid, solved_head, sums_of
+from covey.ridge.head import Head, scores_without_client, solved_head
+from covey.ridge.state import ClusterSums
+from covey.ridge.sums import Rows, feature_grid, sums_of
 
 D, CLASSES, EACH = 7, 3, 5
 
@@ -19,9 +20,7 @@ def rows_of(draw: np.random.Generator, size: int = EACH) -> Rows:
 
 def heads_of(clusters: list[list[Rows]], pooling: float, regularisation: float) -> ClusterSums:
     sums = tuple(sums_of(rows, D, CLASSES) for rows in clusters)
-    n = len(clusters)
-    blank = ClusterSums(pooling=(pooling,) * n, regularisation=(regularisation,) * n)
-    return blank.of(sums, {})
+    return ClusterSums(pooling=pooling, regularisation=regularisation).of(sums, {})
 
 
 def scores(head: Head, rows: Rows) -> torch.Tensor:
@@ -40,14 +39,10 @@ def test_without_a_client(seed, pooling, regularisation):
     clusters = [[rows_of(draw) for _ in range(4)] for _ in range(2)]
     whole = heads_of(clusters, pooling, regularisation)
     leaver = clusters[0][1]
-    rest = heads_of(
-        [[r for r in clusters[0] if r is not leaver], clusters[1]],
-        pooling,
-        # the same lambda I, though the unit is one of fewer records
-        regularisation,
-    )
-    ratio = unit_of(whole) / unit_of(rest)
-    rest = rest.model_copy(update={"regularisation": (regularisation * ratio,) * len(rest.gram)})
+    others = [[r for r in clusters[0] if r is not leaver], clusters[1]]
+    # the same lambda I, though the unit is one of fewer records
+    ratio = unit_of(whole) / unit_of(heads_of(others, pooling, regularisation))
+    rest = heads_of(others, pooling, regularisation * ratio)
     for j, share in ((0, 1.0), (1, pooling)):
         found = scores_without_client(whole.head(j), leaver, share)
         expected = scores(rest.head(j), leaver).float()
@@ -59,7 +54,7 @@ def test_one_feature_by_hand():
     bias = torch.full((5, 1), 1024, dtype=torch.int16)
     one = Rows(bias[:3], torch.tensor([0, 0, 0]))
     other = Rows(bias[3:], torch.tensor([1, 1]))
-    sums = ClusterSums(pooling=(0.0,), regularisation=(1.0,)).of((sums_of([one, other], 1, 2),), {})
+    sums = ClusterSums().of((sums_of([one, other], 1, 2),), {})
     head = sums.head(0)  # M = 5 + 1 * 5, B = 3 - 5 / 2
     assert head.theta[0].tolist() == pytest.approx([0.5 / 10, -0.5 / 10])
     # without the first client: M = 2 + 5, B = 0 - 2 / 2
@@ -73,10 +68,8 @@ def test_a_head_is_solved_anew_as_soon_as_it_would_be_another_one(cluster, pooli
     state = heads_of([[rows_of(draw)] for _ in range(3)], pooling, 0.1)
     before = state.head(cluster).theta
     others = state.of((sums_of([rows_of(draw)], D, CLASSES), *state.sums[1:]), {})
-    harder = state.model_copy(update={"regularisation": (5.0,) * 3})
-    for each in (others, harder):
-        dials = each.pooling[cluster], each.regularisation[cluster]
-        fresh = solved_head(*each.own_and_others(cluster), *dials).theta
-        assert not torch.equal(fresh, before)
-        assert torch.equal(each.head(cluster).theta, fresh)
-    assert torch.equal(state.head(cluster).theta, before)
+    own, *rest = others.sums[cluster], *others.sums[:cluster], *others.sums[cluster + 1 :]
+    fresh = solved_head(own, rest[0] + rest[1], pooling, 0.1).theta
+    assert not torch.equal(fresh, before)
+    assert torch.equal(others.head(cluster).theta, fresh)
+    assert state.head(cluster).theta is before

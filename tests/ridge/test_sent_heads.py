@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from covey.engine.fixed_features import params_of
-from covey.models.ridge_state import scores_without_client
-from covey.models.ridge_sums import Rows, SentHead, Sums, solved_head, sums_of
+from covey.ridge.head import SentHead, scores_without_client, solved_head
+from covey.ridge.sums import Rows, Sums, sums_of
 
 D, CLASSES = 130, 7
 
@@ -23,10 +22,7 @@ def test_scores_without_a_client_are_the_same_bits_from_either(share):
     own = rows(0)
     sums = sums_of([own, rows(1)], D, CLASSES)
     head = solved_head(sums, Sums.nothing(D, CLASSES), 0.0, 0.3)
-    model = params_of(head.theta)
-    sent = SentHead.of(
-        model["head.weight"], model["head.bias"], head.root.contiguous() if share else None
-    )
+    sent = SentHead.of(head.params, head.root.contiguous() if share else None)
     here = scores_without_client(head, own, share)
     assert torch.equal(here, scores_without_client(sent, own, share))
     assert torch.equal(sent.theta, head.theta.float())
