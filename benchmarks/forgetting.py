@@ -57,16 +57,16 @@ SETS: Settings = {
 }
 FILTERS: Settings = {"filters": 20, "size": 3, "pool": 2}
 PATCHES: Settings = {"name": "random-patches", **FILTERS}
-SOLVED: Settings = {
+RIDGE: Settings = {
     "rounds": 2,
     "model": {"name": "linear-head", "features": PATCHES},
-    "method": {"name": "solved", "num_clusters": 1, "initialisation": "random"},
+    "method": {"name": "ridge", "num_clusters": 1, "initialisation": "random"},
     "engine": {"workers": 1},
 }
 FEDERATIONS: Mapping[str, tuple[Settings, tuple[str, ...]]] = {
     "anonymity sets": (BASE | {"aggregation": SETS}, ("deny", "roll_back", "retrain")),
     "stored updates": (BASE | {"leaving": {"store_updates": 1}}, ("calibrate", "retrain")),
-    "solved heads": (BASE | SOLVED, ("subtract", "retrain")),
+    "ridge heads": (BASE | RIDGE, ("subtract", "retrain")),
 }
 """Settings, and the answers that the leaver is given in turn, each in a run of its own."""
 
@@ -78,9 +78,9 @@ def options(parser: ArgumentParser) -> None:
 
 
 def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
-    """Return a table per federation; `--quick` is solved heads from four seeds."""
+    """Return a table per federation; `--quick` is ridge heads from four seeds."""
     models = 4 if chosen.quick else chosen.models
-    names = ["solved heads"] if chosen.quick else chosen.only
+    names = ["ridge heads"] if chosen.quick else chosen.only
     return {f"{each}, {models} models": _federation(each, models) for each in names}
 
 

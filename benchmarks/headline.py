@@ -1,7 +1,7 @@
 """What does accuracy cost in risk, by the strongest attack that was run?
 
 Each method is played with every seed on 40 clients of CIFAR-10 (`examples/cifar-small.toml`,
-softmax heads by `examples/exposure.toml`, ridge heads by `examples/solved.toml`), and its final
+softmax heads by `examples/exposure.toml`, ridge heads by `examples/ridge.toml`), and its final
 models are attacked: what was trained by its loss, LiRA and RMIA with references, and under
 individual noise by the likelihood ratio; ridge heads by their weights. IFCA, IFCA-MIR and the
 threshold begin from the groups, which no real federation knows.
@@ -29,7 +29,7 @@ from covey.report.figures import CLUSTERS, MARKERS, MISSING, canvas, key, legend
 from covey_papers.reproduce.record import Cell
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NETWORKS, HEADS, BOUNDED = "cifar-small.toml", "solved.toml", "exposure.toml"
+NETWORKS, HEADS, BOUNDED = "cifar-small.toml", "ridge.toml", "exposure.toml"
 ATTACKS = ("loss", "lira", "rmia")
 METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "FedAvg": (NETWORKS, ("method.name=fedavg",)),

@@ -1,4 +1,4 @@
-"""How long does a client of solved heads wait for the signed proof that it was subtracted?
+"""How long does a client of ridge heads wait for the signed proof that it was subtracted?
 
 The clients' data are in memory when it asks, as on a server that runs. The run is stopped
 after its first round: after an answer, a run that was over lets everybody choose again and
@@ -37,7 +37,7 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
         "rounds": 2,
         "population.holdout": 0.0,
         "model": {"name": "linear-head", "features": "none"},
-        "method.name": "solved",
+        "method.name": "ridge",
         "method.num_clusters": 2,
         "method.initialisation": "random",
         "risk.name": "none",

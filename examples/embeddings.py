@@ -10,7 +10,7 @@ TURN = torch.randn(20, 64, generator=torch.Generator().manual_seed(0)) / 4
 SETTINGS = {
     "rounds": 2,
     "model": {"name": "linear-head", "features": "none"},
-    "method": {"name": "solved", "num_clusters": 1},
+    "method": {"name": "ridge", "num_clusters": 1},
     "risk": {"every": 1},
 }
 

@@ -91,7 +91,7 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, written):
     path = tmp_path / "round-00003.safetensors"
     save_file(TENSORS, path, {"covey": header})
     found = written.get("format")
-    with pytest.raises(RunError, match=f"of format 3, found {found!r}: .* have to be played again"):
+    with pytest.raises(RunError, match=f"of format 4, found {found!r}: .* have to be played again"):
         load_checkpoint(path)
 
 

@@ -39,7 +39,7 @@ from covey import (
 from covey.algorithms.algorithm import Opening
 from covey.algorithms.clients import Clients
 from covey.algorithms.redteam import RedTeamed
-from covey.algorithms.ridge import Solved
+from covey.algorithms.ridge import Ridge
 from covey.algorithms.selection import Selection, SelectionConfig
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort
@@ -99,7 +99,7 @@ class World:
         return clients_with(Simulated(self.engine, RECIPE))
 
     def built_in(self, name: str) -> Playing:
-        if name == "solved":
+        if name == "ridge":
             return built_in(name, init_head, self.head_steps(), self.population)
         return built_in(name, init, self.steps(), self.population)
 
@@ -243,7 +243,7 @@ def test_a_run_is_its_seed_s_unless_models_follow_from_the_records_alone(story):
     assert again.told == story.told[:1]
     assert same_bits(again.models, models)
     other = played(story.strategy, story.cohorts[:1], seed=1).models
-    if isinstance(story.strategy.algorithm.algorithm, Solved):
+    if isinstance(story.strategy.algorithm.algorithm, Ridge):
         # of heads only the numbers of clusters are drawn
         assert any(same_bits(models, each) for each in permutations(other))
     else:

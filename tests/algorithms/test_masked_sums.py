@@ -1,4 +1,4 @@
-"""Solved heads under masks: the same sums, and no two of them single anybody out."""
+"""Ridge heads under masks: the same sums, and no two of them single anybody out."""
 
 from typing import Any
 
@@ -17,17 +17,17 @@ from covey.ridge.sums import Sums
 from covey.secure_sums.messages import RoundGivenUpError
 from covey.settings.run import build_run
 
-SOLVED: dict[str, Any] = {
+RIDGE: dict[str, Any] = {
     "rounds": 4,
     "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
-    "method": {"name": "solved", "num_clusters": 1},
+    "method": {"name": "ridge", "num_clusters": 1},
     "risk": {"name": "none"},
     "population": {"clients": 24, "examples_per_client": 20, "minority_share": 0.25},
 }
 
 
 def test_masks_change_no_bit():
-    settings = ({**SOLVED, "privacy": {"secure_sums": each}} for each in (False, True))
+    settings = ({**RIDGE, "privacy": {"secure_sums": each}} for each in (False, True))
     runs = (build_run(covey.Config.model_validate(each)) for each in settings)
     plain, masked = ([*rounds_of(run, 2)] for run in runs)
     for one, other in zip(plain, masked, strict=True):
@@ -38,7 +38,7 @@ def test_masks_change_no_bit():
 
 def test_newcomers_wait_until_they_are_enough_and_who_left_is_in_no_sum_that_is_made_anew():
     run = build_run(
-        covey.Config.model_validate(SOLVED | {"privacy": {"secure_sums": True, "min_cohort": 3}})
+        covey.Config.model_validate(RIDGE | {"privacy": {"secure_sums": True, "min_cohort": 3}})
     )
     first, second, *_, last = names = [client.handle for client in run.population.clients]
     start, clients = run.algorithm.init(run.streams), run.no_clients
@@ -91,13 +91,13 @@ def test_masked_sums_are_checked_as_others_are():
     ("changed", "found"),
     [
         ({"method": {"name": "ifca"}}, "method.name = 'ifca'"),
-        ({"method": {"name": "solved"}}, "num_clusters = 2"),
+        ({"method": {"name": "ridge"}}, "num_clusters = 2"),
         ({"aggregation": {"name": "krum"}}, "aggregation.name = 'krum'"),
     ],
 )
 def test_what_cannot_be_had_under_masks_is_refused(changed, found):
     given = {"privacy": {"secure_sums": True}} | changed
     with pytest.raises(ConfigError) as error:
-        build_run(covey.Config.model_validate({**SOLVED, **given}))
+        build_run(covey.Config.model_validate({**RIDGE, **given}))
     assert found in str(error.value)
     assert "privacy.secure_sums = True" in str(error.value)

@@ -14,13 +14,13 @@ from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.ridge.state import ClusterSums
 from covey.settings.run import BuiltRun, build_run
-from runtime.solved_runs import SOLVED
+from runtime.ridge_runs import RIDGE
 
 SEQUENCES, CLUSTERS = 40, 3
 SETTINGS = {
-    **SOLVED,
+    **RIDGE,
     "population": {"clients": 6, "examples_per_client": 8, "audit_examples": 0},
-    "method": {"name": "solved", "num_clusters": CLUSTERS, "initialisation": "random"},
+    "method": {"name": "ridge", "num_clusters": CLUSTERS, "initialisation": "random"},
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import covey as package
 from cli.conftest import refused
-from desk.tiny import NAMES, SETS, SOLVED
+from desk.tiny import NAMES, RIDGE, SETS
 
 PROGRAM = """
 from desk.tiny import make_clients, make_model
@@ -26,7 +26,7 @@ TODAY = date.today()
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory) -> Path:
-    """A run that hides updates in sets, and one that is solved."""
+    """A run that hides updates in sets, and one of ridge heads."""
     work = tmp_path_factory.mktemp("work")
     (work / "hospital.py").write_text(PROGRAM)
     with pytest.MonkeyPatch.context() as patch:
@@ -34,7 +34,7 @@ def played(tmp_path_factory) -> Path:
         import hospital  # pyright: ignore
 
         package.run(hospital.model, hospital.clients, SETS, work / "runs/sets")
-        package.run(config=SOLVED, out=work / "runs/solved")
+        package.run(config=RIDGE, out=work / "runs/ridge")
     return work
 
 

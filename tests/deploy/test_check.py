@@ -186,7 +186,7 @@ NOISE = "client_clip = 1.0\nclient_noise = 1.0\nnoise_model = 'distributed'\n"
     ("settings", "whom", "for_what"),
     [
         (SUMMED, "the server", "to keep to the protocol for updates"),
-        (MASKS + "name = 'solved'\nnum_clusters = 1\n", "the server", "nothing for sums"),
+        (MASKS + "name = 'ridge'\nnum_clusters = 1\n", "the server", "nothing for sums"),
         (SUMMED.replace("min_cohort", NOISE + "min_cohort"), "the server", "nothing: it sees sums"),
         (SUMMED.replace("min_cohort", NOISE + "min_cohort"), "other clients", "at most 0 of the 3"),
         ("[method]\nname = 'ifca'\n[risk]\nname = 'none'\n", "the server", "to forget its updates"),

@@ -58,11 +58,11 @@ def test_what_is_not_set_is_safe_and_what_is_set_stays(federate, given, expected
         assert found == value, name
 
 
-SOLVED = """
+RIDGE = """
 [model]
 name = "linear-head"
 [method]
-name = "solved"
+name = "ridge"
 num_clusters = 1
 [risk]
 name = "federated"
@@ -72,9 +72,9 @@ name = "federated"
 @pytest.mark.parametrize(
     ("given", "secure", "told"),
     [
-        (SOLVED, True, "at least 3 clients"),
-        (SOLVED + "[privacy]\nsecure_sums = false\n", False, "by itself"),
-        (SOLVED.replace("clusters = 1", "clusters = 2"), False, "by itself"),
+        (RIDGE, True, "at least 3 clients"),
+        (RIDGE + "[privacy]\nsecure_sums = false\n", False, "by itself"),
+        (RIDGE.replace("clusters = 1", "clusters = 2"), False, "by itself"),
     ],
 )
 def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(tmp_path, given, secure, told):

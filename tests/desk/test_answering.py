@@ -18,7 +18,7 @@ from desk.tiny import ONE, THREE, TWO, load
 from recorded import requests_of
 
 DAY = date.today() - timedelta(days=3)
-ALL = ["program", "sets", "solved"]
+ALL = ["program", "ridge", "sets"]
 
 
 def proofs(run: Path) -> list[Path]:
@@ -77,7 +77,7 @@ def test_from_the_request_to_its_closing_over_three_runs(register, runs):
     load(runs / "sets").export(0, recipient="Hospital <b>North</b>")
     plan = plan_answers(register, [runs], load=load)
     planned = {Path(each.run).name: each.names[0].answer for each in plan.runs}
-    assert planned == {"program": "retrain", "sets": "retrain", "solved": "subtract"}
+    assert planned == {"program": "retrain", "sets": "retrain", "ridge": "subtract"}
     assert all(each.names[0].afterwards for each in plan.runs)
     assert request(register).state == "open"
 
@@ -148,7 +148,7 @@ def test_a_stronger_answer_follows_a_stop_and_a_denial(register, runs):
 
 @pytest.mark.slow
 def test_a_person_who_was_answered_is_recognised_after_the_closing(register, runs):
-    only(runs, "solved")
+    only(runs, "ridge")
     add(register, runs)
     add(register, runs, TWO, basis="restriction")
     go(register, runs)
@@ -171,8 +171,8 @@ def package_load(folder: Path):
 
 @pytest.mark.slow
 def test_a_run_that_is_played_gets_the_request_and_answers_later(register, runs):
-    only(runs, "solved")
-    folder = RunFolder(runs / "solved")
+    only(runs, "ridge")
+    folder = RunFolder(runs / "ridge")
     add(register, runs, basis="restriction")
     with Ledger.open(folder.ledger_path, now):
         (done,) = go(register, runs)
@@ -180,14 +180,14 @@ def test_a_run_that_is_played_gets_the_request_and_answers_later(register, runs)
         go(register, runs)  # the request is not left twice
     assert [each.client for each in folder.queued_requests()] == [ONE]
     load(folder.path).resume()
-    assert answered(go(register, runs)) == {"solved": "stop"}
+    assert answered(go(register, runs)) == {"ridge": "stop"}
     assert len(proofs(folder.path)) == 1
     assert requests_of(folder.path) == [("done", "stop")]
 
 
 @pytest.mark.slow
 def test_a_run_that_comes_later_is_answered_too(register, runs, three):
-    only(runs, "solved")
+    only(runs, "ridge")
     add(register, runs)
     go(register, runs)
     write_packs(register, load=load)
@@ -202,16 +202,16 @@ def test_a_run_that_comes_later_is_answered_too(register, runs, three):
 
 @pytest.mark.slow
 def test_a_salt_goes_only_with_a_pack_or_by_an_explicit_word(register, runs):
-    only(runs, "solved")
+    only(runs, "ridge")
     add(register, runs)
     go(register, runs)
     with pytest.raises(ConfigError, match="stands in no pack"):
         close_request(register, [runs], "1", "the person does not answer", load=load)
-    assert load(runs / "solved").unacknowledged
+    assert load(runs / "ridge").unacknowledged
     reason = "the person does not answer"
     all_done(register)
     close_request(register, [runs], "1", reason, load=load, delete_salts=True)
-    assert not load(runs / "solved").unacknowledged
+    assert not load(runs / "ridge").unacknowledged
 
 
 @pytest.mark.slow
@@ -221,8 +221,8 @@ def test_damaged_deleted_and_unknown_runs_are_said_to_be(register, runs):
     shutil.rmtree(runs / "sets")
     plan = plan_answers(register, [runs], load=load)
     assert list(plan.unreadable) == [str(runs / "program")]
-    assert answered(go(register, runs)) == {"solved": "subtract"}
-    assert endings(register) == {"program": "unreadable", "sets": "gone", "solved": ""}
+    assert answered(go(register, runs)) == {"ridge": "subtract"}
+    assert endings(register) == {"program": "unreadable", "sets": "gone", "ridge": ""}
     add(register, runs, "a stranger")
     assert plan_answers(register, [runs], load=load).unknown["2"] == ("a stranger",)
     assert go(register, runs) == ()
@@ -249,7 +249,7 @@ def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, basis
             (one,) = held.requests().values()
         assert one.state == "answered"
         assert {each.answer for each in one.runs} == wanted
-        for name in ("program", "solved"):
+        for name in ("program", "ridge"):
             run = load(at / "runs" / name)
             assert len(proofs(run.folder)) == 2
             assert len(run.unacknowledged) == 2
@@ -261,7 +261,7 @@ def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, basis
             break
 
 
-@pytest.mark.parametrize("name", ["program", "solved"])
+@pytest.mark.parametrize("name", ["program", "ridge"])
 def test_a_run_that_was_killed_while_it_answered_is_finished_by_the_same_command(
     three, tmp_path, dying, name
 ):

@@ -129,21 +129,21 @@ def desk(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def solved(runs):
-    """The run that is solved, whose answers take least."""
-    only(runs, "solved")
+def ridge(runs):
+    """The run of ridge heads, whose answers take least."""
+    only(runs, "ridge")
     return runs
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_a_letter_names_the_controller_the_article_and_what_is_missing(
-    register, solved, desk, language
+    register, ridge, desk, language
 ):
     desk('[controller]\nname = "Clinic <b>N</b>"\nauthority = "Authority Z"\n')
     articles = {"erasure": "17", "withdrawal": "7", "restriction": "18", "objection": "21"}
     for number, basis in enumerate([*articles, "access"], 1):
-        add_request(register, [solved], ["nobody"], basis, language=language)
-        go(register, solved, str(number))
+        add_request(register, [ridge], ["nobody"], basis, language=language)
+        go(register, ridge, str(number))
         (pack,) = write_packs(register, load=load)
         text = text_of(page_of(pack))
         assert f"Art. {articles.get(basis, '15')}" in text
@@ -164,23 +164,23 @@ def test_a_letter_names_the_controller_the_article_and_what_is_missing(
         "[controller]\nname = 1",
     ],
 )
-def test_a_controller_that_cannot_be_is_refused_by_name(register, solved, desk, text):
+def test_a_controller_that_cannot_be_is_refused_by_name(register, ridge, desk, text):
     desk(text)
-    add_request(register, [solved], ["nobody"], "erasure")
-    go(register, solved)
+    add_request(register, [ridge], ["nobody"], "erasure")
+    go(register, ridge)
     with pytest.raises(ConfigError, match=r"desk\.toml"):
         write_packs(register, load=load)
 
 
-def test_work_by_hand_takes_a_date_before_a_request_is_closed(register, solved):
+def test_work_by_hand_takes_a_date_before_a_request_is_closed(register, ridge):
     yesterday = date.today() - timedelta(days=1)
-    add_request(register, [solved], [ONE], "erasure", yesterday)
-    go(register, solved)
+    add_request(register, [ridge], [ONE], "erasure", yesterday)
+    go(register, ridge)
     write_packs(register, load=load)
     items = {i for i, e in enumerate(request(register).by_hand, 1) if e.kind != "stays"}
     assert len(items) < len(request(register).by_hand), "what stays with its run takes no date"
     with pytest.raises(ConfigError, match=f"requests done 1 {min(items)}"):
-        close_request(register, [solved], "1", "in a hurry", load=load)
+        close_request(register, [ridge], "1", "in a hurry", load=load)
     for wrong in ((99,), (0,)):
         with pytest.raises(ConfigError, match="its number"):
             done_by_hand(register, "1", wrong)
@@ -190,7 +190,7 @@ def test_work_by_hand_takes_a_date_before_a_request_is_closed(register, solved):
     done_by_hand(register, "1", tuple(items), yesterday)
     (pack,) = write_packs(register, ["1"], load=load)
     assert f"looked through. Done on {yesterday:%d %B %Y}" in text_of(page_of(pack))
-    assert close_request(register, [solved], "1", load=load).state == "closed"
+    assert close_request(register, [ridge], "1", load=load).state == "closed"
     with pytest.raises(ConfigError, match="closed"):
         done_by_hand(register, "1", ())
 
@@ -227,10 +227,10 @@ def test_access_names_recipients_and_what_covey_cannot_know(register, sets, lang
     assert "covey forget" not in annex
 
 
-def test_the_annex_has_no_paths_of_the_server(register, solved, tmp_path):
-    load(solved / "solved").export(0, out=tmp_path / "some where" / "model", recipient="Clinic N")
-    add_request(register, [solved], [ONE], "erasure")
-    go(register, solved)
+def test_the_annex_has_no_paths_of_the_server(register, ridge, tmp_path):
+    load(ridge / "ridge").export(0, out=tmp_path / "some where" / "model", recipient="Clinic N")
+    add_request(register, [ridge], [ONE], "erasure")
+    go(register, ridge)
     (pack,) = write_packs(register, load=load)
     for text in (page_of(pack), (pack.folder / "annex.json").read_text()):
         assert str(tmp_path) not in text
@@ -238,11 +238,11 @@ def test_the_annex_has_no_paths_of_the_server(register, solved, tmp_path):
         assert "Clinic N" in text
 
 
-def test_an_authority_gets_a_page_and_a_table_beside_the_facts(register, solved, desk, tmp_path):
+def test_an_authority_gets_a_page_and_a_table_beside_the_facts(register, ridge, desk, tmp_path):
     desk('[controller]\nname = "Clinic N"\n')
-    add_request(register, [solved], [ONE], "erasure", reference=f"letter of {ONE}")
-    add_request(register, [solved], ["nobody"], "access")
-    go(register, solved)
+    add_request(register, [ridge], [ONE], "erasure", reference=f"letter of {ONE}")
+    add_request(register, [ridge], ["nobody"], "access")
+    go(register, ridge)
     with read_register(register) as held:
         rows = export_requests(held, date.min, date.today())
     write_export(rows, "2026", tmp_path / "year.json")
@@ -253,18 +253,18 @@ def test_an_authority_gets_a_page_and_a_table_beside_the_facts(register, solved,
     ]
     assert json.loads(facts.read_text())["controller"]["name"] == "Clinic N"
     assert "________ (controller.contact)" in page.read_text()
-    assert "GDPR Art. 17, solved: subtract on" in text_of(page.read_text())
+    assert "GDPR Art. 17, ridge: subtract on" in text_of(page.read_text())
     for each in (page, table, facts):
         assert ONE not in each.read_text()
         assert each.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_name_that_no_run_has_is_shown_with_the_nearest(register, solved):
+def test_a_name_that_no_run_has_is_shown_with_the_nearest(register, ridge):
     for names in (["client-0003"], [ONE, "client-0003"]):
         shown = "\n".join(
-            map(str, lines_of_request(add_request(register, [solved], names, "erasure")))
+            map(str, lines_of_request(add_request(register, [ridge], names, "erasure")))
         )
         assert "no run has client-0003: check its spelling, and --root. Do you mean" in shown
-    add_request(register, [solved], ["a stranger"], "access")
-    changed = correct_request(register, [solved], "3", {"names": ("client_00003",)})
+    add_request(register, [ridge], ["a stranger"], "access")
+    changed = correct_request(register, [ridge], "3", {"names": ("client_00003",)})
     assert f"Do you mean {ONE!r}?" in "\n".join(map(str, lines_of_request(changed)))

@@ -34,8 +34,8 @@ def text_of(page: str) -> str:
 
 
 def answer(folder, runs, name=ONE, basis="erasure", **more):
-    add_request(folder, [runs / "solved"], [name], basis, DAY, **more)
-    answer_requests(folder, [runs / "solved"])
+    add_request(folder, [runs / "ridge"], [name], basis, DAY, **more)
+    answer_requests(folder, [runs / "ridge"])
 
 
 def page_of(pack) -> str:
@@ -44,8 +44,8 @@ def page_of(pack) -> str:
 
 @pytest.fixture
 def own(register, runs) -> Path:
-    """The folder of a register whose request the solved run answered."""
-    load(runs / "solved").export(0, recipient=SCRIPT)
+    """The folder of a register whose request the ridge run answered."""
+    load(runs / "ridge").export(0, recipient=SCRIPT)
     answer(register, runs)
     return register
 
@@ -55,7 +55,7 @@ def test_a_pack_says_and_proves_what_was_answered(own):
     assert [each.stat().st_mode & 0o777 for each in (pack.folder, own / "packs")] == [0o700] * 2
     page, annex = page_of(pack), json.loads((pack.folder / "annex.json").read_text())
     assert 'data-says="subtracted"' in page
-    assert "Your data are no longer in model solved" in text_of(page)
+    assert "Your data are no longer in model ridge" in text_of(page)
     assert not [each for each in NEVER_SAID if each in text_of(page).lower()]
     (about,) = annex["runs"]
     path = pack.folder / f"proof-{about['request']}.json"
@@ -75,14 +75,14 @@ def test_a_pack_says_and_proves_what_was_answered(own):
 
 
 def test_recipients_and_names_are_text_whatever_is_in_them(own, runs):
-    correct_request(own, [runs / "solved"], "1", {"reference": f"{SCRIPT}&"})
+    correct_request(own, [runs / "ridge"], "1", {"reference": f"{SCRIPT}&"})
     (pack,) = write_packs(own)
     assert "<script" not in page_of(pack)
     assert page_of(pack).count("&lt;script&gt;") == 2, "the reference, and the recipient once"
 
 
 def test_access_says_what_is_held_and_changes_nothing(register, runs):
-    before = (runs / "solved" / "ledger.sqlite").read_bytes()
+    before = (runs / "ridge" / "ledger.sqlite").read_bytes()
     answer(register, runs, THREE, "access", language="de")
     (pack,) = write_packs(register)
     page, annex = page_of(pack), json.loads((pack.folder / "annex.json").read_text())
@@ -91,7 +91,7 @@ def test_access_says_what_is_held_and_changes_nothing(register, runs):
     assert "in den Runden 1 bis 2" in text_of(page)
     assert annex["runs"][0]["held_before"]["places"]
     assert "proof" not in annex["runs"][0]
-    assert (runs / "solved" / "ledger.sqlite").read_bytes() == before
+    assert (runs / "ridge" / "ledger.sqlite").read_bytes() == before
 
 
 def test_a_name_that_no_run_has_gets_what_was_searched_and_not_that_nothing_is_held(register, runs):
@@ -105,8 +105,8 @@ def test_a_name_that_no_run_has_gets_what_was_searched_and_not_that_nothing_is_h
 
 def test_a_run_has_its_register_beside_itself_and_other_folders_have_it_inside(runs, monkeypatch):
     assert register_of(runs) == runs / "requests"
-    assert register_of(runs / "solved") == runs / "requests"
-    monkeypatch.chdir(runs / "solved")
+    assert register_of(runs / "ridge") == runs / "requests"
+    monkeypatch.chdir(runs / "ridge")
     assert register_of(Path()) == runs / "requests"
 
 
@@ -135,7 +135,7 @@ def test_every_fact_has_a_sentence_in_every_language(language):
 
 def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
     """Not even if the register was told of the forged one."""
-    (path,) = (runs / "solved" / "proofs").glob("*.json")
+    (path,) = (runs / "ridge" / "proofs").glob("*.json")
     path.write_text(path.read_text().replace('"rounds_replayed": 1', '"rounds_replayed": 0'))
     with pytest.raises(RunError, match="SHA-256"):
         write_packs(own)
@@ -145,6 +145,6 @@ def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
         held.note(replace(given, proof_sha256=digest))
     with pytest.raises(RunError, match="signature"):
         write_packs(own)
-    shutil.rmtree(runs / "solved")
+    shutil.rmtree(runs / "ridge")
     with pytest.raises(RunError, match="Restore it"):
         write_packs(own)

@@ -26,12 +26,12 @@ SETS = {
     "aggregation.min_anonymity": 3,
     "aggregation.deniability_threshold": 2,
 }
-SOLVED: dict[str, Any] = {
+RIDGE: dict[str, Any] = {
     "rounds": 2,
     "population": {"clients": 6, "examples_per_client": 12, "audit_examples": 0},
     "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
     "method": {
-        "name": "solved",
+        "name": "ridge",
         "selection": "loss",
         "initialisation": "random",
         "regularisation": 0.5,
@@ -50,13 +50,13 @@ def make_clients() -> dict[str, tuple[Tensor, Tensor]]:
 
 def load(folder: Path) -> covey.Run:
     """Load a run as the program that began it does."""
-    if folder.name == "solved":
+    if folder.name == "ridge":
         return covey.load(folder)
     return covey.load(folder, lambda: make_model(), make_clients())
 
 
 def play(root: Path) -> None:
-    """Play the three runs: in a program, with sets, and solved."""
+    """Play the three runs: in a program, with sets, and of ridge heads."""
     covey.run(lambda: make_model(), make_clients(), PROGRAM, root / "program")
     covey.run(lambda: make_model(), make_clients(), SETS, root / "sets")
-    covey.run(config=SOLVED, out=root / "solved")
+    covey.run(config=RIDGE, out=root / "ridge")

@@ -19,7 +19,7 @@ from covey_flower.messages import LETTER, Question, letter_in, with_letter
 from flower.conftest import Built, all_of, settings_with
 from flower.inprocess import reply_from
 from flower.test_federation import PowerCut, question_in
-from flower.test_solved import LAST, kept_of, proof_of, solved, without_last
+from flower.test_ridge import LAST, kept_of, proof_of, ridge, without_last
 
 LIAR = "client-00001"
 SLOW = pytest.mark.slow
@@ -29,7 +29,7 @@ def masked(
     rounds: int = 2, least: int = 3, risk: str = "none", **method: object
 ) -> dict[str, object]:
     privacy = {"secure_sums": True, "min_cohort": least}
-    return {**solved(rounds, risk, **method), "privacy": privacy}
+    return {**ridge(rounds, risk, **method), "privacy": privacy}
 
 
 ONE = masked(num_clusters=1)

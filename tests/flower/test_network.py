@@ -133,7 +133,7 @@ examples_per_client = 100
 name = "linear-head"
 features = { filters = 20, size = 3, pool = 2 }
 [method]
-name = "solved"
+name = "ridge"
 num_clusters = 1
 [risk]
 name = "none"

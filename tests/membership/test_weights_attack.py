@@ -9,10 +9,10 @@ import covey
 from covey.base.as_json import json_of
 from covey.membership.weights_attack import Equations, membership_weights
 
-SOLVED = {
+RIDGE = {
     "rounds": 1,
     "model": {"name": "linear-head", "features": {"filters": 30, "size": 3, "pool": 2}},
-    "method": {"name": "solved", "selection": "loss", "initialisation": "groups", "pooling": 0.3},
+    "method": {"name": "ridge", "selection": "loss", "initialisation": "groups", "pooling": 0.3},
     "risk": {"name": "none"},
     "population": {"clients": 8, "examples_per_client": 20, "minority_share": 0.5},
 }
@@ -51,7 +51,7 @@ def test_weights_come_back_whatever_the_regularisation(seed, regularisation, hal
 
 @pytest.mark.slow
 def test_everybody_is_found_in_a_head(tmp_path):
-    solved = covey.run(config=SOLVED, out=tmp_path / "run")
+    solved = covey.run(config=RIDGE, out=tmp_path / "run")
     ended = solved.summary.violations.count
     clusters = json_of(solved.audit(attacks=["weights"]))["clusters"]
     assert len(clusters) == 2

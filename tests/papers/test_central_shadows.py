@@ -177,7 +177,7 @@ def test_the_attack_learns_from_some_shadows_and_is_judged_on_another():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"method": {"name": "solved"}},
+        {"method": {"name": "ridge"}},
         {"model": {"task": "tokens", "name": "transformer"}},
         {"risk": {"shadows": 1}},
     ],

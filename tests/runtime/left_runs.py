@@ -25,7 +25,7 @@ NARROW = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold":
 
 SUMS: dict[str, Any] = {
     "aggregation": {"name": "mean"},
-    "method": {"name": "solved", "initialisation": "random"},
+    "method": {"name": "ridge", "initialisation": "random"},
     "model": {"name": "linear-head", "features": {"filters": 4}},
 }
 

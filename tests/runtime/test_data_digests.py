@@ -20,7 +20,7 @@ from covey.runtime.inputs import PREFERENCES, input_hashes
 from covey.runtime.secrets import Secrets
 from covey.settings.clients import Overrides
 from covey.settings.run import BuiltRun, build_run
-from desk.tiny import NAMES, SOLVED
+from desk.tiny import NAMES, RIDGE
 from support.tiny import points_of
 
 SETTINGS: dict[str, Any] = {
@@ -80,9 +80,9 @@ def test_a_guess_of_the_last_record_is_not_confirmed_under_a_secret(tmp_path, so
 
 
 def test_sums_of_ridge_heads_are_recorded_under_the_secret_and_compared_all_the_same(tmp_path):
-    settings = {**SOLVED, "secrets": {"source": "os"}}
+    settings = {**RIDGE, "secrets": {"source": "os"}}
     run = covey.run(config=settings, out=tmp_path / "run")
-    bare = covey.run(config=SOLVED, out=tmp_path / "bare")
+    bare = covey.run(config=RIDGE, out=tmp_path / "bare")
     solved = (of_kinds(each.history.all_events, HeadsSolved) for each in (run, bare))
     for mine, other in zip(*solved, strict=True):
         assert mine.clients == other.clients

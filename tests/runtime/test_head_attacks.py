@@ -7,7 +7,7 @@ from algorithms.playing import changed
 from covey import Config
 from covey.base.events import ModelAttacked
 from covey.runtime import head_attacks
-from runtime.solved_runs import SOLVED
+from runtime.ridge_runs import RIDGE
 
 
 def attacks_by(run: covey.Run, attack: str) -> list[ModelAttacked]:
@@ -20,7 +20,7 @@ def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(tmp_path, mon
     monkeypatch.setattr(head_attacks, "MAX_POOL", 100)
     people = {"clients": 12, "examples_per_client": 20, "audit_examples": 400}
     one = {"num_clusters": 1, "pooling": 0.0, "regularisation": 1.0}
-    settings = changed(SOLVED, population=people, method=one)
+    settings = changed(RIDGE, population=people, method=one)
     run = covey.run(config=Config.of(settings), out=tmp_path / "run")
     assert attacks_by(run, "weights") == []
     assert attacks_by(run, "population")[0].estimate.risk < 1

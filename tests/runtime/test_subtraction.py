@@ -15,14 +15,14 @@ from covey.runtime.states import load_state
 from covey.settings.run import build_run
 from recorded import assert_nowhere, facts, requests_of
 from runtime.conftest import excluding
-from runtime.solved_runs import SOLVED, computed, held_by, model_of
+from runtime.ridge_runs import RIDGE, computed, held_by, model_of
 
 ONE, OTHER = "client-00003", "client-00005"
 
 
 @pytest.fixture(scope="module")
 def config():
-    return Config.of(SOLVED)
+    return Config.of(RIDGE)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ sets within a distance & aggregation.partition = "public-random"
 aggregation.name = "anonymity-sets" & method.name = "local"
 aggregation.noise = "sound"
 aggregation.name = "anonymity-sets" & train.cohort_size = 5
-method.name = "solved" & train.cohort_size = 5
+method.name = "ridge" & train.cohort_size = 5
 model.task = "regression" & metrics = ["top-k"]
 numbers & stopping.target = 0.9
 engine.name = "flower" & metrics = ["top-k"]

@@ -38,7 +38,7 @@ SEEN = (
 
 NO_REFERENCE = (
     "Models to compare with are solved from one cluster's records alone, found "
-    "method.name = 'solved' whose heads lean on other clusters: such models would be "
+    "method.name = 'ridge' whose heads lean on other clusters: such models would be "
     "another recipe's, and an attack with them too kind. Audit a run with pooling = 0, or "
     "with the attack weights alone, which needs no such models: covey audit RUN --attack "
     "weights."
@@ -209,8 +209,8 @@ def _risks(state: ServerState) -> tuple[float | None, ...]:
     return tuple(each and each.risk for each in state.risk_estimates())
 
 
-@component("algorithm", "solved")
-class Solved(Subtractable):
+@component("algorithm", "ridge")
+class Ridge(Subtractable):
     """FedAvg, IFCA and IFCA-MIR with ridge heads in closed form, from sums.
 
     What it gives away: `docs/concepts/ridge-heads.md`.

@@ -41,7 +41,7 @@ Keep = Literal["all", "thin"]
 """Which checkpoints stay: every one, or round 0, powers of two and the last ten."""
 
 LAST_KEPT = 10
-FORMAT = 3
+FORMAT = 4
 TORN = (
     *(SafetensorError, OSError, ValueError, KeyError),
     *(TypeError, AttributeError, RecursionError),

@@ -158,7 +158,7 @@ class TrainConfig(SettingsSection):
             without replacement, or all where fewer are there. Not with `participation` below
             1, `privacy.client_noise` or `aggregation.name = "anonymity-sets"`, which are accounted
             for by independent draws, nor where who leaves is taken out of recorded rounds
-            (`method.name = "solved"`, `leaving.store_updates`).
+            (`method.name = "ridge"`, `leaving.store_updates`).
     """
 
     local_epochs: Positive = 1
@@ -223,7 +223,7 @@ class PrivacyConfig(SettingsSection):
             without a warm start.
         delta: delta of what is promised.
         secure_sums: clients send what is added up under masks that cancel, so that the
-            server sees sums over clients only: the sums of `method.name = "solved"` with
+            server sees sums over clients only: the sums of `method.name = "ridge"` with
             one cluster, the updates of `fedavg`, `fedprox`
             and `ditto` (with `aggregation.name = "mean"`, in steps of 2^-24), and the counts of
             `risk.name = "federated"` (`docs/concepts/threat-model.md`).

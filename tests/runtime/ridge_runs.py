@@ -1,4 +1,4 @@
-"""A small run of solved heads, what stands in its ledger, and what its heads should be."""
+"""A small run of ridge heads, what stands in its ledger, and what its heads should be."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,12 +14,12 @@ from covey.unlearning.participation import latest_models
 from recorded import events_of, facts
 
 POOLING, LAMBDA = 0.3, 0.5
-SOLVED: dict[str, Any] = {
+RIDGE: dict[str, Any] = {
     "rounds": 3,
     "population": {"clients": 8, "examples_per_client": 12, "audit_examples": 0},
     "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
     "method": {
-        "name": "solved",
+        "name": "ridge",
         "selection": "loss",
         "initialisation": "random",
         "pooling": POOLING,

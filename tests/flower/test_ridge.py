@@ -21,19 +21,19 @@ SLOW = pytest.mark.slow
 LAST = "client-00003"
 
 
-def solved(rounds: int = 4, risk: str = "none", **method: object) -> dict[str, object]:
+def ridge(rounds: int = 4, risk: str = "none", **method: object) -> dict[str, object]:
     return settings_with(
         rounds=rounds,
         model={"name": "linear-head", "features": FEATURES},
-        method={"name": "solved", "selection": "loss", **method},
+        method={"name": "ridge", "selection": "loss", **method},
         risk={"name": risk},
     )
 
 
-RANDOM = solved(initialisation="random")
+RANDOM = ridge(initialisation="random")
 
 
-@pytest.mark.parametrize("settings", [RANDOM, pytest.param(solved(risk="federated"), marks=SLOW)])
+@pytest.mark.parametrize("settings", [RANDOM, pytest.param(ridge(risk="federated"), marks=SLOW)])
 def test_the_same_settings_end_in_the_same_bits(build, settings):
     federation = build(settings)
     there, here = federation.play(nodes=4), federation.simulated()
@@ -58,7 +58,7 @@ def listened(federation: Built) -> list[tuple[str, int, str]]:
 
 @SLOW
 def test_who_moves_is_asked_for_sums_and_nobody_once_nobody_moves(build):
-    federation = build(solved(4))
+    federation = build(ridge(4))
     asked = listened(federation)
     result = federation.play(nodes=4)
     names = {handle: name for name, handle in result.names.items()}
@@ -84,7 +84,7 @@ def far(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("lost", [False, True])
 def test_who_sends_no_sums_in_order_comes_in_the_next_round(build, lost):
     """It is not counted in this round, and the heads end as if nothing had happened."""
-    federation = build(solved(2, num_clusters=1))
+    federation = build(ridge(2, num_clusters=1))
     liar = "client-00001"
 
     def wire(question: Message, reply: Message) -> list[Message]:
@@ -112,7 +112,7 @@ def test_who_sends_no_sums_in_order_comes_in_the_next_round(build, lost):
 
 
 def test_features_are_the_servers_or_the_client_stays_away(build):
-    federation = build(solved(2, num_clusters=1), clients=range(3))
+    federation = build(ridge(2, num_clusters=1), clients=range(3))
     settings = (federation.path / "covey.toml").read_text()
     (federation.path / "other.toml").write_text(f"seed = 7\n{settings}")
     federation.node(LAST, config="../other.toml")
@@ -158,7 +158,7 @@ def changed_data(federation: Built) -> None:
 )
 def test_who_leaves_is_subtracted_to_the_bit(build, before):
     """By its own sums, or where it does not send them, from those of all who stay."""
-    federation = build(solved(2, initialisation="random", pooling=0.3))
+    federation = build(ridge(2, initialisation="random", pooling=0.3))
     federation.play(nodes=4)
     before(federation)
     asked = listened(federation)
@@ -176,7 +176,7 @@ def test_who_leaves_is_subtracted_to_the_bit(build, before):
 @SLOW
 def test_a_subtraction_that_was_cut_is_finished(build):
     """After all of it is recorded."""
-    federation = build(solved(2, num_clusters=2, initialisation="random"))
+    federation = build(ridge(2, num_clusters=2, initialisation="random"))
     federation.play(nodes=4)
 
     def wire(question: Message, reply: Message) -> list[Message]:

@@ -1,4 +1,4 @@
-"""Solved heads: FedAvg, IFCA and IFCA-MIR by sums."""
+"""Ridge heads: FedAvg, IFCA and IFCA-MIR by sums."""
 
 from typing import Any
 
@@ -15,17 +15,17 @@ from covey.ridge.state import ClusterSums
 from covey.ridge.sums import FEATURE_STEPS
 from covey.settings.run import BuiltRun, build_run
 
-SOLVED: dict[str, Any] = {
+RIDGE: dict[str, Any] = {
     "rounds": 3,
     "model": {"name": "linear-head", "features": {"filters": 8, "size": 3, "pool": 2}},
-    "method": {"name": "solved", "selection": "loss"},
+    "method": {"name": "ridge", "selection": "loss"},
     "risk": {"name": "none"},
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
 
 
 def built(**method: object) -> BuiltRun:
-    return build_run(covey.Config.of(changed(SOLVED, method=method)))
+    return build_run(covey.Config.of(changed(RIDGE, method=method)))
 
 
 def test_one_cluster_is_ridge_regression_over_everybody():
@@ -105,7 +105,7 @@ def test_a_client_chooses_by_heads_that_never_met_it():
 )
 def test_what_does_not_fit_is_refused(sections, told):
     with pytest.raises(ConfigError, match=told):
-        build_run(covey.Config.of(changed(SOLVED, **sections)))
+        build_run(covey.Config.of(changed(RIDGE, **sections)))
 
 
 def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
