@@ -171,6 +171,7 @@ def _lock(file: Path) -> FileLock:
 
 
 SERVER = "server"
+OPENING = ("agreements", "unmasking")
 
 Numbers = Int64[np.ndarray, " numbers"]
 
@@ -223,39 +224,29 @@ class SumRounds:
             RefusedError: the step is not the next one, or what the server sent would reveal
                 more than a sum over enough clients.
         """
-        identities, name = identities_in(self.folder), self.file.name
+        identities = identities_in(self.folder)
         with _lock(self.kept):
             memory = read_kept(self.kept, _memory_of, _LOSS)
             if step.step == "keys":
                 least = max(self.config.privacy_plan.min_cohort, self.file.min_cohort or 0)
                 terms = Terms.new(step.length, least, bytes.fromhex(session))
-                after, said = ClientRound.begin(terms, name).advertise(identities)
-            elif step.step == "shares":
-                after, said = _current(memory, session).share(letter, identities)
-            elif step.step == "masked":
+                current = ClientRound.begin(terms, self.file.name)
+            else:
                 current = _current(memory, session)
-                if current.step != "masked":
-                    raise RefusedError(Reason.REPEATED, SERVER)
+            if current.step != step.step:
+                raise RefusedError(Reason.REPEATED, SERVER)
+            if step.step in OPENING:
+                return self._opened(memory, current, letter, identities)
+            if step.step == "masked":
                 self._check_same(memory, own)
                 digest = own.digest() or memory.digest
                 memory = replace(memory, what=own.what(), records=own.records(), digest=digest)
-                values = own.values()
-                clients = len(current.roster.names) if current.roster else 0
-                if int(np.abs(values).max()) * clients >= RING:
-                    raise RefusedError(Reason.TOO_LARGE, name)
-                after, said = current.mask(letter, values)
-            else:
-                return self._opened(memory, _current(memory, session), step, letter, identities)
+            after, said = current.answer(letter, lambda: _exact(own, current), identities)
             write_kept(self.kept, memory.in_round(after))
         return said
 
     def _opened(
-        self,
-        memory: SumMemory,
-        current: ClientRound,
-        step: SumStep,
-        letter: bytes,
-        identities: Identities,
+        self, memory: SumMemory, current: ClientRound, letter: bytes, identities: Identities
     ) -> bytes:
         """Sign or open a sum, unless with another one it would reveal too few clients' sum.
 
@@ -266,12 +257,8 @@ class SumRounds:
         with guard.locked() as known:
             current = replace(current, earlier=known.like(*numbers, name, self.file.left))
             try:
-                if step.step == "agreements":
-                    after, said = current.agree(letter, identities)
-                elif step.step == "unmasking":
-                    after, said = current.unmask_signed(letter, identities)
-                else:
-                    raise RefusedError(Reason.EARLY, SERVER)  # noqa: TRY301
+                opens = current.agree if current.step == "agreements" else current.unmask_signed
+                after, said = opens(letter, identities)
             except RefusedError as error:
                 if error.reason is not Reason.SINGLED_OUT:
                     raise
@@ -366,6 +353,14 @@ def _records_digest(client: Client) -> str:
         for inputs, labels in zip(each.inputs.numpy(), each.labels.numpy(), strict=True)
     )
     return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def _exact(own: OwnNumbers, current: ClientRound) -> Numbers:
+    """Return what a client adds up, if the sum over all clients is exact with it."""
+    values, clients = own.values(), len(current.roster.names) if current.roster else 0
+    if int(np.abs(values).max()) * clients >= RING:
+        raise RefusedError(Reason.TOO_LARGE, current.name)
+    return values
 
 
 def _current(memory: SumMemory, session: str) -> ClientRound:

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from covey import Streams
 from covey.secure_sums.client import ClientRound
-from covey.secure_sums.messages import Terms
+from covey.secure_sums.messages import SecureSum, Terms
 from covey.secure_sums.server import ServerRound
 
 LENGTH = 5
@@ -69,10 +69,6 @@ def smallest_part(sums) -> int:
     return min(Counter(map(tuple, within.values())).values(), default=0)
 
 
-def as_it_is(server: ServerRound) -> ServerRound:
-    return server
-
-
 @dataclass(frozen=True)
 class Playing:
     """A round between two steps, and all that was sent."""
@@ -82,12 +78,11 @@ class Playing:
     server: ServerRound
     sides: Mapping[str, ClientRound]
     sent: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
-    stored: Callable[[ServerRound], ServerRound] = as_it_is
 
     @classmethod
-    def of(cls, values, agreed, seed="round", **given) -> "Playing":
+    def of(cls, values, agreed, seed="round") -> "Playing":
         sides = {n: ClientRound.begin(agreed, n, draw=seeded(seed, n)) for n in values}
-        return cls(agreed, values, ServerRound(agreed, tuple(values)), sides, **given)
+        return cls(agreed, values, ServerRound(agreed, tuple(values)), sides)
 
     def without(self, gone: Collection[str]) -> "Playing":
         stay = {name: side for name, side in self.sides.items() if name not in gone}
@@ -98,9 +93,13 @@ class Playing:
         server, sides, sent = self.server, dict(self.sides), {}
         for name, side in self.sides.items():
             sides[name], sent[name] = act(name, side)
-            server = self.stored(server.accept(name, sent[name]))
-        kept = {**self.sent, what: sent}
-        return replace(self, server=self.stored(server), sides=sides, sent=kept)
+            server = server.accept(name, sent[name])
+        return replace(self, server=server, sides=sides, sent={**self.sent, what: sent})
+
+    def closed(self) -> tuple["Playing", Mapping[str, bytes]]:
+        """End a step at the server: with what is sent next."""
+        server, letters = self.server.close()
+        return replace(self, server=server), letters
 
     def keys(self) -> "Playing":
         known = identities(self.values) if self.terms.signed else {}
@@ -108,37 +107,36 @@ class Playing:
 
     def shares(self) -> "Playing":
         known = identities(self.values) if self.terms.signed else {}
-        server, roster = self.server.close_keys()
-        after = replace(self, server=self.stored(server))
-        return after.step("shares", lambda n, c: c.share(roster, *_own(known, n)))
+        after, roster = self.closed()
+        return after.step("shares", lambda n, c: c.share(roster[n], *_own(known, n)))
 
     def masked(self) -> "Playing":
-        server, given = self.server.close_shares()
-        after = replace(self, server=self.stored(server))
+        after, given = self.closed()
         return after.step("masked", lambda n, c: c.mask(given[n], self.values[n]))
 
     def opened(self) -> "Playing":
-        server, survivors = self.server.close_masked()
-        after = replace(self, server=self.stored(server))
+        after, survivors = self.closed()
         if not self.terms.signed:
-            return after.step("unmasking", lambda _, c: c.unmask(survivors))
+            return after.step("unmasking", lambda n, c: c.unmask(survivors[n]))
         known = identities(self.values)
-        after = after.step("agreements", lambda n, c: c.agree(survivors, known[n]))
-        server, signed = after.server.close_agreements()
-        after = replace(after, server=self.stored(server))
-        return after.step("unmasking", lambda n, c: c.unmask_signed(signed, known[n]))
+        after, signed = after.step(
+            "agreements", lambda n, c: c.agree(survivors[n], known[n])
+        ).closed()
+        return after.step("unmasking", lambda n, c: c.unmask_signed(signed[n], known[n]))
 
-    def sum(self):
-        return self.server.close()[1]
+    def sum(self) -> SecureSum:
+        found = self.server.close()[0].result
+        assert found is not None
+        return found
 
 
 def _own(known, name):
     return (known[name],) if known else ()
 
 
-def played(values, agreed, **given):
+def played(values, agreed, seed="round"):
     """Return a whole round in which everybody stays."""
-    return Playing.of(values, agreed, **given).keys().shares().masked().opened()
+    return Playing.of(values, agreed, seed).keys().shares().masked().opened()
 
 
 def total(values, names) -> np.ndarray:

@@ -41,15 +41,18 @@ def test_three_in_ten_may_drop_out_some_at_each_step():
 
 
 def assert_sum(playing: Playing, names):
-    found = playing.sum()
-    assert set(found.clients) == set(names)
-    assert np.array_equal(found.values, total(playing.values, names))
+    assert_sum_of(playing, names)
     assert not playing.server.refused
 
 
-def test_server_and_clients_may_die_between_any_two_messages():
-    stored = lambda server: ServerRound.from_bytes(server.to_bytes())  # noqa: E731
-    there = Playing.of(FEW, terms(signed=True), stored=stored).keys()
+def assert_sum_of(playing: Playing, names):
+    found = playing.sum()
+    assert set(found.clients) == set(names)
+    assert np.array_equal(found.values, total(playing.values, names))
+
+
+def test_clients_may_die_between_any_two_messages():
+    there = Playing.of(FEW, terms(signed=True)).keys()
     for step in (Playing.shares, Playing.masked, Playing.opened):
         sides = {n: ClientRound.from_bytes(c.to_bytes()) for n, c in there.sides.items()}
         there = step(replace(there, sides=sides))
@@ -59,7 +62,7 @@ def test_server_and_clients_may_die_between_any_two_messages():
 
 def test_a_client_masks_once():
     there = Playing.of(FEW, terms()).keys().shares()
-    deliveries = there.server.close_shares()[1][NAMES[0]]
+    deliveries = there.server.close()[1][NAMES[0]]
     after, _ = there.sides[NAMES[0]].mask(deliveries, FEW[NAMES[0]])
     with pytest.raises(RefusedError, match="sent one before"):
         after.mask(deliveries, FEW[NAMES[1]])
@@ -113,7 +116,7 @@ def test_one_client_is_asked_for_one_kind_of_share():
 
 def test_two_lists_of_survivors_find_no_majority_that_signs_both():
     there = Playing.of(FEW, terms(signed=True)).keys().shares().masked()
-    server, _ = there.server.close_masked()
+    server, _ = there.server.close()
     known = identities(NAMES)
     halves, session = (NAMES, NAMES[:5]), there.terms.session
     sides = dict(there.sides)
@@ -121,10 +124,10 @@ def test_two_lists_of_survivors_find_no_majority_that_signs_both():
         shown = Survivors(session, halves[i % 2]).to_bytes()
         sides[name], signed = sides[name].agree(shown, known[name])
         server = server.accept(name, signed)
-    _, signed = server.close_agreements()
+    _, signed = server.close()
     for name in NAMES[:5]:
         with pytest.raises(RefusedError, match="too few clients signed"):
-            sides[name].unmask_signed(signed, known[name])
+            sides[name].unmask_signed(signed[name], known[name])
 
 
 def test_who_is_gone_is_none_of_those_who_sign():
@@ -170,8 +173,8 @@ def test_where_clients_sign_nobody_opens_without_signatures():
 
 def test_keys_of_others_are_found_by_their_signatures():
     there = Playing.of(FEW, terms(signed=True)).keys()
-    _, data = there.server.close_keys()
-    roster = Roster.from_bytes(data, there.terms, 6)
+    _, letters = there.server.close()
+    roster = Roster.from_bytes(letters[NAMES[0]], there.terms, 6)
     other = replace(roster.keys[1], masking=roster.keys[2].masking)
     forged = replace(roster, keys=(roster.keys[0], other, *roster.keys[2:]))
     known = identities(NAMES)[NAMES[0]]
@@ -213,7 +216,7 @@ def test_messages_that_are_not_in_order_are_refused_by_name_and_the_round_goes_o
         Reason.FORGED_KEYS,
     ]
     mended = replace(there, server=server.accept(first, keys[first]))
-    assert np.array_equal(mended.shares().masked().opened().sum().values, total(FEW, NAMES))
+    assert_sum_of(mended.shares().masked().opened(), NAMES)
 
 
 def test_masked_numbers_are_taken_once_in_time_and_whole():
@@ -225,7 +228,7 @@ def test_masked_numbers_are_taken_once_in_time_and_whole():
     server = server.accept(late, replace(found, sender=late).to_bytes()[:-8])
     server = server.accept(late, sent[:20])
     server = server.accept(late, bytes(10**6))
-    server, _ = server.close_masked()
+    server, survivors = server.close()
     server = server.accept(late, replace(found, sender=late).to_bytes())
     assert reasons(server) == [
         (first, Reason.REPEATED),
@@ -234,16 +237,15 @@ def test_masked_numbers_are_taken_once_in_time_and_whole():
         (late, Reason.OVERSIZED),
         (late, Reason.LATE),
     ]
-    assert np.array_equal(
-        replace(there, server=server).opened().sum().values, total(FEW, NAMES[:5])
-    )
+    there = replace(there, server=server)
+    assert_sum_of(there.step("unmasking", lambda n, side: side.unmask(survivors[n])), NAMES[:5])
 
 
 def test_a_forged_share_is_named_and_does_not_count():
     there = Playing.of(FEW, terms()).keys().shares().without(NAMES[5:]).masked()
-    server, survivors = there.server.close_masked()
+    server, survivors = there.server.close()
     for name, side in there.sides.items():
-        data = side.unmask(survivors)[1]
+        data = side.unmask(survivors[name])[1]
         if name == NAMES[0]:
             opened = Unmasking.from_bytes(data, there.terms, 6)
             forged = tuple(
@@ -259,8 +261,7 @@ def test_a_forged_share_is_named_and_does_not_count():
         (NAMES[0], Reason.WRONG_CLIENTS),
         *[(NAMES[0], Reason.FORGED_SHARE)] * 5,
     ]
-    found = server.close()[1]
-    assert np.array_equal(found.values, total(FEW, NAMES[:5]))
+    assert_sum_of(replace(there, server=server), NAMES[:5])
 
 
 def test_who_shares_no_secret_ends_the_round_by_name():
@@ -279,7 +280,7 @@ def test_who_shares_no_secret_ends_the_round_by_name():
 
 def test_deliveries_of_strangers_or_too_few_are_refused():
     there = Playing.of(FEW, terms()).keys().shares()
-    given = there.server.close_shares()[1][NAMES[0]]
+    given = there.server.close()[1][NAMES[0]]
     found = Deliveries.from_bytes(given, there.terms, 6)
     mask = there.sides[NAMES[0]].mask
     values = FEW[NAMES[0]]

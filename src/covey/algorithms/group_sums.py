@@ -16,6 +16,8 @@ from covey.secure_sums.server import ServerRound
 Sound = Callable[[Collection[Handle]], Collection[frozenset[Handle]]]
 """Which groups may be summed if these clients are all who sent their numbers."""
 
+OPENING = ("agreements", "unmasking", "over")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSum:
@@ -24,16 +26,12 @@ class GroupSum:
     Attributes:
         cohort: who got the first request.
         letters: what is sent next, by name; empty once the round is over.
-        shown: who got a request to open a sum.
-        values: the sum over these, once it came.
-        given_up: why none came.
+        given_up: why no sum came.
     """
 
     cohort: Cohort
     round: ServerRound
     letters: Mapping[str, bytes]
-    shown: frozenset[Handle] = frozenset()
-    values: Int64[np.ndarray, " numbers"] | None = None
     given_up: str = ""
 
     @classmethod
@@ -43,9 +41,19 @@ class GroupSum:
         return cls(cohort, ServerRound(terms, names), dict.fromkeys(names, b""))
 
     @property
+    def values(self) -> Int64[np.ndarray, " numbers"] | None:
+        """The sum, once it came."""
+        return None if self.round.result is None else self.round.result.values
+
+    @property
     def sent(self) -> frozenset[Handle]:
         """Whose numbers came."""
         return frozenset(c.handle for c in self.cohort if c.name in self.round.masked)
+
+    @property
+    def shown(self) -> frozenset[Handle]:
+        """Who got a request to open a sum: that is over these."""
+        return self.sent if self.round.step in OPENING else frozenset()
 
     def taking(self, answers: Mapping[Handle, bytes]) -> "GroupSum":
         """Return the group with what its clients sent, or why it is refused."""
@@ -57,27 +65,11 @@ class GroupSum:
 
     def closed(self) -> "GroupSum":
         """Return the group after a step that is over, with what is sent next."""
-        played = self.round
         try:
-            match played.step:
-                case "keys":
-                    after, roster = played.close_keys()
-                    letters = dict.fromkeys(played.roster.names, roster)
-                case "shares":
-                    after, letters = played.close_shares()
-                case "masked":
-                    after, survivors = played.close_masked()
-                    letters = dict.fromkeys(played.survivors, survivors)
-                case "agreements":
-                    after, signed = played.close_agreements()
-                    letters = dict.fromkeys((e.sender for e in played.agreements), signed)
-                case _:
-                    after, opened = played.close()
-                    return replace(self, round=after, letters={}, values=opened.values)
+            after, letters = self.round.close()
         except RoundGivenUpError as error:
             return self.giving_up(error.reason)
-        shown = self.sent if played.step == "masked" else self.shown
-        return replace(self, round=after, letters=letters, shown=shown)
+        return replace(self, round=after, letters=letters)
 
     def giving_up(self, reason: Reason) -> "GroupSum":
         """Return the group without a sum."""

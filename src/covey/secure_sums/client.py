@@ -122,6 +122,36 @@ class ClientRound:
         """Undo `to_bytes`."""
         return TypeAdapter(cls).validate_json(data)
 
+    def answer(
+        self,
+        letter: bytes,
+        numbers: Callable[[], Int64[np.ndarray, " numbers"]],
+        identities: Identities = UNSIGNED,
+    ) -> tuple["ClientRound", bytes]:
+        """Return what this client sends in the step that is next.
+
+        Args:
+            letter: what the server sent for it.
+            numbers: returns what is added up, once it is masked.
+            identities: by which clients sign, where they do.
+
+        Raises:
+            RefusedError: there is no such step, or the server's message is not in order.
+        """
+        match self.step:
+            case "keys":
+                return self.advertise(identities)
+            case "shares":
+                return self.share(letter, identities)
+            case "masked":
+                return self.mask(letter, numbers())
+            case "agreements" if self.terms.signed:
+                return self.agree(letter, identities)
+            case "agreements":
+                return self.unmask(letter)
+            case _:
+                return self.unmask_signed(letter, identities)
+
     def advertise(self, identities: Identities = UNSIGNED) -> tuple["ClientRound", bytes]:
         """Return the public keys."""
         self._check_step("keys")

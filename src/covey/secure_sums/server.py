@@ -5,12 +5,10 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Int64, UInt64
-from pydantic import ConfigDict, TypeAdapter
-from pydantic_core import to_json
 
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import (
@@ -25,7 +23,6 @@ from covey.secure_sums.crypto import (
     seed_key,
 )
 from covey.secure_sums.messages import (
-    JSON_BYTES,
     SESSION_BYTES,
     Agreement,
     Agreements,
@@ -34,6 +31,7 @@ from covey.secure_sums.messages import (
     FromClient,
     Keys,
     MaskedInput,
+    Message,
     OpenShare,
     Reason,
     Refusal,
@@ -56,12 +54,9 @@ M = TypeVar("M", bound=FromClient)
 class ServerRound:
     """A round at the server, between two messages.
 
-    `accept` takes one message of a client, and refuses by name what is not in order. The
-    methods after it each close one step and return what is sent next, the same bytes
-    however often it is requested. A client that has not sent by then has dropped out.
-
-    Keep the round before you send what a step returned: two different lists of survivors
-    must never be sent. Where that is uncertain, begin another round.
+    `accept` takes one message of a client, and refuses by name what is not in order. `close`
+    ends a step. A client that has not sent by then has dropped out. Two different lists of
+    survivors must never be sent: a server that does not have the round any more begins another.
 
     Attributes:
         invited: who may take part.
@@ -70,9 +65,8 @@ class ServerRound:
         masked: whose numbers are in `total`.
         total: the masked numbers, added up.
         refused: what did not count.
+        result: the sum over the survivors; None: there is none yet.
     """
-
-    __pydantic_config__: ClassVar[ConfigDict] = JSON_BYTES
 
     terms: Terms
     invited: tuple[str, ...]
@@ -84,15 +78,7 @@ class ServerRound:
     agreements: tuple[Agreement, ...] = ()
     unmaskings: tuple[Unmasking, ...] = ()
     refused: tuple[Refusal, ...] = ()
-
-    def to_bytes(self) -> bytes:
-        """Return this round, to go on from after a crash; it holds no secret of anybody."""
-        return to_json(self, bytes_mode="base64")
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "ServerRound":
-        """Undo `to_bytes`."""
-        return TypeAdapter(cls).validate_json(data)
+    result: SecureSum | None = None
 
     def accept(self, sender: str, data: bytes) -> "ServerRound":
         """Return the round with a client's message, or with its refusal.
@@ -115,60 +101,53 @@ class ServerRound:
         except RefusedError as error:
             return self._refusing(sender, error.reason)
 
-    def close_keys(self) -> tuple["ServerRound", bytes]:
-        """Return the roster, for everybody who sent keys."""
-        self._check_step("keys", ("shares",))
-        if self.step == "keys":
-            self._check_enough(len(self.keys), "sent keys")
-        return self._after("keys", "shares"), self.roster.to_bytes()
+    def close(self) -> tuple["ServerRound", Mapping[str, bytes]]:
+        """Return the round after this step, and what is sent next, by name; nothing at its end.
 
-    def close_shares(self) -> tuple["ServerRound", dict[str, bytes]]:
-        """Return to each client that sent shares what its neighbours sealed for it."""
-        self._check_step("shares", ("masked",))
-        if self.step == "shares":
-            self._check_enough(len(self.shares), "sent shares")
+        Raises:
+            RoundGivenUpError: too few sent what they had to, or some client shared no secret.
+        """
+        session = self.terms.session
+        match self.step:
+            case "keys":
+                self._check_enough(len(self.keys), "sent keys")
+                return self._sending("shares", self.roster.names, self.roster)
+            case "shares":
+                self._check_enough(len(self.shares), "sent shares")
+                return replace(self, step="masked"), self._deliveries()
+            case "masked":
+                self._check_enough(len(self.masked), "sent numbers")
+                later: Step = "agreements" if self.terms.signed else "unmasking"
+                return self._sending(later, self.survivors, Survivors(session, self.survivors))
+            case "agreements":
+                quorum = self.terms.quorum(len(self.keys))
+                if len(self.agreements) < quorum:
+                    details = f"Found {len(self.agreements)} signatures of {quorum}."
+                    raise RoundGivenUpError(Reason.TOO_FEW_AGREE, details)
+                signed = tuple(sorted(self.agreements, key=lambda each: each.sender))
+                names = (each.sender for each in signed)
+                return self._sending("unmasking", names, Agreements(session, signed))
+            case _:
+                values = self._unmasked().view("<i8").astype(np.int64)
+                return replace(self, step="over", result=SecureSum(values, self.survivors)), {}
+
+    def _sending(
+        self, step: Step, names: Iterable[str], message: Message
+    ) -> tuple["ServerRound", Mapping[str, bytes]]:
+        return replace(self, step=step), dict.fromkeys(names, message.to_bytes())
+
+    def _deliveries(self) -> Mapping[str, bytes]:
+        """Return for each client that sent shares what its neighbours sealed for it."""
         sealed_for: dict[str, list[Delivery]] = {each.sender: [] for each in self.shares}
         for each in sorted(self.shares, key=lambda each: each.sender):
             for sealed in each.sealed:
                 if sealed.recipient in sealed_for:
                     delivery = Delivery(each.sender, sealed.content)
                     sealed_for[sealed.recipient].append(delivery)
-        session = self.terms.session
-        messages = {
-            name: Deliveries(session, name, tuple(deliveries)).to_bytes()
+        return {
+            name: Deliveries(self.terms.session, name, tuple(deliveries)).to_bytes()
             for name, deliveries in sealed_for.items()
         }
-        return self._after("shares", "masked"), messages
-
-    def close_masked(self) -> tuple["ServerRound", bytes]:
-        """Return who survived, for all of these."""
-        later: Step = "agreements" if self.terms.signed else "unmasking"
-        self._check_step("masked", (later,))
-        if self.step == "masked":
-            self._check_enough(len(self.masked), "sent numbers")
-        survivors = Survivors(self.terms.session, self.survivors)
-        return self._after("masked", later), survivors.to_bytes()
-
-    def close_agreements(self) -> tuple["ServerRound", bytes]:
-        """Return all signatures of the survivors, for who gave one."""
-        self._check_step("agreements", ("unmasking",))
-        quorum = self.terms.quorum(len(self.keys))
-        if len(self.agreements) < quorum:
-            details = f"Found {len(self.agreements)} signatures of {quorum}."
-            raise RoundGivenUpError(Reason.TOO_FEW_AGREE, details)
-        signed = sorted(self.agreements, key=lambda each: each.sender)
-        message = Agreements(self.terms.session, tuple(signed))
-        return self._after("agreements", "unmasking"), message.to_bytes()
-
-    def close(self) -> tuple["ServerRound", SecureSum]:
-        """Return the sum over the survivors.
-
-        Raises:
-            RoundGivenUpError: too few shares came, or some client shared no secret.
-        """
-        self._check_step("unmasking", ("over",))
-        values = self._unmasked().view("<i8").astype(np.int64)
-        return self._after("unmasking", "over"), SecureSum(values, self.survivors)
 
     def _unmasked(self) -> UInt64[np.ndarray, " numbers"]:
         """Return the sum of the survivors' masked numbers without all masks.
@@ -286,13 +265,6 @@ class ServerRound:
         refusal = Refusal(sender, self.step, reason)
         return replace(self, refused=(*self.refused, refusal))
 
-    def _after(self, step: Step, following: Step) -> "ServerRound":
-        return replace(self, step=following) if self.step == step else self
-
-    def _check_step(self, step: Step, again: tuple[Step, ...]) -> None:
-        if self.step != step and self.step not in again:
-            raise RefusedError(Reason.EARLY, "server")
-
     def _check_enough(self, count: int, what: str) -> None:
         if count < self.terms.minimum:
             details = f"{count} of at least {self.terms.minimum} clients {what}."
@@ -339,20 +311,11 @@ def secure_sum(
     k = max(2, neighbourhood(len(clients)))
     terms = Terms(os.urandom(SESSION_BYTES), length, minimum, k)
     server = ServerRound(terms, tuple(sorted(clients)))
-    sides: dict[str, ClientRound] = {}
-    for name in clients:
-        sides[name], keys = ClientRound.begin(terms, name).advertise()
-        server = server.accept(name, keys)
-    server, roster = server.close_keys()
-    for name, side in sides.items():
-        sides[name], shares = side.share(roster)
-        server = server.accept(name, shares)
-    server, deliveries = server.close_shares()
-    for name, side in sides.items():
-        sides[name], masked = side.mask(deliveries[name], clients[name]())
-        server = server.accept(name, masked)
-    server, survivors = server.close_masked()
-    for name, side in sides.items():
-        sides[name], opened = side.unmask(survivors)
-        server = server.accept(name, opened)
-    return server.close()[1]
+    sides = {name: ClientRound.begin(terms, name) for name in clients}
+    letters: Mapping[str, bytes] = dict.fromkeys(clients, b"")
+    while server.result is None:
+        for name, letter in letters.items():
+            sides[name], message = sides[name].answer(letter, clients[name])
+            server = server.accept(name, message)
+        server, letters = server.close()
+    return server.result
