@@ -31,14 +31,13 @@ from covey.data.arrays import examples_of, read_client
 from covey.membership.controls import copied
 from covey.models.build import PassedModel
 from covey.secure_sums.messages import Reason, RefusedError
-from covey.secure_sums.noise import Numbers
 from covey.settings.clients import Overrides
 from covey.settings.privacy import budget_weight
 from covey_flower.allowance import CHOOSING, Allowance
 from covey_flower.client_runtime import ClientRuntime, ClusterChoice, client_runtime_of
 from covey_flower.engine import FlowerNodes, shared_settings_hash
 from covey_flower.identity import InvalidMessageError
-from covey_flower.masked import SumRounds, own_numbers
+from covey_flower.masked import OwnNumbers, SumRounds
 from covey_flower.memory import MemoryFolder, NodeMemory, OwnBudget
 from covey_flower.messages import (
     OF_FEATURES,
@@ -240,14 +239,12 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
         of, numbers = request.sums.of, request.sums.length - 1
         if request.sums.step == "keys":
             node.release(of, numbers, now=False)
-        made, letter = own_numbers(member, request, counted), request.letters[question.name]
 
-        def paid() -> Numbers:
+        def pay() -> None:
             node.allowance.answer(request, context, member().client, lambda _: ClusterChoice(0, ()))
             node.release(of, numbers)
-            return made.values()
 
-        own = replace(made, values=paid)
+        own, letter = OwnNumbers(member, request, counted, pay), request.letters[question.name]
         return encode(reply, letter=sums.answer(request.sums, context.session, letter, own))
     sums.check_request(request, member())
     if request.task in OF_FEATURES:

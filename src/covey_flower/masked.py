@@ -4,19 +4,19 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from filelock import FileLock
-from jaxtyping import Int64
 from pydantic import ConfigDict, TypeAdapter
 
 from covey import ClientUpdate, Config, ConfigError, DataError, RunError
 from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientRequest, SumStep
 from covey.base.files import make_folder, user_folder
+from covey.base.names import SummedUp
 from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.membership.estimators import COUNTS_NORM, numbers_of_counts
@@ -24,7 +24,7 @@ from covey.ridge.sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
-from covey.secure_sums.noise import RING
+from covey.secure_sums.noise import RING, Numbers
 from covey_flower.client_runtime import ClientRuntime
 from covey_flower.identity import identities_in
 from covey_flower.memory import EXACT, read_kept, write_kept
@@ -173,24 +173,62 @@ def _lock(file: Path) -> FileLock:
 SERVER = "server"
 OPENING = ("agreements", "unmasking")
 
-Numbers = Int64[np.ndarray, " numbers"]
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OwnNumbers:
     """What a client adds to a sum.
 
+    Sums over records have one name, whatever the server asks for them by: the run, the
+    number of classes and the features are its to choose.
+
     Attributes:
-        what: names the numbers: sums of the same ones are compared with each other.
-        values: returns them, once they are needed.
-        digest: returns what they are known by later; "": they are never taken off.
-        records: returns the digest of the records that they are sums over; "": of none.
+        member: returns the client with its examples.
+        request: what the server asks for.
+        trained: trains, and returns what came of it, where updates are added up.
+        pay: takes what is sent off what the client may still answer.
     """
 
-    what: Callable[[], str]
-    values: Callable[[], Numbers]
-    digest: Callable[[], str] = str
-    records: Callable[[], str] = str
+    member: Callable[[], ClientRuntime]
+    request: ClientRequest
+    trained: Callable[[], ClientUpdate] | None = None
+    pay: Callable[[], None] = lambda: None
+
+    @property
+    def what(self) -> str:
+        """What the numbers are called: sums of the same ones are compared with each other."""
+        models, path = self.request.models, "/".join(map(str, self.request.path))
+        return "sums" if self._of == "sums" else f"{self._of} {model_hash(models)} {path}"
+
+    @property
+    def digest(self) -> str:
+        """What they are known by later; "": they are never taken off."""
+        return self._sums.digest() if self._of == "sums" else ""
+
+    @property
+    def records(self) -> str:
+        """Digest of the records that they are sums over; "": of none."""
+        return _records_digest(self.member().client) if self._of == "sums" else ""
+
+    def values(self) -> Numbers:
+        """Return them, once they are needed."""
+        self.pay()
+        member, request = self.member(), self.request
+        plan = member.config.privacy_plan
+        if self._of == "updates" and self.trained is not None:
+            shares = plan.update_shares(request.recipe.learning_rate)
+            return numbers_of_update(self.trained(), 1, shares)
+        if self._of == "counts":
+            counts, shares = member.count(request, 0), plan.shares(COUNTS_NORM)
+            return numbers_of_counts(counts, shares, member.own_noise(request).draws)
+        return self._sums.numbers()
+
+    @property
+    def _of(self) -> SummedUp:
+        return "sums" if self.request.sums is None else self.request.sums.of
+
+    @cached_property
+    def _sums(self) -> Sums:
+        return self.member().sums(self.request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +277,8 @@ class SumRounds:
                 return self._opened(memory, current, letter, identities)
             if step.step == "masked":
                 self._check_same(memory, own)
-                digest = own.digest() or memory.digest
-                memory = replace(memory, what=own.what(), records=own.records(), digest=digest)
+                digest = own.digest or memory.digest
+                memory = replace(memory, what=own.what, records=own.records, digest=digest)
             after, said = current.answer(letter, lambda: _exact(own, current), identities)
             write_kept(self.kept, memory.in_round(after))
         return said
@@ -292,57 +330,16 @@ class SumRounds:
                 f"node.toml. Set it to true, if the client is to leave."
             )
         self._check_same(
-            read_kept(self.kept, _memory_of, _LOSS), own_numbers(lambda: member, request)
+            read_kept(self.kept, _memory_of, _LOSS), OwnNumbers(lambda: member, request)
         )
 
     def _check_same(self, memory: SumMemory, own: OwnNumbers) -> None:
         """Refuse other numbers than are in a sum already, as they are taken off again."""
-        if memory.opened and own.digest() not in ("", memory.digest):
+        if memory.opened and own.digest not in ("", memory.digest):
             raise DataError(
                 "The numbers that this client sent before are to be taken off, and must be "
                 "sent again, found others. Put back the examples that it had, or leave."
             )
-
-
-def own_numbers(
-    member: Callable[[], ClientRuntime],
-    request: ClientRequest,
-    trained: Callable[[], ClientUpdate] | None = None,
-) -> OwnNumbers:
-    """Return what a client adds up.
-
-    Sums over records have one name, whatever the server asks for them by: the run, the
-    number of classes and the features are its to choose.
-
-    Args:
-        member: returns the client with its examples.
-        request: what the server asks for.
-        trained: trains, and returns what came of it, where updates are added up.
-    """
-    of = request.sums.of if request.sums is not None else "sums"
-
-    def what() -> str:
-        return f"{of} {model_hash(request.models)} {'/'.join(map(str, request.path))}"
-
-    @cache
-    def sums() -> Sums:
-        return member().sums(request)
-
-    def values() -> Numbers:
-        plan = member().config.privacy_plan
-        if of == "updates" and trained is not None:
-            shares = plan.update_shares(request.recipe.learning_rate)
-            return numbers_of_update(trained(), 1, shares)
-        if of == "counts":
-            counts, shares = member().count(request, 0), plan.shares(COUNTS_NORM)
-            return numbers_of_counts(counts, shares, member().own_noise(request).draws)
-        return sums().numbers()
-
-    if of != "sums":
-        return OwnNumbers(what, values)
-    return OwnNumbers(
-        lambda: of, values, lambda: sums().digest(), lambda: _records_digest(member().client)
-    )
 
 
 def _records_digest(client: Client) -> str:

@@ -1,6 +1,6 @@
 """Sums of remote clients under masks: all groups take each step at the same time."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,11 +10,10 @@ from covey.algorithms.client_requests import ClientContext, ClientRequest, Send,
 from covey.algorithms.state import Cohort
 from covey.base.events import AnswerRefused, Event, SumGivenUp
 from covey.base.names import Handle, SummedUp
+from covey.data.examples import Client
+from covey.ridge.masks import SumCohorts
 from covey.secure_sums.messages import Reason, RoundGivenUpError, Terms
 from covey.secure_sums.server import ServerRound
-
-Sound = Callable[[Collection[Handle]], Collection[frozenset[Handle]]]
-"""Which groups may be summed if these clients are all who sent their numbers."""
 
 OPENING = ("agreements", "unmasking", "over")
 
@@ -35,9 +34,10 @@ class GroupSum:
     given_up: str = ""
 
     @classmethod
-    def begin(cls, cohort: Cohort, terms: Terms) -> "GroupSum":
+    def begin(cls, clients: Iterable[Client], terms: Terms) -> "GroupSum":
         """Return a group of which no client has got a request yet."""
-        names = tuple(sorted(client.name for client in cohort))
+        cohort = tuple(sorted(clients, key=lambda client: client.name))
+        names = tuple(client.name for client in cohort)
         return cls(cohort, ServerRound(terms, names), dict.fromkeys(names, b""))
 
     @property
@@ -89,11 +89,11 @@ def play_sums(
     send: Send,
     request: ClientRequest,
     summed: tuple[SummedUp, int],
-    groups: Sequence[Cohort],
+    cohort: Cohort,
     minimum: int,
-    sound: Sound,
+    cohorts: SumCohorts | None = None,
 ) -> tuple[GroupSum, ...]:
-    """Return the sums of some groups, all of which take every step at the same time.
+    """Return the sums over these clients, in groups that take every step at the same time.
 
     Each round has a number that no other has: a server that was killed begins others, and
     what clients sent in the first ones opens nothing.
@@ -103,16 +103,20 @@ def play_sums(
         request: what clients need to make their numbers, which they are sent in the step in
             which they send these; in all others it goes without models.
         summed: what is added up, and how many numbers these are.
-        groups: whose sums are needed, each group's together.
+        cohort: whose sums are needed.
         minimum: the fewest clients that a sum may be over.
-        sound: which groups may be summed of those who are left.
+        cohorts: who were in one sum before, of the same numbers; None: nobody.
     """
-    of, length = summed
+    (of, length), cohorts = summed, cohorts or SumCohorts()
+    members = {client.handle: client for client in cohort}
     bare = replace(request, models=(), available=(), contexts={}, broadcast={})
-    running = [GroupSum.begin(cohort, Terms.new(length, minimum)) for cohort in groups]
-    while waited_for := [each for each in running if each.letters]:
-        step = waited_for[0].round.step
-        pairs = [(g, c) for g in waited_for for c in g.cohort if c.name in g.letters]
+    groups = [
+        GroupSum.begin([members[handle] for handle in group], Terms.new(length, minimum))
+        for group in cohorts.groups(members, minimum)
+    ]
+    while playing := [group for group in groups if group.letters]:
+        step = playing[0].round.step
+        pairs = [(g, c) for g in playing for c in g.cohort if c.name in g.letters]
         whole = request if step == "masked" else bare
         contexts = {
             c.handle: replace(
@@ -129,10 +133,11 @@ def play_sums(
         )
         sent = send(question, tuple(client for _, client in pairs))
         answers = {each.handle: each.letter for each in sent}
-        running = [each.taking(answers) if each.letters else each for each in running]
+        playing = [group.taking(answers) for group in playing]
         if step == "masked":  # groups of which too few are left, or would be left behind
-            may = sound(frozenset[Handle]().union(*(g.sent for g in running if g.letters)))
+            may = cohorts.groups(frozenset[Handle]().union(*(g.sent for g in playing)), minimum)
             few = Reason.TOO_FEW_CLIENTS
-            running = [g.giving_up(few) if g.letters and g.sent not in may else g for g in running]
-        running = [each.closed() if each.letters else each for each in running]
-    return tuple(running)
+            playing = [g if g.sent in may else g.giving_up(few) for g in playing]
+        after = iter([group if group.given_up else group.closed() for group in playing])
+        groups = [next(after) if group.letters else group for group in groups]
+    return tuple(groups)

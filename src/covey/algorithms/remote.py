@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar, Never
 
 from jaxtyping import Float64
@@ -20,7 +19,7 @@ from covey.algorithms.client_requests import (
     Send,
 )
 from covey.algorithms.federation import Comparison, SumsAnswer
-from covey.algorithms.group_sums import Sound, play_sums
+from covey.algorithms.group_sums import play_sums
 from covey.algorithms.selection import UNASSIGNED, SelectionConfig, SelectionResult, choice_events
 from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState
 from covey.base.errors import ConfigError
@@ -181,9 +180,8 @@ class Remote:
 
     def _mean_under_masks(self, request: ClientRequest, cohort: Cohort) -> Iterator[ClientUpdate]:
         least, (model,) = self.min_cohort, request.models
-        groups, enough = _if_enough(cohort, least), _all_if(least)
-        length = count_of_numbers(model)
-        for each in play_sums(self.send, request, ("updates", length), groups, least, enough):
+        summed = "updates", count_of_numbers(model)
+        for each in play_sums(self.send, request, summed, cohort, least):
             if each.values is None or each.values[0] <= 0:
                 continue
             mean = mean_of_numbers(each.values, model, self.shares)
@@ -239,17 +237,12 @@ class Remote:
         """
         known, (d, classes) = state.kept(ClusterSums), shape_of(state.clusters[0])
         cohorts, present = state.kept(SumCohorts), {client.handle: client for client in cohort}
-        may = partial(cohorts.groups, minimum=minimum)
-        groups = [
-            tuple(sorted((present[h] for h in group), key=lambda client: client.name))
-            for group in may(present)
-        ]
         request = self._of_features("masked", state, {})
-        length = d * (d + 1) // 2 + d * classes
         events = list[Event](cohorts.waiting(present, minimum))
         total, largest = Sums.nothing(d, classes), _largest(known)
+        asked = "sums", len(total.numbers())
         summed, lost = list[frozenset[Handle]](), list[frozenset[Handle]]()
-        for each in play_sums(self.send, request, ("sums", length), groups, minimum, may):
+        for each in play_sums(self.send, request, asked, cohort, minimum, cohorts):
             events += each.facts()
             if each.values is None:
                 lost += [each.shown] if each.shown else []
@@ -279,16 +272,6 @@ class Remote:
             width=d,
             features=self.fingerprint,
         )
-
-
-def _if_enough(cohort: Cohort, least: int) -> tuple[Cohort, ...]:
-    """Return the one group that is summed; none where it is too small."""
-    return (cohort,) if len(cohort) >= least else ()
-
-
-def _all_if(least: int) -> Sound:
-    """Return the rule by which all who are left are summed, or nobody."""
-    return lambda there: [frozenset(there)] * (len(there) >= least)
 
 
 def _largest(known: ClusterSums) -> float:
@@ -369,9 +352,8 @@ def masked_counts(send: Send, min_cohort: int, shares: NoiseShares | None = None
         t = target.round_index
         request = ClientRequest("masked", (target.params,), (True,), streams.path, round_index=t)
         fewest = max(min_cohort, FEWEST_REPORTING)
-        groups, enough = _if_enough(target.members, fewest), _all_if(fewest)
-        length = count_of_counts(shares)
-        added = play_sums(send, request, ("counts", length), groups, min_cohort, enough)
+        summed = "counts", count_of_counts(shares)
+        added = play_sums(send, request, summed, target.members, fewest)
         values = added[0].values if added else None
         if values is None or (shares is None and (values < 0).any()):
             return combined_counts([], [])
