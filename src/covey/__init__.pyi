@@ -7,7 +7,7 @@ from .aggregation.base import (
     mean_per_cluster,
 )
 from .aggregation.server import ServerOptimizer
-from .algorithms.algorithm import Algorithm, Subtractable
+from .algorithms.algorithm import Algorithm, Subtractable, Traits
 from .algorithms.clients import Clients, Setup
 from .algorithms.selection import (
     ClusterSelection,
@@ -142,6 +142,7 @@ __all__ = [
     "TrackedRun",
     "Tracker",
     "TrainingJob",
+    "Traits",
     "UnfinishedError",
     "__version__",
     "audit_model",

@@ -94,7 +94,7 @@ def answers_needed(config: Config) -> Mapping[str, int]:
     if masks:
         # where it leaves, a client sends its own sums, if its owner lets it
         needed = dict.fromkeys(of, rounds) | ({"sum": rounds} if "sums" in of else {})
-    elif method.subtracts:
+    elif method.traits.subtracts:
         needed = {"sum": rounds}
         needed |= {"mean": rounds} if method.starts_warm else {}
         needed |= {"compare": rounds, "reassign": 1} if method.offers_choices else {}

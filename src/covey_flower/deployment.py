@@ -226,7 +226,7 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     file = tomllib.loads(read_text(config))
     plan = usual.privacy_plan
     noisy = plan.noise > 0 or plan.sums_gradients
-    if "aggregation" not in file and not noisy and not usual.method.subtracts:
+    if "aggregation" not in file and not noisy and not usual.method.traits.subtracts:
         overrides.append(f"aggregation.name={ROBUST}")
         usual = load_config(config, overrides)
     if "max_newcomers" not in file.get("method", {}) and bounds_newcomers(usual):

@@ -169,7 +169,7 @@ def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
             "expected method.max_newcomers above 0, found 0: nodes that lie can all choose a small "
             "cluster and be its majority. Leave it out, or trust every node.",
         )
-    if config.method.subtracts:
+    if config.method.traits.subtracts:
         yield (
             "method",
             "expected models that no client moves far, found heads that are solved from sums: who "

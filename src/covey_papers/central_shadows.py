@@ -101,7 +101,7 @@ class CentralShadows(RiskEstimator):
         """Refuse what has no confidences, and methods that train nothing to imitate."""
         key = "risk.name"
         yield Clash(settings.model.task != "multiclass", key, ONE_CLASS, "model.task")
-        yield Clash(not settings.method.trains, key, "clients that train", "method.name")
+        yield Clash(not settings.method.traits.trains, key, "clients that train", "method.name")
 
     def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return l(theta_j) = (TPR + TNR) / 2 of the shadows' attack model (Algorithm 2).

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from covey import Algorithm, Clients, RoundResult, ServerState, Setup, Streams
+from covey import Algorithm, Clients, RoundResult, ServerState, Setup, Streams, Traits
 from covey.algorithms.state import Cohort
 from covey.base.components import Positive
 from covey.base.events import ClientsAssigned
@@ -26,8 +26,7 @@ class Isolated(Algorithm):
         Clustering, Isolation, and One-shot Aggregation, IEEE BigData 2023.
     """
 
-    chooses_clusters: ClassVar[bool] = False
-    keeps_clusters_apart: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(chooses_clusters=False, keeps_clusters_apart=True)
 
     num_clusters: Positive = 2
 

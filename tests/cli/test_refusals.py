@@ -78,7 +78,7 @@ def test_settings_that_cannot_be(here, settings, said):
         ("sweep missing.toml --over seed", "--over takes"),
         ("sweep default.toml --over aggregation.radius=1,2", "changes no run of this sweep"),
         ("sweep default.toml --over seed=1,2", "its seeds are those of --seeds"),
-        ("audit RAN --attack nonsense", "must be one of loss, shokri"),
+        ("audit RAN --attack nonsense", "must be one of loss, "),
         ("audit RAN --references 1", "at least 2 references"),
         ("game RAN", "at least 5 reserved clients"),
         ("guarantee --noise client --sigma 1 --epsilon 1", "covey guarantee"),

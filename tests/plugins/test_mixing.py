@@ -49,7 +49,7 @@ class QuietStep(NoServerOptimizer):
 
 
 class ApartAlgorithm(FedAvgM):
-    keeps_clusters_apart: ClassVar[bool] = True
+    traits: ClassVar[covey.Traits] = covey.Traits(keeps_clusters_apart=True)
 
 
 class ApartNoMore(ApartAlgorithm):

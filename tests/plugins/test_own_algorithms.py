@@ -109,7 +109,7 @@ class PartlyDrained(Algorithm):
 class Foreseeing(FedAvg):
     """Looks at all clients of the run, and trains one of the cohort in every round."""
 
-    reads_population: ClassVar[bool] = True  # pyright: ignore[reportIncompatibleMethodOverride]
+    traits: ClassVar[covey.Traits] = covey.Traits(reads_population=True)
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         share = sum(len(client.train) for client in clients.setup.population) / 1000

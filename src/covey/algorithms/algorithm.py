@@ -42,6 +42,35 @@ class Opening:
 BY_LOSS_ALONE = ByLoss()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What the rounds of an algorithm need of clients, and give away of them.
+
+    Attributes:
+        chooses_clusters: whether clients choose among models.
+        one_client_each: whether no model is ever shared.
+        trains: whether clients train its models.
+        calibrates: whether its one model can be calibrated by updates that were kept.
+        subtracts: whether it is a `Subtractable`.
+        reads_population: whether a round looks at clients that are not in its cohort.
+        keeps_clusters_apart: whether nothing that a client sends reaches another cluster; else
+            everybody's exposure counts in every cluster.
+        sends_sums: whether the server needs nothing of clients but sums: of records, or of
+            updates that `Clients.train_and_aggregate` takes.
+        seen: what the server sees of single clients, where no masks hide it.
+    """
+
+    chooses_clusters: bool = True
+    one_client_each: bool = False
+    trains: bool = True
+    calibrates: bool = False
+    subtracts: bool = False
+    reads_population: bool = False
+    keeps_clusters_apart: bool = False
+    sends_sums: bool = False
+    seen: str = ""
+
+
 class Algorithm(Component):
     """An algorithm of federated learning; the fields of a subclass are its settings.
 
@@ -59,28 +88,19 @@ class Algorithm(Component):
     What stands beside the three is data: what an algorithm needs, and what it gives away.
 
     Attributes:
-        chooses_clusters: whether clients choose among models.
-        keeps_clusters_apart: whether nothing that a client sends reaches another cluster.
-            A class of one's own must say so itself: what it inherits is not believed, and
-            everybody's exposure counts in every cluster.
-        one_client_each: whether no model is ever shared.
-        trains: whether clients train its models.
-        calibrates: whether its one model can be calibrated by updates that were kept.
-        subtracts: whether it is a `Subtractable`.
-        sends_sums: whether the server needs nothing of clients but sums: of records, or of
-            updates that `Clients.train_and_aggregate` takes. What is inherited is not
-            believed.
-        seen: what the server sees of single clients, where no masks hide it.
+        traits: of the class.
     """
 
-    chooses_clusters: ClassVar[bool] = True
-    keeps_clusters_apart: ClassVar[bool] = False
-    one_client_each: ClassVar[bool] = False
-    trains: ClassVar[bool] = True
-    calibrates: ClassVar[bool] = False
-    subtracts: ClassVar[bool] = False
-    sends_sums: ClassVar[bool] = False
-    seen: ClassVar[str] = ""
+    traits: ClassVar[Traits] = Traits()
+
+    def vouches_for(self, attribute: str) -> bool:
+        """Say whether a trait that protects somebody holds, and may be believed.
+
+        A user's own class must say its traits itself: what made inherited ones true it may have
+        overridden.
+        """
+        believed = not self.is_own or "traits" in vars(type(self))
+        return believed and bool(getattr(self.traits, attribute))
 
     @property
     def objective(self) -> Objective | None:
@@ -106,17 +126,17 @@ class Algorithm(Component):
     @property
     def reads_population(self) -> bool:
         """Whether a round looks at clients that are not in its cohort."""
-        return False
+        return self.traits.reads_population
 
     @property
     def num_models(self) -> int | None:
         """How many models there are; None: one for each client."""
-        return None if self.one_client_each else getattr(self, "num_clusters", 1)
+        return None if self.traits.one_client_each else getattr(self, "num_clusters", 1)
 
     @property
     def offers_choices(self) -> bool:
         """Whether clients choose among several models."""
-        return self.chooses_clusters and self.num_models not in (None, 1)
+        return self.traits.chooses_clusters and self.num_models not in (None, 1)
 
     @property
     def choice(self) -> ClusterSelection:
@@ -206,12 +226,8 @@ class Subtractable(Clustered):
     `ModelsMerged`.
     """
 
-    subtracts: ClassVar[bool] = True
-
-    @property
-    def reads_population(self) -> bool:
-        """Sums are over all clients that chose so far, present or not."""
-        return True
+    # sums are over all clients that chose so far, present or not
+    traits: ClassVar[Traits] = Traits(subtracts=True, reads_population=True)
 
     def reference_round(self, records: LocalRecords) -> PlayRound | None:
         """Return how an auditor plays a round with one model; None: as clients train.

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from covey.algorithms.algorithm import Algorithm
+from covey.algorithms.algorithm import Algorithm, Traits
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.state import RoundResult, ServerState
 from covey.base.built_ins import component
@@ -31,9 +31,7 @@ class FedAvg(Algorithm):
         Decentralized Data, 2017.
     """
 
-    chooses_clusters: ClassVar[bool] = False
-    calibrates: ClassVar[bool] = True
-    sends_sums: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(chooses_clusters=False, calibrates=True, sends_sums=True)
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let all of them train, and aggregate."""
@@ -45,8 +43,7 @@ class FedAvg(Algorithm):
 class LocalTraining(Algorithm):
     """Let every client train a model of its own: a cluster per client, never merged."""
 
-    chooses_clusters: ClassVar[bool] = False
-    one_client_each: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(chooses_clusters=False, one_client_each=True)
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Give every client its own copy of one model."""

@@ -7,7 +7,7 @@ plays all clients at once, `covey.algorithms.remote.Remote` sends each of them a
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float64
 from torch import Tensor
@@ -57,13 +57,12 @@ class SumsAnswer(NamedTuple):
 
 @runtime_checkable
 class Federation(Protocol):
-    """What can be had from clients: choices, updates, and sums over their records.
+    """What can be had from clients: choices, updates, and sums over their records."""
 
-    Attributes:
-        is_remote: whether they are on machines of their own, and may give no answer.
-    """
-
-    is_remote: ClassVar[bool]
+    @property
+    def is_remote(self) -> bool:
+        """Whether they are on machines of their own, and may give no answer."""
+        return False
 
     def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:
         """Return every model's loss on every client's selection batch, in nats."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Never
+from typing import Never
 
 from jaxtyping import Float64
 from numpy import ndarray
@@ -59,7 +59,7 @@ class Remote:
         fingerprint: of the features, which clients compare with their own.
     """
 
-    is_remote: ClassVar[bool] = True
+    is_remote = True
 
     send: Send
     recipe: Recipe

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from covey.algorithms.algorithm import Clustered, Subtractable
+from covey.algorithms.algorithm import Clustered, Subtractable, Traits
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.federation import Comparison, SumsAnswer
 from covey.algorithms.selection import ClusterSelection, Weighted
@@ -237,9 +237,9 @@ class Ridge(Subtractable):
         Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020.
     """
 
-    trains: ClassVar[bool] = False
-    sends_sums: ClassVar[bool] = True
-    seen: ClassVar[str] = SEEN
+    traits: ClassVar[Traits] = replace(
+        Subtractable.traits, trains=False, sends_sums=True, seen=SEEN
+    )
 
     selection: Annotated[ClusterSelection, Part("selection")] = Weighted()
     pooling: Share = 0.0

@@ -7,19 +7,24 @@ refuses a round whose own events deny it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
+from jaxtyping import Float64
+from torch import Tensor
+
 from covey.aggregation.base import ClientUpdate
+from covey.aggregation.server import Models
 from covey.algorithms.algorithm import Algorithm, Subtractable
 from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.federation import Federation
+from covey.algorithms.federation import Comparison, Federation, SumsAnswer
 from covey.algorithms.own_steps import models_problem
 from covey.algorithms.redteam import RiskMeasurement
-from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult
+from covey.algorithms.state import NO_INPUTS, Cohort, ObjectiveInputs, RoundResult, ServerState
 from covey.base.errors import ConfigError, user_function
 from covey.base.events import (
     AnswerRefused,
@@ -35,7 +40,7 @@ from covey.base.rng import Streams
 from covey.data.examples import Client
 
 
-class Watched:
+class Watched(Federation):
     """The clients of a run as a user's algorithm reaches them: who gets requests is noted.
 
     Attributes:
@@ -49,24 +54,57 @@ class Watched:
         self._federation, self._part, self._known = federation, part, frozenset(known)
         self.handed_out, self.clusters = handed_out, dict[Handle, int]()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any member of a federation
-        """Return a member of the federation, which notes the clients that it is called with."""
-        member = getattr(self._federation, name)
-        return partial(self._called, member) if callable(member) else member
+    @property
+    def is_remote(self) -> bool:
+        """Whether they are on machines of their own."""
+        return self._federation.is_remote
 
-    def _called(self, member: Callable[..., Any], *args: Any, **named: Any) -> Any:  # noqa: ANN401
-        self._note({client.handle for client in _clients_in([*args, *named.values()])})
-        return member(*args, **named)
+    def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:
+        """Return every model's loss on every client's selection batch."""
+        return self._federation.evaluate(models, self._noted(cohort), streams)
 
-    def train(self, *args: Any, **named: Any) -> Iterator[ClientUpdate]:  # noqa: ANN401
+    def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
+        """Return each client's cluster with the lowest loss."""
+        return self._federation.nearest(state, self._noted(cohort), streams)
+
+    def choose(
+        self,
+        selection: SelectionConfig,
+        state: ServerState,
+        cohort: Cohort,
+        streams: Streams,
+        inputs: ObjectiveInputs | Comparison | None = None,
+    ) -> SelectionResult:
+        """Let every client take its cluster."""
+        return self._federation.choose(selection, state, self._noted(cohort), streams, inputs)
+
+    def train(
+        self,
+        models: Models,
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
+    ) -> Iterator[ClientUpdate]:
         """Yield the clients' updates, and note who trained."""
-        for update in self._called(self._federation.train, *args, **named):
+        there = self._noted(cohort)
+        for update in self._federation.train(models, there, assignment, streams, inputs):
             self.clusters[update.handle] = update.cluster
             yield update
             del update  # before the next one comes
 
-    def _note(self, handles: set[Handle]) -> None:
-        """Note who gets requests; refuse clients that are not in the run (any more)."""
+    def means(self, state: ServerState, cohort: Cohort) -> Mapping[Handle, Float64[Tensor, " d"]]:
+        """Return the mean features of every client that sends them."""
+        return self._federation.means(state, self._noted(cohort))
+
+    def sums(self, state: ServerState, groups: Sequence[Cohort], minimum: int = 0) -> SumsAnswer:
+        """Return the sums over each group of clients."""
+        return self._federation.sums(state, [*map(self._noted, groups)], minimum)
+
+    def _noted(self, cohort: Cohort) -> Cohort:
+        """Note which clients get requests; refuse those that are not in the run (any more)."""
+        cohort = tuple(cohort)
+        handles = {client.handle for client in cohort}
         if strangers := handles - self._known - self.handed_out:
             raise ConfigError(
                 f"Your {self._part} must ask the clients of its round, but it asked "
@@ -74,15 +112,7 @@ class Watched:
                 f"from one round to the next."
             )
         self.handed_out |= handles
-
-
-def _clients_in(value: object) -> Iterator[Client]:
-    """Yield the clients in what a member of a federation is called with."""
-    if isinstance(value, Client):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for each in cast("Collection[object]", value):
-            yield from _clients_in(each)
+        return cohort
 
 
 def some(handles: Collection[Handle]) -> str:
@@ -120,7 +150,7 @@ class RunAlgorithm:
                 f"`def round(self, state, clients, streams)`, which returns a "
                 f"covey.RoundResult."
             )
-        if self.algorithm.subtracts and not isinstance(self.algorithm, Subtractable):
+        if self.algorithm.traits.subtracts and not isinstance(self.algorithm, Subtractable):
             raise ConfigError(
                 f"An algorithm that `subtracts` must be a covey.Subtractable, found your "
                 f"{self._part}. Derive it from that class, and give it `without` and `solve`."

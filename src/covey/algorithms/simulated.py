@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float64
@@ -76,7 +76,7 @@ class Simulated:
         untouched: clusters that nothing changes in this round, whose clients send zeros.
     """
 
-    is_remote: ClassVar[bool] = False
+    is_remote = False
 
     engine: Engine
     recipe: Recipe

@@ -59,10 +59,12 @@ def component(kind: str, name: str, *, default: bool = False) -> Callable[[T], T
 
 @cache
 def built_ins(kind: str) -> Mapping[str, type]:
-    """Return the built-in components of a kind, by name."""
-    for module in MODULES[kind]:
-        import_module(f"covey.{module}")
-    return MappingProxyType(_classes[kind])
+    """Return the built-in components of a kind by name, module by module."""
+    places = {
+        import_module(f"covey.{module}").__name__: i for i, module in enumerate(MODULES[kind])
+    }
+    found = sorted(_classes[kind].items(), key=lambda each: places[each[1].__module__])
+    return MappingProxyType(dict(found))
 
 
 def default_of(kind: str) -> str | None:

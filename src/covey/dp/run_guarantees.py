@@ -261,7 +261,7 @@ def _choices_are_open(merges: Sequence[_Aggregation]) -> bool:
 def _may_choose(method: str) -> bool:
     """Say whether this algorithm leaves clients a choice, as a user's own may."""
     known = ":" not in method and is_known("algorithm", method)
-    return not known or find("algorithm", method, "method.name").chooses_clusters
+    return not known or find("algorithm", method, "method.name").traits.chooses_clusters
 
 
 def _covered(view: Adversary, merges: Sequence[_Aggregation]) -> tuple[Term, ...]:

@@ -18,7 +18,7 @@ from covey.base.errors import LedgerError, LedgerMismatch
 from covey.ledger import rows, tables
 from covey.ledger.backends import Backend, Database, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, verify
-from covey.ledger.requests import ClientTables
+from covey.ledger.client_tables import ClientTables
 from covey.ledger.rows import FileHashes
 
 EVENTS = tables.events.c

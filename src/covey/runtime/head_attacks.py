@@ -125,7 +125,7 @@ def weights_attacks(
         candidates = _equations(run, params, pool)
         if candidates is None:
             return None
-        solved = run.records is not None and run.config.method.subtracts
+        solved = run.records is not None and run.config.method.traits.subtracts
         prior = PRIOR if solved else LAST_LAYER_PRIOR
         return membership_weights(candidates, prior).numpy()
 
@@ -145,7 +145,7 @@ def weights_attacks(
 
 def _equations(run: BuiltRun, params: Params, pool: Sequence[Examples]) -> Equations | None:
     records = run.records
-    if records is None or not run.config.method.subtracts:
+    if records is None or not run.config.method.traits.subtracts:
         assert run.module is not None  # every built run has one  # noqa: S101
         return last_layer_of(run.module, params, Examples.joined(pool))
     rows = [records.rows(each) for each in pool]

@@ -138,7 +138,7 @@ def current_rules(
         RunError: no client can leave this run yet.
     """
     next_round = history.rounds[-1].round_index + 1 if history.rounds else 0
-    alone = config.method.one_client_each
+    alone = config.method.traits.one_client_each
     if alone and next_round == 0:
         raise RunError(
             f"With method.name = {config.method.name!r} each client has a model of its own once a "

@@ -85,7 +85,7 @@ def _is_diverged(session: Session, leaver: Client, state: ServerState) -> bool:
     j = state.assignment.get(leaver.handle, 0)
     if j in divergences(state):
         return True
-    if not state.round_index or session.run.config.method.subtracts:
+    if not state.round_index or session.run.config.method.traits.subtracts:
         return False  # no training could diverge
     users = [c for c in session.run.population.clients if state.assignment.get(c.handle) == j]
     engine, model = session.run.engine, state.clusters[j]

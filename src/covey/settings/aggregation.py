@@ -221,6 +221,6 @@ def recorded_parts(config: Config) -> Mapping[str, tuple[Component, Mapping[str,
 
 def summed_up(config: Config) -> frozenset[SummedUp]:
     """Return what of clients' a server needs sums of, for these settings."""
-    of = "sums" if config.method.subtracts else "updates"
+    of = "sums" if config.method.traits.subtracts else "updates"
     counts = config.risk.measures and not config.risk.on_clients
     return frozenset((of, "counts") if counts else (of,))

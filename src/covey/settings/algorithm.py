@@ -88,7 +88,7 @@ def round_steps(components: Components, recipe: Recipe) -> RoundSteps:
     """Return what becomes of updates in a round of this recipe."""
     config, plan = components.config, components.config.privacy_plan
     remote, own = components.send is not None, plan.clients_add_noise
-    if plan.masks and not config.method.subtracts:
+    if plan.masks and not config.method.traits.subtracts:
         begin, own_noise = masked_aggregation_of(config, recipe.learning_rate), None
     else:
         clients = len(components.population.clients)
@@ -202,8 +202,8 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what stays unseen."""
     algorithm, masks = config.method, config.privacy_plan.masks
-    sentences = [algorithm.note, SUMS_ALONE if masks else algorithm.seen]
-    if algorithm.subtracts:
+    sentences = [algorithm.note, SUMS_ALONE if masks else algorithm.traits.seen]
+    if algorithm.traits.subtracts:
         sentences.append(OPEN_HEADS)
     if masks:
         left = (f"{row.whom}: {row.for_what}" for row in islice(trust(config), 2))

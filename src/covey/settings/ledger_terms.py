@@ -35,7 +35,7 @@ def terms_of(config: Config) -> Terms:
         everybody=is_simple and train.participation == 1 and train.cohort_size == 0,
         repeats=is_simple and train.cohort_size == 0 and not secret_coins,
         cohort_size=train.cohort_size if is_simple else 0,
-        subtracts=None if method.is_own else method.subtracts,
+        subtracts=None if method.is_own else method.traits.subtracts,
         mixes_clusters=config.is_unread or mixes_clusters(config),
     )
 

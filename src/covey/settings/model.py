@@ -69,7 +69,7 @@ def _refuse_other_starts(config: Config) -> None:
     algorithm = config.method
     if (
         isinstance(algorithm, Clustered)
-        and algorithm.trains
+        and algorithm.traits.trains
         and algorithm.initialisation == "random"
         and algorithm.num_clusters > 1
     ):

@@ -177,7 +177,7 @@ def _tasks(config: Sections) -> Conflicts:
     task, tasks, other = config.model.task, config.train.loss.tasks, "model.task"
     needs = {"multiclass": ONE_CLASS, "regression": "labels that are numbers"}
     yield Clash(task not in tasks, "train.loss", needs.get(tasks[0], ""), other)
-    solved = config.method.subtracts and not config.method.is_own
+    solved = config.method.traits.subtracts and not config.method.is_own
     yield Clash(task != "multiclass" and solved, "method.name", ONE_CLASS, other)
     remote = task != "multiclass" and config.engine.is_remote
     yield Clash(remote, "engine.name", ONE_CLASS, other)
@@ -213,12 +213,12 @@ def _is_sound(config: Sections) -> bool:
 def _aggregations(config: Sections) -> Conflicts:
     """Who has a model of its own shares none; where clients count alike, no example weighs."""
     method, aggregation, key = config.method, config.aggregation, "aggregation.name"
-    alone = method.one_client_each
+    alone = method.traits.one_client_each
     absent = method.reads_population and not isinstance(method, Subtractable)
     unknown = (alone or absent) and config.engine.is_remote
     yield Clash(unknown, "method.name", KNOWN_FROM_START, "engine.name")
     yield Clash(aggregation.needs_shared_models and alone, key, SHARED_MODELS, "method.name")
-    solved = aggregation.sees_updates and not method.trains
+    solved = aggregation.sees_updates and not method.traits.trains
     yield Clash(solved, key, "to see single updates that clients train", "method.name")
     if aggregation.weights == "equal":
         return
@@ -234,7 +234,7 @@ def _aggregations(config: Sections) -> Conflicts:
 
 def _noise_without_training(config: Sections) -> Conflicts:
     """Noise hides clients, and records, in what clients train."""
-    solved = config.method.subtracts or not config.method.trains
+    solved = config.method.traits.subtracts or not config.method.traits.trains
     remedy = (
         "Choose a method that trains, such as method.name = 'fedavg' with model.name = "
         "'linear-head'."
@@ -395,7 +395,7 @@ def _noisy_choices(config: Sections) -> Conflicts:
     method, key, remedy = config.method, "privacy.selection_noise", "Set it to 0."
     if config.privacy.selection_noise == 0:
         return
-    lowest, chooses = "choices by the lowest cost of a round", method.chooses_clusters
+    lowest, chooses = "choices by the lowest cost of a round", method.traits.chooses_clusters
     yield Clash(not chooses, key, "clients that choose their cluster", "method.name", remedy)
     warm, cold = chooses and method.starts_warm, "Set method.initialisation = 'random'."
     yield Clash(warm, key, lowest, "method.initialisation", cold)
@@ -443,7 +443,7 @@ def _leaving(config: Sections) -> Conflicts:
     if config.leaving.store_updates > 0:
         key, remedy = "leaving.store_updates", "Set leaving.store_updates = 0."
         for other, holds in (
-            ("method.name", not method.calibrates or method.personal is not None),
+            ("method.name", not method.traits.calibrates or method.personal is not None),
             ("aggregation.server_optimizer", not isinstance(optimizer, NoServerOptimizer)),
             ("train.objective", (method.objective or train.objective).remembers),
             ("model.personal", bool(config.model.personal)),
@@ -457,7 +457,7 @@ def _leaving(config: Sections) -> Conflicts:
         key = "leaving.request_probability"
         remedy = "Set it to 0: clients ask for themselves, or their own model is deleted."
         yield Clash(config.engine.is_remote, key, SIMULATED_HERE, "engine.name", remedy)
-        yield Clash(method.one_client_each, key, SHARED_MODELS, "method.name", remedy)
+        yield Clash(method.traits.one_client_each, key, SHARED_MODELS, "method.name", remedy)
 
 
 def _trained_apart(config: Sections) -> Conflicts:
@@ -483,8 +483,8 @@ def _objectives(config: Sections) -> Conflicts:
     method, named = config.method, config.train.objective
     if config.model.personal:
         key, remedy = "model.personal", "Set model.personal = []."
-        several = method.chooses_clusters or method.one_client_each
-        own = several or not method.trains or method.personal is not None
+        several = method.traits.chooses_clusters or method.traits.one_client_each
+        own = several or not method.traits.trains or method.personal is not None
         yield Clash(own, key, "one shared model that clients train", "method.name", remedy)
         needs, remembers = (
             "clients to keep these entries alone",
@@ -524,7 +524,7 @@ def _fixed_cohorts(config: Sections) -> Conflicts:
     sets, needs = isinstance(config.aggregation, AnonymitySets), "independent draws of clients"
     yield Clash(sets, "aggregation.name", needs, key, remedy)
     needs = "the cohorts of the others to stay as they are when a client leaves"
-    yield Clash(config.method.subtracts, "method.name", needs, key, remedy)
+    yield Clash(config.method.traits.subtracts, "method.name", needs, key, remedy)
 
 
 def _metrics(config: Sections) -> Conflicts:
@@ -650,7 +650,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     )
     yield (
         ("population.risk_weight",),
-        not (method.chooses_clusters and method.choice.weighs),
+        not (method.traits.chooses_clusters and method.choice.weighs),
         "it is for method.selection = 'weighted', where clients choose by it",
     )
     unmeasured, key = not risk.measures, f"risk.name = {risk.name!r}"
@@ -669,7 +669,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     )
     yield (
         (*of_training, "data.augment", "aggregation"),
-        not method.trains,
+        not method.traits.trains,
         f"method.name = {method.name!r} solves its models from sums, and trains none",
     )
     for key, noises in (

@@ -65,7 +65,7 @@ def trust(config: Config) -> Iterator[Trust]:
         held = "nothing about a single record, beyond the epsilon of the run"
     elif noisy:
         held = "nothing, beyond the epsilon of the run"
-    elif method.subtracts:
+    elif method.traits.subtracts:
         held = "not to attack them: a ridge head gives its members away"
     yield Trust("a client", "who has the models", held)
     lies = "that most of them do not lie: single updates that stand out move little"
