@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,15 +11,30 @@ import torch
 from torch import nn
 
 import covey
-from covey import Algorithm, Clients, Examples, Recipe, ReferenceEngine, ServerState, Setup, Streams
+from covey import (
+    Algorithm,
+    Clients,
+    ClientUpdate,
+    Examples,
+    Recipe,
+    ReferenceEngine,
+    SelectionInputs,
+    ServerState,
+    Setup,
+    Streams,
+)
+from covey.aggregation.base import FederationInfo
+from covey.algorithms.own_steps import checked_selection
 from covey.algorithms.round import RoundSteps
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import initial_state
 from covey.engine.recipe import REGRESSION
+from plugins.aggregation_clipped_trimmed import ClippedTrimmedMean
 from plugins.attack_gradient_norm import GradientNorm
 from plugins.fedavgm import FedAvgM
 from plugins.scaffold import Scaffold
-from support.aggregating import means
+from plugins.selection_exploring import Exploring
+from support.aggregating import aggregated, means
 
 RATE, STEPS, ROUNDS = 0.1, 3, 4
 Vector = np.ndarray
@@ -87,6 +103,40 @@ def test_scaffold_with_nesterov_is_that_of_numpy(make_client):
         c, own = c + (after - own).mean(axis=0), after
         expected.append(w)
     assert played(algorithm, clients) == pytest.approx(np.array(expected), abs=1e-4)
+
+
+def test_a_clipped_trimmed_mean_by_hand():
+    # norms 1, 2, 3, 40: to the median 2.5 are shortened 3 and 40; of -1, 2, -2.5, 2.5 stay -1 and 2
+    sent = [
+        ClientUpdate(str(i), 0, {"w": torch.tensor([value])}, 1.0)
+        for i, value in enumerate((-1.0, 2.0, -3.0, 40.0))
+    ]
+    begin = partial(ClippedTrimmedMean().begin, federation=FederationInfo(clients=4))
+    (model,) = aggregated(begin, ({"w": torch.tensor([10.0])},), sent, Streams(0)).clusters
+    assert float(model["w"]) == pytest.approx(10.5)
+
+
+def test_a_selection_explores_as_often_as_it_says_where_it_may():
+    clients = 2_000
+    inputs = SelectionInputs(
+        losses=torch.tensor([[0.0, 1.0, 2.0, 3.0]]).repeat(clients, 1),
+        risks=torch.full((clients, 4), torch.nan),
+        risk_errors=torch.full((clients, 4), torch.nan),
+        risk_weights=torch.zeros(clients),
+        risk_thresholds=torch.ones(clients),
+        available=torch.tensor([True, True, False, True]),
+        current=torch.zeros(clients, dtype=torch.int64),
+        absent_counts=torch.zeros(4, dtype=torch.int64),
+        states={},
+        streams=Streams(0),
+        client_streams=[Streams(0).at("choice", i) for i in range(clients)],
+    )
+    counts = torch.bincount(checked_selection(Exploring(share=0.3))(inputs), minlength=4)
+    assert counts[2] == 0
+    # 0.1 each of the other two; 4 standard deviations are 54
+    assert counts.tolist() == pytest.approx([1600, 200, 0, 200], abs=75)
+    greedy = checked_selection(Exploring(share=0.0))(inputs)
+    assert not greedy.any()
 
 
 class Compared(GradientNorm):

@@ -1,0 +1,36 @@
+"""A trimmed mean of updates that were shortened to their median norm before."""
+
+from collections.abc import Sequence
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from covey import ClientUpdate, ClusterwiseAggregation
+
+
+class ClippedTrimmedMean(ClusterwiseAggregation):
+    """u_i <- min(1, m / |u_i|) u_i, m the median norm; then the mean without the extremes."""
+
+    cut: int = 1
+
+    @property
+    def fewest(self) -> int:
+        return 2 * self.cut + 1
+
+    def combined(self, updates: Sequence[ClientUpdate]) -> dict[str, Tensor]:
+        norms = [
+            float(torch.cat([value.flatten() for value in each.update.values()]).norm())
+            for each in updates
+        ]
+        shares = [min(1.0, median(norms) / norm) if norm else 1.0 for norm in norms]
+        kept = slice(self.cut, len(updates) - self.cut)
+        return {
+            name: torch.stack(
+                [share * each.update[name] for share, each in zip(shares, updates, strict=True)]
+            )
+            .sort(dim=0)
+            .values[kept]
+            .mean(dim=0)
+            for name in updates[0].update
+        }
