@@ -33,8 +33,7 @@ def update(handle: str, kept: float | None) -> ClientUpdate:
 def test_a_memory_leaves_with_its_client():
     old = {"A": {"h": {"w": torch.tensor([1.0])}}}
     state = initial_state(({"w": torch.zeros(1)},)).keeping(ClientMemory(kept=old))
-    accepted = [update("B", 3.0), update("C", None)]
-    after = with_memory(state, {each.handle: each.kept for each in accepted}, 0)
+    after = with_memory(state, {"B": update("B", 3.0).kept or {}}, 0)
     found = {
         handle: float(each["h"]["w"]) for handle, each in after.kept(ClientMemory).kept.items()
     }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from covey.aggregation.base import NOT_FINITE, BeginRound, ClientUpdate
+from covey.aggregation.base import NOT_FINITE, BeginRound, ClientUpdate, NoisySteps
 from covey.aggregation.mean import PostProcess
 from covey.aggregation.server import Models, NoServerOptimizer, ServerStep
 from covey.algorithms.state import (
@@ -28,7 +28,7 @@ from covey.base.events import (
     StepsPerturbed,
     UpdatesPerturbed,
 )
-from covey.base.names import Handle
+from covey.base.names import Handle, Params
 from covey.base.params import model_hash, not_finite
 from covey.base.rng import Streams
 from covey.membership.truth import STALLED, has_non_finite_values
@@ -61,9 +61,9 @@ class RoundSteps:
     exposures: Mapping[Handle, float] = field(default_factory=dict[Handle, float])
     own_noise: tuple[float, float] | None = None
 
-    def noise_in(self, came: Mapping[Handle, ClientUpdate]) -> tuple[Event, ...]:
-        """Return the facts about the noise in these updates, and about their clips."""
-        noisy = {h: each.noise for h, each in came.items() if each.noise is not None}
+    def noise_in(self, came: Mapping[Handle, NoisySteps | None]) -> tuple[Event, ...]:
+        """Return the facts about the noise in these clients' updates, and about their clips."""
+        noisy = {handle: noise for handle, noise in came.items() if noise is not None}
         limited = {h: self.exposures[h] for h in came if h in self.exposures}
         facts: list[Event] = []
         if noisy:
@@ -123,11 +123,16 @@ def aggregate_round(
         streams: of the round.
     """
     aggregation = steps.aggregation(state.clusters, streams.at("merge"))
-    came, stored = dict[Handle, ClientUpdate](), dict[Handle, ClientUpdate]()
+    came, stored = dict[Handle, NoisySteps | None](), dict[Handle, ClientUpdate]()
+    kept, losses = dict[Handle, Mapping[str, Params]](), dict[Handle, float]()
     refused, asked = dict[Handle, RefusedUpdate](), cohort
     while True:
         for update in train(asked):
-            came[update.handle] = replace(update, update={})
+            came[update.handle] = update.noise
+            if update.kept is not None:
+                kept[update.handle] = update.kept
+            if update.loss is not None:
+                losses[update.handle] = update.loss
             if entry := not_finite(update.update):
                 refused[update.handle] = RefusedUpdate(update.handle, entry)
                 if not steps.dp_accounted:
@@ -163,15 +168,15 @@ def aggregate_round(
     after = with_waiting_counts(after, aggregated.events, merged.participants, steps.patience)
     if refused or Stalled.key in states:
         after = _with_stalled(after, accepted, {sent[handle] for handle in refused})
-    if any(each.kept is not None for each in came.values()):
-        memories = {handle: came[handle].kept for handle in accepted}
+    if kept:
+        memories = {handle: kept[handle] for handle in accepted if handle in kept}
         after = with_memory(after, memories, state.round_index)
     facts = (*steps.noise_in(came), *aggregated.events, *abandonment_events(state, after), merged)
     return RoundResult(
         after,
         (*(each.event for each in refused.values()), chosen, *facts),
         (*stored.values(),),
-        {handle: each.loss for handle, each in came.items() if each.loss is not None},
+        losses,
     )
 
 

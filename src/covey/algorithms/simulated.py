@@ -170,11 +170,12 @@ class Simulated:
 
         Under individual noise: theta_i <- theta - eta sum_r clip(grad f(theta, x_r), C_i).
         """
-        for client in cohort:
-            if (j := assignment[client.handle]) in self.untouched:
-                nothing = {name: torch.zeros_like(value) for name, value in models[j].items()}
-                yield ClientUpdate(client.handle, j, nothing, 1.0)
-        cohort = tuple(c for c in cohort if assignment[c.handle] not in self.untouched)
+        if self.untouched:
+            for client in cohort:
+                if (j := assignment[client.handle]) in self.untouched:
+                    nothing = {name: torch.zeros_like(value) for name, value in models[j].items()}
+                    yield ClientUpdate(client.handle, j, nothing, 1.0)
+            cohort = tuple(c for c in cohort if assignment[c.handle] not in self.untouched)
         recipe, engine, losses = self.recipe, self.engine, dict[Handle, Sequence[Tensor]]()
         if inputs.least_steps:
             recipe = replace(recipe, least_steps=inputs.least_steps)

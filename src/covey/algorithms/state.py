@@ -241,13 +241,12 @@ NO_INPUTS = ObjectiveInputs()
 
 
 def with_memory(
-    state: ServerState, kept: Mapping[Handle, Mapping[str, Params] | None], now: int
+    state: ServerState, new: Mapping[Handle, Mapping[str, Params]], now: int
 ) -> ServerState:
     """Return the state after the round `now`, in which these clients' updates were accepted.
 
     A refused update leaves a memory as it was.
     """
-    new = {handle: each for handle, each in kept.items() if each is not None}
     before = state.kept(ClientMemory)
     here = {handle: each for handle, each in new.items() if each}
     there = {handle: now for handle, each in new.items() if not each}
