@@ -11,6 +11,7 @@ import math
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from statistics import fmean, stdev
@@ -73,9 +74,11 @@ class RDpcfl(Clustered):
         return clients.train_and_aggregate(state, ClientsAssigned(chosen, "clients"), streams)
 
     def _first(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        federation: Any = clients.federation  # simulated: only those train by DP-SGD
-        whole = replace(federation.recipe, local_epochs=1, local_steps=1, batch_size=2**20)
-        clients = replace(clients, federation=replace(federation, recipe=whole))
+        watched: Any = copy(clients.federation)  # around simulated ones: only those train by DP-SGD
+        here = watched.federation
+        whole = replace(here.recipe, local_epochs=1, local_steps=1, batch_size=2**20)
+        watched.federation = replace(here, recipe=whole)
+        clients = replace(clients, federation=watched)
         everybody = {client.handle: 0 for client in clients.cohort}
         updates = tuple(clients.train(state.clusters, everybody, streams, state))
         seed = int(streams.at("mixture").generator().integers(2**31))

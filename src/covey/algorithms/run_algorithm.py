@@ -44,6 +44,7 @@ class Watched(Federation):
     """The clients of a run as a user's algorithm reaches them: who gets requests is noted.
 
     Attributes:
+        federation: how they are reached.
         handed_out: whom the algorithm was handed, or sent a request.
         clusters: by client, whose model it trained.
     """
@@ -51,21 +52,21 @@ class Watched(Federation):
     def __init__(
         self, federation: Federation, part: str, known: Collection[Handle], handed_out: set[Handle]
     ) -> None:
-        self._federation, self._part, self._known = federation, part, frozenset(known)
+        self.federation, self._part, self._known = federation, part, frozenset(known)
         self.handed_out, self.clusters = handed_out, dict[Handle, int]()
 
     @property
     def is_remote(self) -> bool:
         """Whether they are on machines of their own."""
-        return self._federation.is_remote
+        return self.federation.is_remote
 
     def evaluate(self, models: Models, cohort: Cohort, streams: Streams) -> Losses:
         """Return every model's loss on every client's selection batch."""
-        return self._federation.evaluate(models, self._noted(cohort), streams)
+        return self.federation.evaluate(models, self._noted(cohort), streams)
 
     def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
         """Return each client's cluster with the lowest loss."""
-        return self._federation.nearest(state, self._noted(cohort), streams)
+        return self.federation.nearest(state, self._noted(cohort), streams)
 
     def choose(
         self,
@@ -76,7 +77,7 @@ class Watched(Federation):
         inputs: ObjectiveInputs | Comparison | None = None,
     ) -> SelectionResult:
         """Let every client take its cluster."""
-        return self._federation.choose(selection, state, self._noted(cohort), streams, inputs)
+        return self.federation.choose(selection, state, self._noted(cohort), streams, inputs)
 
     def train(
         self,
@@ -88,18 +89,18 @@ class Watched(Federation):
     ) -> Iterator[ClientUpdate]:
         """Yield the clients' updates, and note who trained."""
         there = self._noted(cohort)
-        for update in self._federation.train(models, there, assignment, streams, inputs):
+        for update in self.federation.train(models, there, assignment, streams, inputs):
             self.clusters[update.handle] = update.cluster
             yield update
             del update  # before the next one comes
 
     def means(self, state: ServerState, cohort: Cohort) -> Mapping[Handle, Float64[Tensor, " d"]]:
         """Return the mean features of every client that sends them."""
-        return self._federation.means(state, self._noted(cohort))
+        return self.federation.means(state, self._noted(cohort))
 
     def sums(self, state: ServerState, groups: Sequence[Cohort], minimum: int = 0) -> SumsAnswer:
         """Return the sums over each group of clients."""
-        return self._federation.sums(state, [*map(self._noted, groups)], minimum)
+        return self.federation.sums(state, [*map(self._noted, groups)], minimum)
 
     def _noted(self, cohort: Cohort) -> Cohort:
         """Note which clients get requests; refuse those that are not in the run (any more)."""
