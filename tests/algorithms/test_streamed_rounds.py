@@ -77,5 +77,31 @@ def test_a_users_own_aggregation_takes_updates_twice_where_clients_are_simulated
     here, apart = (FederationInfo(clients=2, repeats=repeats) for repeats in (True, False))
     twice = played(checked_aggregation(Twice(), here))
     assert twice.events == played(means).events
-    with pytest.raises(ConfigError, match="must get by with each update once"):
+    with pytest.raises(ConfigError, match="must get by with each update once, or twice"):
         played(checked_aggregation(Twice(), apart))
+
+
+class Never(Aggregation):
+    """A user's own that asks for an update without end, or for one that it was never passed."""
+
+    handle: str = "A"
+
+    def begin(self, models, streams, federation):
+        return NeverInARound(models, self.handle)
+
+
+class NeverInARound(ClusterMeans):
+    def __init__(self, models, handle):
+        super().__init__(models)
+        self.handle = handle
+
+    def result(self):
+        return replace(super().result(), again=(self.handle,))
+
+
+@pytest.mark.parametrize("handle", ["A", "Z"])
+def test_a_users_own_aggregation_that_never_has_enough_is_named(steps, point, handle):
+    begin = checked_aggregation(Never(handle=handle), FederationInfo(clients=1, repeats=True))
+    run = fedavg(draw, replace(steps, steps=RoundSteps(begin)))
+    with pytest.raises(ConfigError, match=r"Your aggregation .*Never must get by with"):
+        run.play_round(run.init(STREAMS), (point("a", 1.0, 0),), STREAMS)

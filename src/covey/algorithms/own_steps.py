@@ -89,11 +89,12 @@ class _Checked:
     def __init__(self, part: str, models: Models, own: Aggregator, *, repeats: bool) -> None:
         self._part, self._models, self._repeats = part, models, repeats
         self._add, self._result = user_function(part, own.add), user_function(part, own.result)
-        self._finite = True
+        self._finite, self._handles = True, set[Handle]()
 
     def add(self, update: ClientUpdate) -> None:
         """Let it take the update."""
         self._finite = self._finite and not not_finite(update.update)
+        self._handles.add(update.handle)
         self._add(update)
 
     def result(self) -> AggregationResult:
@@ -104,11 +105,13 @@ class _Checked:
                 f"Your {self._part} must return covey.AggregationResult, found a "
                 f"{type(returned).__name__}. Return AggregationResult(clusters)."
             )
-        if returned.again and not self._repeats:
+        if returned.again and not (self._repeats and self._handles.issuperset(returned.again)):
             raise ConfigError(
-                f"Your {self._part} must get by with each update once where clients are remote, "
-                f"found {len(returned.again)} in `again`. Hold them if not `federation.repeats`."
+                f"Your {self._part} must get by with each update once, or twice where "
+                f"`federation.repeats`, found {len(returned.again)} in `again`. Name clients that "
+                f"it was passed, in one `result` of a round, or hold their updates."
             )
+        self._repeats = False
         if problem := models_problem(self._models, returned.clusters, strict=self._finite):
             raise ConfigError(f"Your {self._part} {problem}")
         return replace(returned, clusters=tuple(returned.clusters))
