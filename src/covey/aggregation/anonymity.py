@@ -176,7 +176,7 @@ class HidingRound:
         if self._again:
             return replace(self._means.result(), events=self._facts)
         if self._sketches is None:
-            sets, facts = formed_sets(self._hiding, self._models, self._held, self._streams)
+            sets, facts = _formed_sets(self._hiding, self._models, self._held, self._streams)
             merged = mean_per_cluster(self._models, (each.released() for each in sets))
             return replace(merged, events=facts)
         clusters = self._sketches.clusters
@@ -233,7 +233,7 @@ class HiddenSet:
         return self.release.perturbed(self.members[self.representative])
 
 
-def formed_sets(
+def _formed_sets(
     hiding: Hiding, clusters: Models, updates: Iterable[ClientUpdate], streams: Streams
 ) -> tuple[tuple[HiddenSet, ...], tuple[Event, ...]]:
     """Divide updates that are all here into sets, and draw a representative of each."""
@@ -515,7 +515,7 @@ class AnonymitySets(Aggregation):
 
     def begin(self, models: Models, streams: Streams, federation: FederationInfo) -> Aggregator:
         """Begin to hide updates, with as much noise as all rounds together need."""
-        return HidingRound(models, streams, hiding=self.hiding(federation))
+        return HidingRound(models, streams, hiding=self._hiding(federation))
 
     def sets_of(
         self,
@@ -525,11 +525,11 @@ class AnonymitySets(Aggregation):
         streams: Streams,
     ) -> tuple[HiddenSet, ...]:
         """Return the sets of a round as its aggregation forms them, with their representatives."""
-        hiding = self.hiding(federation)
+        hiding = self._hiding(federation)
         bounded = [_bounded(hiding, each) for each in updates]
-        return formed_sets(hiding, models, bounded, streams)[0]
+        return _formed_sets(hiding, models, bounded, streams)[0]
 
-    def hiding(self, federation: FederationInfo) -> Hiding:
+    def _hiding(self, federation: FederationInfo) -> Hiding:
         """Return how these sets hide updates in a federation."""
         # what was released compares all members, and a median all norms
         together = self.noise == "released" or self.max_relative_norm > 0

@@ -121,9 +121,13 @@ class ClusterMeans:
     def result(self) -> AggregationResult:
         """Return the models, each moved by its mean."""
         moved = list(self.models)
-        for j, total in self.sums.items():
-            moved[j] = add(moved[j], scale(total, 1 / self.weights[j]))
+        for j in self.sums:
+            moved[j] = add(moved[j], self.mean(j))
         return AggregationResult(tuple(moved))
+
+    def mean(self, cluster: int) -> Params:
+        """Return the weighted mean of a cluster's updates, of which there are some."""
+        return scale(self.sums[cluster], 1 / self.weights[cluster])
 
 
 def mean_per_cluster(
@@ -319,12 +323,7 @@ class Aggregation(Component):
 class OwnAggregation(Aggregation, OwnFunction):
     """A user's function of the models, a list of all updates, and streams."""
 
-    def begin(
-        self,
-        models: Models,
-        streams: Streams,
-        federation: FederationInfo,  # noqa: ARG002 - for others
-    ) -> Aggregator:
+    def begin(self, models: Models, streams: Streams, federation: FederationInfo) -> Aggregator:  # noqa: ARG002 - for others
         """Hold all updates for the function."""
         return AtOnce(models, streams, self.call)
 
@@ -346,12 +345,7 @@ class ClusterwiseAggregation(Aggregation):
     def combined(self, updates: Sequence[ClientUpdate]) -> Params:
         """Return the update of a cluster's model; there are at least `fewest` updates."""
 
-    def begin(
-        self,
-        models: Models,
-        streams: Streams,
-        federation: FederationInfo,  # noqa: ARG002 - for others
-    ) -> Aggregator:
+    def begin(self, models: Models, streams: Streams, federation: FederationInfo) -> Aggregator:  # noqa: ARG002 - for others
         """Hold all updates, to move every cluster model by its combined one."""
 
         def aggregate(models: Models, updates: list[ClientUpdate], _: Any) -> AggregationResult:  # noqa: ANN401

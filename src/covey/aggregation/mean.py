@@ -320,11 +320,6 @@ class Mean(Aggregation):
     keeps_clusters_apart: ClassVar[bool] = True
     waits: ClassVar[bool] = False
 
-    def begin(
-        self,
-        models: Models,
-        streams: Streams,  # noqa: ARG002 - for others
-        federation: FederationInfo,  # noqa: ARG002 - for others
-    ) -> Aggregator:
+    def begin(self, models: Models, streams: Streams, federation: FederationInfo) -> Aggregator:  # noqa: ARG002 - for others
         """Begin the weighted mean of every cluster."""
         return ClusterMeans(models)

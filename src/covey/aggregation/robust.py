@@ -25,7 +25,7 @@ from covey.aggregation.server import Models
 from covey.base.built_ins import component
 from covey.base.components import AboveZero, NotNegative, Positive
 from covey.base.names import Params
-from covey.base.params import flatten, scale, trained
+from covey.base.params import flatten, trained
 from covey.base.rng import Streams
 
 EXACT = 1e-9
@@ -148,8 +148,8 @@ def _mean(updates: Iterable[ClientUpdate]) -> Params:
     means = ClusterMeans(())
     for update in updates:
         means.add(update)
-    ((j, total),) = means.sums.items()
-    return scale(total, 1 / means.weights[j])
+    (cluster,) = means.sums
+    return means.mean(cluster)
 
 
 def krum_scores(
@@ -245,12 +245,7 @@ class NormBounded(Aggregation):
     max_norm: AboveZero = 1.0
     max_relative_norm: NotNegative = 0.0
 
-    def begin(
-        self,
-        models: Models,
-        streams: Streams,
-        federation: FederationInfo,  # noqa: ARG002 - for others
-    ) -> Aggregator:
+    def begin(self, models: Models, streams: Streams, federation: FederationInfo) -> Aggregator:  # noqa: ARG002 - for others
         """Begin the mean of every cluster's bounded updates."""
         most = self.max_relative_norm
         if most == 0:

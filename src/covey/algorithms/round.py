@@ -124,13 +124,13 @@ def aggregate_round(
     """
     aggregation = steps.aggregation(state.clusters, streams.at("merge"))
     came, stored = dict[Handle, NoisySteps | None](), dict[Handle, ClientUpdate]()
-    kept, losses = dict[Handle, Mapping[str, Params]](), dict[Handle, float]()
-    refused, asked = dict[Handle, RefusedUpdate](), cohort
+    memories, losses = dict[Handle, Mapping[str, Params]](), dict[Handle, float]()
+    refused, training = dict[Handle, RefusedUpdate](), cohort
     while True:
-        for update in train(asked):
+        for update in train(training):
             came[update.handle] = update.noise
             if update.kept is not None:
-                kept[update.handle] = update.kept
+                memories[update.handle] = update.kept
             if update.loss is not None:
                 losses[update.handle] = update.loss
             if entry := not_finite(update.update):
@@ -148,7 +148,7 @@ def aggregate_round(
         if not aggregated.again:
             break
         clients = {client.handle: client for client in cohort}
-        asked = tuple(clients[handle] for handle in aggregated.again)
+        training = tuple(clients[handle] for handle in aggregated.again)
     sent = {handle: j for handle, j in chosen.clusters.items() if handle in came}
     models, states, overflown = _next_models(steps.server_step, state, aggregated.clusters)
     for handle in sorted(sent.keys() - refused.keys()):
@@ -168,9 +168,9 @@ def aggregate_round(
     after = with_waiting_counts(after, aggregated.events, merged.participants, steps.patience)
     if refused or Stalled.key in states:
         after = _with_stalled(after, accepted, {sent[handle] for handle in refused})
-    if kept:
-        memories = {handle: kept[handle] for handle in accepted if handle in kept}
-        after = with_memory(after, memories, state.round_index)
+    if memories:
+        new = {handle: memories[handle] for handle in accepted if handle in memories}
+        after = with_memory(after, new, state.round_index)
     facts = (*steps.noise_in(came), *aggregated.events, *abandonment_events(state, after), merged)
     return RoundResult(
         after,
