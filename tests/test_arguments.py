@@ -119,6 +119,10 @@ CALLS: dict[str, tuple[Call, dict[str, st.SearchStrategy[Any]]]] = {
             "record_noise": BELOW_ZERO,
         },
     ),
+    "ClusterMeans.mean": (
+        covey.ClusterMeans(()).mean,
+        {"cluster": BELOW_ZERO | st.integers(min_value=0)},
+    ),
     "Recipe.at": (falling, {"round_index": NOT_COUNT, "rounds": NOT_POSITIVE}),
 }
 OF_RUNS: dict[str, dict[str, st.SearchStrategy[Any]]] = {

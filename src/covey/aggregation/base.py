@@ -126,7 +126,16 @@ class ClusterMeans:
         return AggregationResult(tuple(moved))
 
     def mean(self, cluster: int) -> Params:
-        """Return the weighted mean of a cluster's updates, of which there are some."""
+        """Return the weighted mean of a cluster's updates.
+
+        Raises:
+            ConfigError: none came of this cluster.
+        """
+        if cluster not in self.sums:
+            raise ConfigError(
+                f"cluster must be one that an update came of, {sorted(self.sums)}, found "
+                f"{cluster!r}: ask for one of these."
+            )
         return scale(self.sums[cluster], 1 / self.weights[cluster])
 
 
