@@ -34,7 +34,7 @@ from covey.base.history import of_kinds
 from covey.base.names import Handle
 from covey.base.params import flatten
 from covey.dp.accountant import epsilon_bound, gaussian
-from covey.runtime.evaluation import ModelsInUse, accuracies
+from covey.runs.evaluation import ModelsInUse, accuracies
 from covey.settings.run import build_run
 
 DELTA, CLIP, RATE = 1e-5, 1.0, 0.5

@@ -37,10 +37,10 @@ from covey.base.events import (
     RoundMeasured,
     RunStarted,
 )
+from covey.leaving.plan import AnswerRules, cheapest
+from covey.leaving.plan import options as answers_of
 from covey.ledger.store import Ledger
-from covey.runtime.ledger_record import LedgerReader, records_of
-from covey.unlearning.plan import AnswerRules, cheapest
-from covey.unlearning.plan import options as answers_of
+from covey.runs.ledger_record import LedgerReader, records_of
 
 Quantity = tuple[str, float, float]
 """What was measured, what it is, and its bound."""

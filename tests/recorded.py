@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from covey.base.events import Event
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerReader
+from covey.runs.folder import RunFolder
+from covey.runs.ledger_record import LedgerReader
 
 E = TypeVar("E", bound=Event)
 

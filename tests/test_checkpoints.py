@@ -18,9 +18,9 @@ from safetensors.torch import save_file
 from covey import RunError
 from covey.base import files as atomic_io
 from covey.base.files import replace_whole
-from covey.runtime import states as checkpoints
-from covey.runtime.folder import checkpoint_path, checkpoint_paths, rounds_in
-from covey.runtime.states import checkpoint_bytes, load_checkpoint, set_aside_from, thin
+from covey.runs import states as checkpoints
+from covey.runs.folder import checkpoint_path, checkpoint_paths, rounds_in
+from covey.runs.states import checkpoint_bytes, load_checkpoint, set_aside_from, thin
 
 TENSORS = {
     "cluster/0/weight": torch.arange(6.0).reshape(2, 3),

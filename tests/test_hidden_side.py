@@ -6,8 +6,9 @@ import pytest
 
 from covey import RunError, Streams
 from covey.base.signature import SigningKey
-from covey.runtime.folder import RunFolder
-from covey.runtime.secrets import Handover, acknowledge, keep_handover, secrets_of, unacknowledged
+from covey.leaving.handover import Handover, acknowledge, keep_handover, unacknowledged
+from covey.runs.folder import RunFolder
+from covey.runs.secrets import secrets_of
 
 KEY = SigningKey.from_private_bytes(bytes(32))
 

@@ -15,12 +15,12 @@ import covey
 from covey import ClientUpdate, RunError
 from covey.algorithms.state import initial_state
 from covey.base.history import History
+from covey.leaving.copies import Copy
+from covey.leaving.planning import current_rules
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
-from covey.runtime.copies import Copy
-from covey.runtime.folder import RunFolder, checkpoint_path, rounds_in
-from covey.runtime.planning import current_rules
-from covey.runtime.states import (
+from covey.runs.folder import RunFolder, checkpoint_path, rounds_in
+from covey.runs.states import (
     checkpoint_bytes,
     delete_before,
     delete_from,

@@ -9,7 +9,7 @@ from collections import OrderedDict
 import pytest
 from torch import nn
 
-from covey.runs.parts import reference_of
+from covey.api.parts import reference_of
 
 SOURCE = """
 def make():

@@ -9,9 +9,9 @@ from typing_extensions import TypedDict
 from covey.auditor.result import Control
 from covey.base.figure import Figure
 from covey.base.names import Basis
+from covey.leaving.proof import Proof
 from covey.report.summary import Summary
-from covey.runtime.auditing import Audit
-from covey.unlearning.proof import Proof
+from covey.runs.auditing import Audit
 from covey_papers.reproduce.record import Record
 
 

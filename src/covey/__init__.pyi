@@ -17,7 +17,8 @@ from .algorithms.selection import (
     select_weighted,
 )
 from .algorithms.state import RoundResult, ServerState
-from .api import EarlyStopping, load, resume, run, sweep
+from .api.calls import EarlyStopping, load, resume, run, sweep
+from .api.run import Run
 from .auditor.audit import audit_model
 from .auditor.result import ModelAudit
 from .base.component_state import ComponentState, States, keep, kept
@@ -51,15 +52,14 @@ from .engine.metrics import Metric
 from .engine.optimizers import Adam, AdamW, Optimizer, Sgd
 from .engine.protocol import Engine, EngineFactory, Scored, ScoringJob, TrainingJob
 from .engine.recipe import Cosine, CrossEntropy, Loss, Objective, Proximal, Recipe, Schedule, Task
+from .leaving.planning import Returning
+from .leaving.verification import verify
 from .membership.attacks import Attack, Signals
 from .membership.estimators import RiskContext, RiskEstimator
 from .membership.truth import Target
 from .models.build import ModelFactory
 from .models.features import FeatureMap
-from .runs.run import Run
-from .runtime.evaluation import PlayedRound
-from .runtime.planning import Returning
-from .runtime.verification import verify
+from .runs.evaluation import PlayedRound
 from .settings.load import Config, load_config
 from .settings.trackers import Figures, TrackedRun, Tracker
 

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from covey import CoveyError, LedgerLocked, Returning, Run, RunError
+from covey.api.parts import wanted_answer
 from covey.base.files import read_bounded
 from covey.base.names import Basis, ClientName
+from covey.leaving.forgetting import finish_requests
+from covey.leaving.handover import Handover
+from covey.leaving.requests import ClientPlan, subject_mark
 from covey.ledger.store import Ledger
-from covey.runs.parts import wanted_answer
-from covey.runtime.anchors import Receipt
-from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import finish_requests
-from covey.runtime.secrets import Handover
-from covey.runtime.session import Observer
-from covey.unlearning.requests import ClientPlan, subject_mark
+from covey.runs.folder import RunFolder
+from covey.runs.receipts import Receipt
+from covey.runs.session import Observer
 from covey_desk.register import Register, read_register, register_at
 from covey_desk.request import EXACT, Ending, Request, RunOfRequest, proof_path
 from covey_desk.search import Holdings, by_hand, salt_of, search_runs, searched

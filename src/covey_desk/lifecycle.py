@@ -10,8 +10,8 @@ from typing import Any
 from covey import ConfigError, CoveyError, Run
 from covey.base.files import delete_whole
 from covey.base.names import do_you_mean
-from covey.runtime.copies import masked
-from covey.unlearning.requests import SALT_BYTES
+from covey.leaving.copies import masked
+from covey.leaving.requests import SALT_BYTES
 from covey_desk.answering import Load
 from covey_desk.register import (
     ERASED,

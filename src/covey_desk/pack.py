@@ -21,9 +21,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from covey import Run, RunError
 from covey.base.as_json import json_of
 from covey.base.files import delete_whole, make_folder, read_bounded, replace_whole
+from covey.leaving.places import YOU
 from covey.report.queries import csv_of
-from covey.runtime.folder import RunFolder
-from covey.runtime.places import YOU
+from covey.runs.folder import RunFolder
 from covey_desk.answering import Load, open_requests, proof_of
 from covey_desk.controller import read_controller
 from covey_desk.register import PACKS, read_register, register_at

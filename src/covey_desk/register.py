@@ -19,8 +19,8 @@ from typing import Any
 from covey import ConfigError, LedgerError, LedgerLocked
 from covey.base.databases import LAYOUT, bounded, layout, strange
 from covey.base.files import make_folder
-from covey.runtime.copies import Mention
-from covey.runtime.folder import RunFolder
+from covey.leaving.copies import Mention
+from covey.runs.folder import RunFolder
 from covey_desk.request import (
     Entry,
     Request,

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from covey import ConfigError
 from covey.base.as_json import HIDDEN
 from covey.base.files import path_inside
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 
 RequestBasis = Literal["erasure", "withdrawal", "restriction", "objection", "access"]
 REQUEST_BASES: tuple[RequestBasis, ...] = get_args(RequestBasis)

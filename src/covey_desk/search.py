@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from covey import CoveyError, RunError, Streams
+from covey.api.listing import RunEntry, find_runs
 from covey.base.as_json import json_of
 from covey.base.names import ClientName
 from covey.data.population import handle_of
+from covey.leaving.copies import BASELINE
+from covey.leaving.places import YOU, explain_client
+from covey.leaving.requests import unsealed
 from covey.ledger.store import Ledger
-from covey.runs.listing import RunEntry, find_runs
-from covey.runtime.copies import BASELINE
-from covey.runtime.folder import RunFolder
-from covey.runtime.places import YOU, explain_client
-from covey.runtime.secrets import secrets_of
-from covey.unlearning.requests import unsealed
+from covey.runs.folder import RunFolder
+from covey.runs.secrets import secrets_of
 from covey_desk.request import EXACT, Ending, Request, RunOfRequest, ToDo
 
 LASTING = ("ledger", "secret")

@@ -17,7 +17,7 @@ from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
 from covey.report.clients import describe_emptiness
 from covey.report.queries import round_line
-from covey.runtime.folder import FederationMetadata, RunFolder
+from covey.runs.folder import FederationMetadata, RunFolder
 from covey.settings.aggregation import anonymity_of, noise_on_clients
 from covey.settings.clients import Overrides
 from covey.settings.run import build_run

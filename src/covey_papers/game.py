@@ -14,8 +14,8 @@ from covey import Config, Engine, Examples, History, Params, Run, RunError, Scor
 from covey.base.events import CohortSampled
 from covey.data.examples import Client
 from covey.membership.truth import blind_risk, has_finite_examples, mismatch
-from covey.runtime.session import Session, quiet, rounds_of
-from covey.runtime.states import kept_state
+from covey.runs.session import Session, quiet, rounds_of
+from covey.runs.states import kept_state
 from covey.settings.aggregation import anonymity_of
 from covey.settings.run import BuiltRun
 from covey_papers.participation import (

@@ -5,8 +5,8 @@ import torch
 
 from aggregation.hiding import hidden_by, hiding
 from covey import ClientUpdate, Streams
-from covey.unlearning.participation import participation_of
-from covey.unlearning.plan import AnswerRules, options
+from covey.leaving.plan import AnswerRules, options
+from covey.ledger.participation import participation_of
 
 K, X, ROUNDS = 4, 3, 12
 VICTIM, SYBILS = "victim", ("sybil-0", "sybil-1", "sybil-2")

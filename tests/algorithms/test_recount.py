@@ -14,7 +14,7 @@ from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.ridge.state import ClusterSums
 from covey.settings.run import BuiltRun, build_run
-from runtime.ridge_runs import RIDGE
+from runs.ridge_runs import RIDGE
 
 SEQUENCES, CLUSTERS = 40, 3
 SETTINGS = {

@@ -9,7 +9,7 @@ pytest.importorskip("flwr", reason="the extra flower")
 from cli.conftest import refused
 from covey import Config, load
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from covey_flower.apps import Federated
 from flower.conftest import IN_SETS, build, own_data, settings_with
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cli.conftest import refused
 from covey import Config, ConfigError, CoveyError, RunError, load, resume, run, sweep
 from covey.base.events import ClientLeft
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from recorded import contents
 from support.tiny import points_of
 

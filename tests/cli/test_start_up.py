@@ -68,7 +68,7 @@ def test_completion_loads_nothing_heavy():
 
 
 def test_a_ledger_and_what_was_written_out_are_read_without_torch():
-    names = ("ledger.store", "runtime.folder", "runtime.copies", "runtime.secrets")
+    names = ("ledger.store", "runs.folder", "leaving.copies", "runs.secrets")
     assert heavy(f"import {', '.join(f'covey.{n}' for n in names)}\n{LOADED}")[0] == {"sqlalchemy"}
 
 

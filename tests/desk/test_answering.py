@@ -9,7 +9,7 @@ import pytest
 
 from covey import ConfigError, Run
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder, now
+from covey.runs.folder import RunFolder, now
 from covey_desk import answer_requests, write_packs
 from covey_desk.answering import plan_answers
 from covey_desk.lifecycle import add_request, close_request, done_by_hand

@@ -21,8 +21,8 @@ from covey import Config, Examples, Run, __version__
 from covey.base.events import AnswerRefused, Event
 from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
-from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerReader
+from covey.runs.folder import RunFolder
+from covey.runs.ledger_record import LedgerReader
 from covey.settings.load import replace_setting
 from covey_flower.apps import Federated
 from covey_flower.client import client_app

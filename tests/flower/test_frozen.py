@@ -4,12 +4,12 @@ import tomli_w
 
 from covey.base.events import AnswerRefused
 from flower.conftest import all_of, settings_with
-from runtime.test_frozen import Adapted
+from runs.test_frozen import Adapted
 
 
 def settings():
     found = settings_with(rounds=2, risk={"name": "none"}, train={"optimizer": {"momentum": 0.0}})
-    model = {"name": "runtime.test_frozen:Adapted", "personal": ["*.bias"]}
+    model = {"name": "runs.test_frozen:Adapted", "personal": ["*.bias"]}
     return {**found, "model": model, "method": {"name": "fedavg"}}
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import ScoringJob
+from covey.api.parts import playable
 from covey.base.events import WeightReduced
-from covey.runs.parts import playable
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from covey.settings.clients import Overrides
 from covey_flower.server import NORM_FACTOR, NormRule, reduced_weights
 from flower.conftest import all_of, reasons, settings_with

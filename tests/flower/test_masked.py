@@ -12,7 +12,7 @@ from covey import ConfigError, Run, RunError
 from covey.algorithms.client_requests import ClientRequest
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsWaited, HeadsSolved, SumGivenUp
 from covey.ridge.sums import Sums
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from covey.secure_sums.messages import Reason
 from covey_flower.client import Node, client_app
 from covey_flower.messages import LETTER, Question, letter_in, with_letter

@@ -9,7 +9,7 @@ import torch
 from covey import RunError
 from covey.algorithms.state import ClientMemory
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported
-from covey.runtime.states import load_state
+from covey.runs.states import load_state
 from covey_flower.client import Node
 from covey_flower.memory import MemoryFolder
 from flower.conftest import all_of, settings_with

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from covey_flower.identity import InvalidMessageError, NameBindings, NodeIdentity, identity_of
 from flower.conftest import Built, as_sent, reasons, settings_with, written
 

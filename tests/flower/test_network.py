@@ -16,7 +16,7 @@ import covey
 from covey import Run, load, load_config
 from covey.base.events import AnswersMissing, ClientLeft, CohortSampled, ExposuresLimited
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from covey_flower.deployment import node_key
 from flower.conftest import all_of, same_risks, told
 from flower.deployment import Deployment, Submitted, free_ports, invited, until

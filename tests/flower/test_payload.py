@@ -11,7 +11,7 @@ import pytest
 
 from covey import load
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from flower.deployment import Deployment, invited, until
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ import covey
 from covey import Run
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
 from covey.ridge.state import ClusterSums
-from covey.runtime.folder import RunFolder, checkpoint_paths
-from covey.runtime.states import load_state
+from covey.runs.folder import RunFolder, checkpoint_paths
+from covey.runs.states import load_state
 from flower.conftest import Built, all_of, same_risks, settings_with
 from flower.test_federation import PowerCut, question_in
 

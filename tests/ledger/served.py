@@ -1,8 +1,8 @@
 """A request that is being served."""
 
-from covey.unlearning.facts import AttackFigure, ValueOrReason
-from covey.unlearning.plan import Option
-from covey.unlearning.requests import Served
+from covey.leaving.facts import AttackFigure, ValueOrReason
+from covey.leaving.plan import Option
+from covey.leaving.requests import Served
 
 SERVED = Served(
     option=Option("roll_back", "", 2, 2, 2),

@@ -10,10 +10,10 @@ import pytest
 
 from covey import LedgerError
 from covey.base.names import Basis
+from covey.leaving.requests import Served
 from covey.ledger.chain import REWIND, Record
 from covey.ledger.requests import Mark, Request
 from covey.ledger.store import Ledger
-from covey.unlearning.requests import Served
 from ledger.conftest import noon
 from ledger.served import SERVED
 

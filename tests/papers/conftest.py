@@ -1,4 +1,4 @@
 from algorithms.conftest import point
-from runtime.conftest import settings
+from runs.conftest import settings
 
 __all__ = ["point", "settings"]

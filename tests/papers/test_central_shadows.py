@@ -31,7 +31,7 @@ from covey_papers.central_shadows import (
     trained_shadows,
 )
 from membership.memorising import Federation, mlp, noisy, part
-from runtime.conftest import tiny
+from runs.conftest import tiny
 
 RECIPE = Recipe(local_epochs=60, batch_size=5, learning_rate=0.1)
 HERE = Federation(RECIPE, hidden=32)

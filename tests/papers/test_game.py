@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from covey import Examples, RunError, api, run
+from covey import Examples, RunError, load, run
 from covey_papers.game import game_of, play_game
 
 pytestmark = pytest.mark.slow  # training a run that learns its clients by heart
@@ -34,7 +34,7 @@ def learnt(tmp_path_factory, settings):
 
 def played(folder, **changed):
     """Play the game; `changed` are parts of the population."""
-    with api.load(folder).open_finished("game", "A test") as session:
+    with load(folder).open_finished("game", "A test") as session:
         run, whole = (
             replace(each, population=replace(each.population, **changed))
             for each in (session.run, session.whole)
@@ -45,7 +45,7 @@ def played(folder, **changed):
 def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     before = sorted(learnt.rglob("*"))
     rounds = []
-    found = play_game(api.load(learnt), control=True, observe=lambda h: rounds.append(h))
+    found = play_game(load(learnt), control=True, observe=lambda h: rounds.append(h))
     assert (found.participants, found.reserved) == (12, 86)
     assert found.low > 0.5
     assert (found.left, found.left_reason) == (None, "no client has left this run")
@@ -56,13 +56,13 @@ def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     assert control.auc < control.audited.auc
     assert len(rounds[-1].rounds) == 4
     assert sorted(learnt.rglob("*")) == before
-    assert play_game(api.load(learnt)) == replace(found, control=None)
+    assert play_game(load(learnt)) == replace(found, control=None)
 
 
 def test_who_left_is_asked_about_apart(learnt, tmp_path):
     folder = tmp_path / "left"
     shutil.copytree(learnt, folder)
-    api.load(folder).forget("client-00003", "retrain")
+    load(folder).forget("client-00003", "retrain")
     before, after = played(learnt), played(folder)
     assert (after.participants, after.reserved) == (11, before.reserved)
     assert after.left is not None

@@ -3,9 +3,9 @@
 import pytest
 
 from covey import run
+from covey.api.listing import find_runs
 from covey.ledger.store import Ledger
-from covey.runs.listing import find_runs
-from covey.runtime.folder import now
+from covey.runs.folder import now
 from registry.tiny import TINY
 
 

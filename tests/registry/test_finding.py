@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from covey import Config, load
+from covey.api.listing import find_runs
 from covey.ledger.store import Ledger
-from covey.runs.listing import find_runs
-from covey.runtime.folder import RunFolder, now
+from covey.runs.folder import RunFolder, now
 
 
 def contents(root: Path) -> dict[str, tuple[int, int, bytes]]:

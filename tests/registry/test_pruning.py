@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from covey import RunError, load
+from covey.api.listing import PRUNED, find_runs
+from covey.api.pruning import prune, retention
 from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
-from covey.runs.listing import PRUNED, find_runs
-from covey.runs.pruning import prune, retention
-from covey.runtime.folder import now
+from covey.runs.folder import now
 
 LATER = datetime.now(UTC) + timedelta(days=100)
 OLD = timedelta(days=90)

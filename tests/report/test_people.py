@@ -23,7 +23,7 @@ from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
 from covey.report.queries import group_sizes
 from covey.report.summary import summary
-from covey.runtime.ledger_record import Fact, LedgerRecord
+from covey.runs.ledger_record import Fact, LedgerRecord
 from support.events import started
 
 HANDLES: tuple[str, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")

@@ -4,7 +4,7 @@ import pytest
 
 from covey import Config, load
 from covey.membership.truth import blind_risk, true_risk
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from covey.settings.run import build_run
 from covey_papers.reproduce.mixtures import attacked
 from covey_papers.reproduce.record import digest

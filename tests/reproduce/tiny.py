@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey.runtime.session import Observer
+from covey.runs.session import Observer
 from covey_papers.reproduce.record import Cell, Findings, Record, Shelf
 from covey_papers.reproduce.specification import Column, Experiment, Row
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from covey import verify
 from covey.base.signature import fingerprint, key_records, public_keys_path, revoke_key, signing_key
-from covey.runtime.folder import RunFolder
-from covey.runtime.secrets import unacknowledged
+from covey.leaving.handover import unacknowledged
+from covey.runs.folder import RunFolder
 from slow.mutations import of_json
 from slow.reading import Reader, kept
 

@@ -11,11 +11,11 @@ from covey import RiskEstimate, Streams, run, verify
 from covey.base.figure import Figure
 from covey.base.signature import key_records, signing_key
 from covey.data.source import DataProfile
-from covey.runtime.copies import copies_of
-from covey.runtime.folder import FederationMetadata, RunFolder, checkpoint_path
-from covey.runtime.reading import read_record
-from covey.runtime.secrets import secrets_of
-from covey.runtime.states import checkpoint_bytes, load_checkpoint, load_state
+from covey.leaving.copies import copies_of
+from covey.runs.folder import FederationMetadata, RunFolder, checkpoint_path
+from covey.runs.reading import read_record
+from covey.runs.secrets import secrets_of
+from covey.runs.states import checkpoint_bytes, load_checkpoint, load_state
 from covey_flower.deployment import Declaration, Plan
 from covey_flower.memory import MemoryFolder, NodeMemory
 from slow.mutations import of_json, of_safetensors, of_toml

@@ -7,8 +7,8 @@ import pytest
 import covey
 from covey.base.events import ClientsAssigned
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerReader
+from covey.runs.folder import RunFolder
+from covey.runs.ledger_record import LedgerReader
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"

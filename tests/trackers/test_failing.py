@@ -5,7 +5,7 @@ from time import monotonic
 
 import pytest
 
-from covey.runs import tracking
+from covey.api import tracking
 from trackers.conftest import LINES, lines_of
 
 BROKEN = "plugins.tracker_broken:Broken"

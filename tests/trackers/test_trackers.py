@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from covey import ConfigError, LedgerUnavailable, Run, TrackedRun, Tracker, run
+from covey.api import tracking
 from covey.base.components import create
-from covey.runs import tracking
 from trackers.conftest import TINY, curves_of, mlflow_run, scalars_of, single
 
 pytestmark = pytest.mark.filterwarnings("default::Warning")  # the libraries' own

@@ -45,7 +45,7 @@ from covey.membership.truth import (
 )
 from covey.membership.weights_attack import LayerAttack, layer_scores
 from covey.models.build import copied, model_outputs
-from covey.runtime.auditing import DEFAULT_ATTACKS, check_attacks, named_attack
+from covey.runs.auditing import DEFAULT_ATTACKS, check_attacks, named_attack
 
 Model = nn.Module | Callable[[Tensor], Tensor]
 """Gives a row of class scores per input: logits, log-probabilities or probabilities."""

@@ -610,7 +610,7 @@ class LeaveRequested(Event):
         request: the request's identifier.
         wanted: the answer that it asks for, or "auto".
         basis: what it rests on.
-        subject: the requester's mark (`covey.unlearning.proof.subject_mark`), which its
+        subject: the requester's mark (`covey.leaving.proof.subject_mark`), which its
             name and salt together make again; "": no one received a salt.
     """
 

@@ -64,7 +64,7 @@ Basis = Literal["erasure", "withdrawal", "objection", "restriction", "none"]
 BASES: tuple[Basis, ...] = get_args(Basis)
 
 AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate", "stop"]
-"""What a request to leave can be answered (`covey.unlearning.plan`)."""
+"""What a request to leave can be answered (`covey.leaving.plan`)."""
 
 ANSWERS: tuple[AnswerKind, ...] = get_args(AnswerKind)
 

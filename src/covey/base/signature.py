@@ -181,6 +181,11 @@ def canonical(document: Mapping[str, Any]) -> bytes:
     return text.encode("ascii")
 
 
+def document_json(document: Mapping[str, Any]) -> str:
+    """Return the one form of a signed file: indented ASCII JSON, keys sorted."""
+    return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
 def sign(key: SigningKey, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document with its signature; one that it had is replaced."""
     body = _unsigned(document)

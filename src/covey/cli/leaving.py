@@ -19,19 +19,19 @@ from covey.cli.commands import PATH, argument, command, trust_code_option
 from covey.cli.console import errors
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
-from covey.runtime.verification import OPERATOR, Verification
-from covey.runtime.verification import verify as check_proof
-from covey.unlearning.plan import Option, check_basis
-from covey.unlearning.requests import ClientPlan
+from covey.leaving.plan import Option, check_basis
+from covey.leaving.requests import ClientPlan
+from covey.leaving.verification import OPERATOR, Verification
+from covey.leaving.verification import verify as check_proof
 
 if TYPE_CHECKING:
+    from covey.leaving.answers import AnsweredRequest
+    from covey.leaving.forgetting import ForgetResult
+    from covey.leaving.handover import Handover
+    from covey.leaving.planning import Returning
     from covey.report.summary import Deniability
-    from covey.runtime.anchors import Receipt
-    from covey.runtime.answers import AnsweredRequest
-    from covey.runtime.folder import RunFolder
-    from covey.runtime.leaving import ForgetResult
-    from covey.runtime.planning import Returning
-    from covey.runtime.secrets import Handover
+    from covey.runs.folder import RunFolder
+    from covey.runs.receipts import Receipt
 
 FOLLOWS, WORD = "follows from the ledger", "the operator's word"
 NOTHING = "nothing"
@@ -110,7 +110,7 @@ class Forgotten(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield each answer, and what is still to be done."""
-        from covey.runtime.copies import outcome_lines
+        from covey.leaving.copies import outcome_lines
 
         back = "; with it a stronger answer can be asked for: covey forget RUN CLIENT --salt SALT"
         for each in self.answers:
@@ -201,11 +201,11 @@ def forget(
     trust_code: bool,
 ) -> Iterator[Forgotten | Queued | Plans | Unacknowledged]:
     """Answer clients that ask to leave a run, and prove what was answered."""
-    from covey.runs.parts import wanted_answer
-    from covey.runtime.folder import FederationMetadata, RunFolder
-    from covey.runtime.leaving import put_down_requests
-    from covey.runtime.planning import Returning
-    from covey.runtime.reading import unknown_client
+    from covey.api.parts import wanted_answer
+    from covey.leaving.forgetting import put_down_requests
+    from covey.leaving.planning import Returning
+    from covey.runs.folder import FederationMetadata, RunFolder
+    from covey.runs.reading import unknown_client
 
     if again or received:
         held = covey.load(run)
@@ -309,7 +309,7 @@ def _forget(
         )
 
 
-@text_of("covey.runtime.verification.Verification")
+@text_of("covey.leaving.verification.Verification")
 def lines_of_verification(verification: Verification) -> Iterator[Line]:
     """Yield a line per check, then what is anchored, and what is the operator's word."""
     for check in verification.checks:

@@ -19,7 +19,7 @@ from covey.cli.runs import set_option
 from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
-    from covey.runs.damage import Examination
+    from covey.api.damage import Examination
     from covey.settings.problems import Problem
     from covey.settings.rules import Idle
 
@@ -74,7 +74,7 @@ def keys(rotate: bool, revoke: str | None, path: Path | None) -> KeysListed:
     )
 
 
-@text_of("covey.runs.damage.Examination")
+@text_of("covey.api.damage.Examination")
 def lines_of_examination(examination: Examination) -> Iterator[Line]:
     """Yield what is damaged, why, and what to do."""
     for each in examination.damaged:
@@ -91,7 +91,7 @@ def doctor(run: Path) -> Iterator[Examination]:
 
     Exit code 1 if something is damaged.
     """
-    from covey.runs.damage import examine
+    from covey.api.damage import examine
 
     examination = examine(run)
     yield examination

@@ -17,16 +17,16 @@ from covey.base.names import round_number
 from covey.cli.answer import Answer, Line, fail_if, short, tabled, text_of
 from covey.cli.commands import PATH, argument, command, trust_code_option
 from covey.cli.console import console
-from covey.unlearning.participation import DeniabilityRow, settings_below
+from covey.leaving.deniability import DeniabilityRow, settings_below
 
 if TYPE_CHECKING:
+    from covey.auditor.plausible import PlausibleModels
     from covey.auditor.result import ModelAudit
     from covey.dp.run_guarantees import Noise, NoisePlan
     from covey.dp.status import Guarantee
+    from covey.leaving.places import Explanation
     from covey.membership.attacks import Knowledge
-    from covey.runtime.auditing import Audit
-    from covey.runtime.places import Explanation
-    from covey.runtime.plausible import PlausibleModels
+    from covey.runs.auditing import Audit
 
 ATTACKED = ("AUC", "balanced accuracy", "advantage", "TPR at 1% FPR", "at 0.1%")
 WITHOUT_MODEL = "AUC of a classifier that never sees the model (0.5: the sides are alike):"
@@ -47,7 +47,7 @@ class RunAudited(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield the overall figures with 95% intervals, and what is missing."""
-        from covey.runtime.auditing import RATES
+        from covey.runs.auditing import RATES
 
         yield tabled(
             ("cluster", "attack", "balanced accuracy", "AUC", "TPR at 1% FPR", "at 0.1%"),
@@ -85,7 +85,7 @@ class RunAudited(Answer):
         yield f"report: {self.report}"
 
 
-@text_of("covey.runtime.plausible.PlausibleModels")
+@text_of("covey.auditor.plausible.PlausibleModels")
 def _plausible_text(found: PlausibleModels) -> Iterator[Line]:
     """Yield how many answers differ, how far models are apart, and what that does not say."""
     yield (
@@ -285,13 +285,13 @@ def audit(
         )
     held = covey.load(run, trust_code=trust_code)
     if plausible:
-        from covey.runtime.plausible import plausible_models
+        from covey.auditor.plausible import plausible_models
 
         purpose = "A comparison with plausible models"
         with held.open_finished("open_finished(...)", purpose) as session:
             yield plausible_models(session)
         return
-    from covey.runtime.auditing import DEFAULT_ATTACKS
+    from covey.runs.auditing import DEFAULT_ATTACKS
 
     count = REFERENCES if references is None else references
 
@@ -654,13 +654,13 @@ def _of_the_paper(
 @click.option("--page", type=PATH, help="Write it as an HTML page, too.")
 def explain(run: Path, client: str, page: Path | None) -> Explanation:
     """Show what is held on a client, and where, before anything is erased."""
-    from covey.runtime.folder import RunFolder
-    from covey.runtime.places import explain_client
+    from covey.leaving.places import explain_client
+    from covey.runs.folder import RunFolder
 
     held = explain_client(RunFolder.existing(run), client)
     if page is not None:
+        from covey.leaving.copies import on_record
         from covey.report.page import write_explanation
-        from covey.runtime.copies import on_record
 
         with on_record([run], "explanation", page, subject=held.handle):
             write_explanation(held, run.name, page)

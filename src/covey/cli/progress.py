@@ -14,7 +14,7 @@ from covey.cli.console import console
 
 if TYPE_CHECKING:
     from covey.base.history import History
-    from covey.runtime.session import Observer
+    from covey.runs.session import Observer
 
 log = logging.getLogger("covey.run")
 

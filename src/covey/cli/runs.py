@@ -35,13 +35,13 @@ from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 
 if TYPE_CHECKING:
+    from covey.api.listing import RunEntry
+    from covey.api.pruning import Retention
     from covey.base.figure import RiskEstimate
     from covey.base.history import History
     from covey.report.comparison import Compared
     from covey.report.group_models import GroupModel
     from covey.report.summary import ClusterSummary, Summary
-    from covey.runs.listing import RunEntry
-    from covey.runs.pruning import Retention
     from covey.settings.load import Config
     from covey.settings.rules import Idle
 
@@ -200,7 +200,7 @@ def run(
 @trust_servers_option
 def resume(run: Path, trust_code: bool, trust_servers: bool) -> Iterator[RunConcluded]:
     """Continue a stopped run; the result is the same."""
-    from covey.runtime.folder import FederationMetadata, RunFolder
+    from covey.runs.folder import FederationMetadata, RunFolder
     from covey.settings.load import idle_settings
 
     folder = RunFolder.existing(run)
@@ -245,7 +245,7 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
         ConfigError: there is no deployment, or not with these settings.
         UnfinishedError: the run did not come to its end.
     """
-    from covey.runtime.auditing import is_finished
+    from covey.runs.auditing import is_finished
 
     if home is None or not (home / "app" / "pyproject.toml").is_file():
         raise ConfigError(
@@ -276,7 +276,7 @@ def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Itera
     """Write the report and yield the answer; fail then if nothing was trained, or diverged."""
     from covey.report.clients import describe_emptiness
     from covey.report.comparison import compared
-    from covey.runtime.folder import RunFolder
+    from covey.runs.folder import RunFolder
 
     page = result.report()
     baseline, name = result.folder / "baseline", result.folder.name
@@ -409,15 +409,9 @@ def sweep(
     Runs that are on disk already are not played again; unfinished ones are resumed.
     Where a model diverges the other runs are played all the same; exit code 1.
     """
-    from covey.runs.sweeps import (
-        check_plot,
-        check_variant,
-        concluded_sweep,
-        variants_of,
-        write_plot,
-    )
-    from covey.runtime.auditing import is_finished
-    from covey.runtime.folder import RunFolder
+    from covey.api.sweeps import check_plot, check_variant, concluded_sweep, variants_of, write_plot
+    from covey.runs.auditing import is_finished
+    from covey.runs.folder import RunFolder
     from covey.settings.load import idle_settings, swept_settings
 
     axes = list(map(_axis, over))
@@ -484,7 +478,7 @@ def report(runs: Sequence[Path], out: Path | None, trust_servers: bool) -> Itera
 
     Exit code 1 if a model of theirs diverged: the report says which.
     """
-    from covey.runs.pages import page_over
+    from covey.api.pages import page_over
 
     held = {str(run): covey.load(run, trust_servers=trust_servers) for run in runs}
     one = held[str(runs[0])]
@@ -530,7 +524,7 @@ def export(
     run: Path, client: str | None, cluster: int | None, out: Path | None, recipient: str, after: str
 ) -> Exported:
     """Write one cluster model's state dict as safetensors, and put it on record."""
-    from covey.runtime.folder import RunFolder
+    from covey.runs.folder import RunFolder
 
     if after not in ("", "best") and not (after.isdecimal() and int(after) > 0):
         raise ConfigError(
@@ -595,7 +589,7 @@ roots_argument = argument(
 @roots_argument
 def list_runs(roots: Sequence[str]) -> RunsListed:
     """List all runs: state, rounds, age, size, ledger head, open requests."""
-    from covey.runs.listing import find_runs
+    from covey.api.listing import find_runs
 
     return RunsListed(find_runs(roots or [DEFAULT_ROOT]))
 
@@ -605,7 +599,7 @@ def list_runs(roots: Sequence[str]) -> RunsListed:
 @root_option
 def show_run(run: str, roots: Sequence[str]) -> RunEntry:
     """Show one run; its whole ledger is verified for that."""
-    from covey.runs.listing import named_run
+    from covey.api.listing import named_run
 
     return named_run(run, roots or ([DEFAULT_ROOT] if Path(DEFAULT_ROOT).is_dir() else []))
 
@@ -668,8 +662,8 @@ def prune_runs(
     Without --yes nothing is deleted: it says what would go, how many bytes, and what
     could then no longer be answered.
     """
-    from covey.runs.listing import find_runs
-    from covey.runs.pruning import prune, retention
+    from covey.api.listing import find_runs
+    from covey.api.pruning import prune, retention
 
     units = {"h": "hours", "d": "days", "w": "weeks"}
     match = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())

@@ -41,8 +41,8 @@ def stoppable(run: Path, carry_on: str = "") -> Generator[None]:
             yield
     except KeyboardInterrupt as stopped:
         ended = isinstance(stopped, TerminatedError)
-        from covey.runtime.folder import RunFolder
-        from covey.runtime.reading import describe_reached
+        from covey.runs.folder import RunFolder
+        from covey.runs.reading import describe_reached
 
         command = carry_on or f"covey resume {shlex.quote(str(run))}"
         raise StoppedError(

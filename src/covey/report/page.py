@@ -16,6 +16,7 @@ from covey.base.built_ins import BASELINE, REFERENCES
 from covey.base.figure import Figure, number
 from covey.base.files import make_folder, replace_whole
 from covey.base.names import round_number
+from covey.leaving.places import Explanation
 from covey.report.clients import diverged_sentences
 from covey.report.comparison import comparison, labels, means, with_baselines
 from covey.report.queries import (
@@ -35,8 +36,7 @@ from covey.report.summary import (
     spread,
     summary,
 )
-from covey.runtime.auditing import Audit
-from covey.runtime.places import Explanation
+from covey.runs.auditing import Audit
 
 
 def write_report(reported: Sequence[Reported], out: Path, *, alone: bool = False) -> Path:

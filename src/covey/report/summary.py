@@ -16,6 +16,9 @@ from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import Handle, round_number
 from covey.dp.status import GuaranteeStatus, guarantee_status
+from covey.leaving.deniability import DeniabilityBudget, budget
+from covey.leaving.plan import at_risk
+from covey.ledger.participation import participation_of
 from covey.report.clients import (
     NOT_FINISHED,
     ClientSummary,
@@ -27,8 +30,6 @@ from covey.report.clients import (
     why_unknown,
 )
 from covey.report.group_models import GroupModel, group_models
-from covey.unlearning.participation import DeniabilityBudget, budget, participation_of
-from covey.unlearning.plan import at_risk
 
 STABLE_AFTER = 5
 """The round after which a move is no longer part of finding one's place."""

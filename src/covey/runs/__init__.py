@@ -1,1 +1,1 @@
-"""The public object of a run: read it, carry it on, let clients leave it."""
+"""Playing a run: the loop, its folder, and what it measures."""

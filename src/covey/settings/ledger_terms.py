@@ -1,4 +1,4 @@
-"""From settings to what a run's ledger must agree with (`covey.runtime.grammar`)."""
+"""From settings to what a run's ledger must agree with (`covey.runs.grammar`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

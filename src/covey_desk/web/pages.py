@@ -15,20 +15,20 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from covey import CoveyError, History, __version__, verify
+from covey.api.listing import seconds_since
 from covey.base.files import read_bounded
 from covey.base.names import ClientName, Handle
 from covey.base.signature import Check
+from covey.leaving.planning import plan_alone
+from covey.leaving.proof import Proof, read_proof
+from covey.leaving.proof_text import sentences
+from covey.leaving.verification import OPERATOR, Verification
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import drawn, embedded, pictures_of, run_view, templates
 from covey.report.summary import age
-from covey.runs.listing import seconds_since
-from covey.runtime.auditing import Audit
-from covey.runtime.ledger_record import RecentEvents
-from covey.runtime.planning import plan_alone
-from covey.runtime.verification import OPERATOR, Verification
-from covey.unlearning.proof import Proof, read_proof
-from covey.unlearning.proof_text import sentences
+from covey.runs.auditing import Audit
+from covey.runs.ledger_record import RecentEvents
 from covey_desk.register import FILE, read_register, register_of
 from covey_desk.request import Request as PersonRequest
 from covey_desk.web.runs import FollowedRun, Snapshot, WatchedRuns

@@ -11,12 +11,12 @@ from threading import Lock, RLock
 from typing import Any
 
 from covey import CoveyError, History
+from covey.api.listing import Reading, RunEntry, entry_of_folder, run_folders
 from covey.base.files import read_text
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
-from covey.runs.listing import Reading, RunEntry, entry_of_folder, run_folders
-from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerReader, LedgerRecord
+from covey.runs.folder import RunFolder
+from covey.runs.ledger_record import LedgerReader, LedgerRecord
 from covey.settings.load import without_passwords
 
 TICK_NANOSECONDS = 100_000_000

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from covey import Config, Run
+from covey.leaving.plan import cheapest, options
+from covey.leaving.planning import current_rules
 from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.loop import play
-from covey.runtime.planning import current_rules
-from covey.runtime.session import Session
+from covey.runs.folder import RunFolder
+from covey.runs.loop import play
+from covey.runs.session import Session
 from covey.settings.aggregation import anonymity_of
-from covey.unlearning.plan import cheapest, options
 from covey_papers.reproduce.specification import Experiment, in_layers
 
 Settings = Mapping[str, Any]

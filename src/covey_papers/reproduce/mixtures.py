@@ -27,9 +27,9 @@ from covey.engine.protocol import ScoredOnce
 from covey.ledger.store import Ledger
 from covey.membership.truth import blind_risk, true_risk
 from covey.report.queries import group_sizes
-from covey.runtime.auditing import finished_session
-from covey.runtime.folder import RunFolder
-from covey.runtime.states import kept_state
+from covey.runs.auditing import finished_session
+from covey.runs.folder import RunFolder
+from covey.runs.states import kept_state
 from covey.settings.run import BuiltRun, build_run
 from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.record import Shelf, note

@@ -22,8 +22,8 @@ from scipy.stats import t as student
 from covey import Config, Run
 from covey.base.as_json import json_of
 from covey.base.files import num_cores, replace_whole
-from covey.runtime.auditing import is_finished
-from covey.runtime.session import Observer
+from covey.runs.auditing import is_finished
+from covey.runs.session import Observer
 from covey.settings.aggregation import anonymity_of
 from covey.settings.load import idle_settings, that_matter
 

@@ -24,7 +24,7 @@ from covey.base.events import (
 from covey.base.figure import Figure, RiskEstimate
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from covey.settings.load import settings_hash
 from support.events import started
 

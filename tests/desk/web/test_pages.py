@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import covey
+from covey.api.pages import reported
 from covey.report.page import write_report
-from covey.runs.pages import reported
-from covey.runtime.folder import RunFolder
+from covey.runs.folder import RunFolder
 from covey_desk.web.runs import FollowedRun
 from desk.web.conftest import Visitor
 from desk.web.stories import HOSTILE_FOLDER, INERT, Story, written

@@ -1,0 +1,117 @@
+"""Clients that are let go: put down, planned, answered, in an open run."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from covey.base.as_json import INLINE
+from covey.base.errors import RunError
+from covey.base.names import Basis, ClientName
+from covey.leaving.answers import AnsweredRequest, OnReceipt, ask
+from covey.leaving.copies import erase_from_copies
+from covey.leaving.planning import Returning, plans_for, wanted_answers_of
+from covey.leaving.replays import carried_over
+from covey.leaving.requests import ClientPlan, Served
+from covey.ledger.requests import Request
+from covey.runs.loop import OnAnswer, play
+from covey.runs.receipts import Receipt, receipts_of
+from covey.runs.session import Session, quiet
+
+CheckPlan = Callable[[ClientPlan], None]
+"""Called with a client's plan, before anything is done; it may refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetResult:
+    """A client's request, and what came of it.
+
+    Attributes:
+        seconds: from the request to the signed answers.
+        receipt: what was signed for the request; None: nothing was recorded yet.
+    """
+
+    client: ClientName
+    answered: AnsweredRequest = field(metadata=INLINE)
+    seconds: float
+    receipt: Receipt | None = None
+
+
+def forget(
+    session: Session,
+    clients: Sequence[ClientName | Returning],
+    wanted: str = "auto",
+    basis: Basis = "none",
+    *,
+    on_answer: OnAnswer = quiet,
+    on_receipt: OnReceipt = quiet,
+    check: CheckPlan = quiet,
+) -> tuple[ForgetResult, ...]:
+    """Let clients leave, and play again, once for all, what has to be played again.
+
+    An unfinished run is not carried on. `on_answer` is as in `play`; `check` is called
+    with each client's plan before anything is done, `on_receipt` with each client's name
+    and receipt before anything is answered.
+
+    Returns:
+        What came of each request, but for those that requests from before made impossible.
+
+    Raises:
+        RunError: a client is not known, or an answer would not be true; nothing was
+            done.
+    """
+    requests = put_down_requests(session, clients, wanted, basis, check)
+    receipts = receipts_of(session.folder, requests)
+    for each in requests:
+        if each.id in receipts:
+            on_receipt(each.client, receipts[each.id])
+    done = finish_requests(session.with_data_of(requests), on_answer)
+    answered, seconds = {each.request: each for each in done}, time.monotonic() - session.began
+    return tuple(
+        ForgetResult(each.client, answered[each.id], seconds, receipts.get(each.id))
+        for each in requests
+        if each.id in answered
+    )
+
+
+def finish_requests(session: Session, on_answer: OnAnswer = quiet) -> tuple[AnsweredRequest, ...]:
+    """Answer the requests that were put down before, and nothing else.
+
+    An unfinished run is not carried on, so that the rounds are played that are recorded, or
+    that a killed answer rolled back and did not play again yet; one whose end is recorded
+    has it again.
+    """
+    last = session.ledger.last_round()
+    owed = [Served.of(each).until for each in session.ledger.requests() if each.served]
+    played = 0 if last is None else last + 1
+    return play(session, min(max([played, *owed]), session.rounds), on_answer=on_answer)
+
+
+def put_down_requests(
+    session: Session,
+    clients: Sequence[ClientName | Returning],
+    wanted: str,
+    basis: Basis = "none",
+    check: CheckPlan = quiet,
+) -> list[Request]:
+    """Put these clients' requests down, all of them or none, for the process that plays the rounds.
+
+    Raises:
+        RunError: a client is not known, or an answer would not be true; nothing was
+            done.
+    """
+    requests = wanted_answers_of(session.ledger, session.folder, clients, wanted, basis)
+    plans = plans_for(session.run.config, session.folder, session.ledger, requests)
+    for each in plans:
+        check(each)
+    for each in plans:
+        if each.chosen is None:
+            who = f"{each.client}: " if len(requests) > 1 else ""
+            raise RunError(f"{who}{each.reason}")
+    chosen = [each.chosen for each in plans if each.chosen]
+    if problem := carried_over(session, [each.handle for each in requests], chosen):
+        raise RunError(problem)
+    names = session.ledger.names()
+    for each in requests:
+        if each.handle not in names:  # only the requester can name who comes back
+            erase_from_copies(session.folder, each.client, {*names.values(), each.client})
+    return ask(session, requests)

@@ -1,0 +1,225 @@
+"""What could be answered to clients that ask to leave, read from what is recorded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from covey.base.errors import ConfigError, RunError
+from covey.base.events import ModelsMerged
+from covey.base.history import History, of_kinds
+from covey.base.names import Basis, ClientName, Handle, client_name
+from covey.base.own_code import no_foreign_code
+from covey.leaving.plan import AnswerRules, Option
+from covey.leaving.requests import ClientPlan, choose_answers, unsealed
+from covey.ledger.requests import Request
+from covey.ledger.store import Ledger
+from covey.runs.folder import RunFolder, checkpoint_paths, round_of, rounds_in
+from covey.runs.ledger_record import LedgerRecord
+from covey.runs.reading import checked_ledger, unknown_client
+from covey.runs.session import Session
+from covey.runs.states import load_state, newest_whole_state
+from covey.settings.aggregation import anonymity_of
+from covey.settings.algorithm import depends_on_population
+from covey.settings.load import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """A client that has left, and comes back for a stronger answer.
+
+    Attributes:
+        salt: hex; the one that it got with its last answer.
+    """
+
+    client: ClientName
+    salt: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "client", client_name(self.client))
+
+
+def wanted_answers_of(
+    ledger: Ledger,
+    folder: RunFolder,
+    clients: Sequence[ClientName | Returning],
+    wanted: str,
+    basis: Basis = "none",
+) -> list[Request]:
+    """Return what clients ask for, each once, under the handles that a ledger has for them.
+
+    Raises:
+        RunError: a client is not known to the run.
+    """
+    handles = {name: handle for handle, name in ledger.names().items()}
+    by_client: dict[ClientName, Request] = {}  # who is named twice asks once
+    for each in clients:
+        back = isinstance(each, Returning)
+        name = each.client if back else each
+        handle = _unsealed_handle(ledger, each) if back else handles.get(name)
+        if handle is None:
+            more = "; who left comes back with --salt and the salt of the last answer, unless that "
+            raise unknown_client(folder, name, handles, f"{more}was a retraining")
+        by_client[name] = Request(handle, wanted, basis, name)
+    return [*by_client.values()]
+
+
+def _unsealed_handle(ledger: Ledger, returning: Returning) -> Handle | None:
+    try:
+        salt = bytes.fromhex(returning.salt)
+    except ValueError as error:
+        raise RunError(
+            f"A salt is hexadecimal digits, as the answer printed them, but: {error}. "
+            f"Copy it again."
+        ) from error
+    records = [each.sealed for each in ledger.requests() if each.sealed]
+    opened = (unsealed(record, returning.client, salt) for record in records)
+    return next((handle for handle in opened if handle is not None), None)
+
+
+def client_plans(
+    folder: RunFolder,
+    clients: Sequence[ClientName | Returning],
+    wanted: str = "auto",
+    basis: Basis = "none",
+) -> tuple[ClientPlan, ...]:
+    """Return what each client would be answered if all of them left now; nothing is done.
+
+    Their data are not needed, and a process that plays the run goes on.
+
+    Raises:
+        RunError: a client is not known to the run, or they cannot all leave.
+    """
+    with checked_ledger(folder) as ledger:
+        answers = wanted_answers_of(ledger, folder, clients, wanted, basis)
+        return plans_for(planning_config(folder), folder, ledger, answers)
+
+
+def planning_config(folder: RunFolder) -> Config:
+    """Return a run's settings, with a user's own components where these can be imported."""
+    try:
+        return folder.checked_config()
+    except ConfigError:
+        return folder.config()
+
+
+def plans_for(
+    config: Config, folder: RunFolder, ledger: Ledger, wanted: Sequence[Request]
+) -> tuple[ClientPlan, ...]:
+    """Return what each client is answered if all of them leave at once; nothing is done.
+
+    Raises:
+        RunError: no client can leave this run, or not all of them.
+    """
+    record = folder.reader.read(ledger)
+    rules = current_rules(config, folder, record.history)
+    stopped, leaving = ledger.stopped(), {each.handle for each in wanted}
+    present = {handle for handle, name in ledger.names().items() if name not in stopped}
+    if present <= leaving:
+        reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
+        raise RunError(
+            f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
+        )
+    plans = choose_answers(record.participation, wanted, rules)
+    return tuple(_priced(each, folder, ledger) for each in plans)
+
+
+def current_rules(
+    config: Config, folder: RunFolder, history: History, x: int | None = None
+) -> AnswerRules:
+    """Return what a run allows, after the rounds that are recorded.
+
+    Args:
+        config: the run's settings.
+        folder: the same.
+        history: the same.
+        x: another deniability threshold than that of the settings.
+
+    Raises:
+        RunError: no client can leave this run yet.
+    """
+    next_round = history.rounds[-1].round_index + 1 if history.rounds else 0
+    alone = config.method.traits.one_client_each
+    if alone and next_round == 0:
+        raise RunError(
+            f"With method.name = {config.method.name!r} each client has a model of its own once a "
+            f"round was played, and none was in {folder.path}. Play it first, or leave the client "
+            f"out of a new run: population.exclude."
+        )
+    terms = anonymity_of(config)
+    return AnswerRules(
+        deniability_threshold=(x or terms.deniability_threshold) if terms else None,
+        stored_updates=bool(rounds_in(folder.updates)),
+        restorable=(0, *(t + 1 for t in rounds_in(folder.checkpoints))),
+        next_round=next_round,
+        prefix_independent=not depends_on_population(config),
+        subtracts=config.method.vouches_for("subtracts"),
+        own_models=alone,
+        rounds_left=_rounds_left(config, history, next_round),
+    )
+
+
+def _rounds_left(config: Config, history: History, next_round: int) -> int | None:
+    """Return how many rounds may be played again for what clients accept to stay a bound."""
+    plan = config.privacy_plan
+    if plan.exposure == 1 or not plan.noise:
+        return None
+    released = sum(1 for _ in of_kinds(history.all_events, ModelsMerged))
+    to_come = max(0, config.rounds - next_round)
+    return plan.releases - released - to_come
+
+
+def _priced(plan: ClientPlan, folder: RunFolder, ledger: Ledger) -> ClientPlan:
+    """Return the plan with what each option would take."""
+    took = ledger.seconds_per_round()
+    kept = [
+        path for each in (folder.checkpoints, folder.updates) for path in checkpoint_paths(each)
+    ]
+
+    def priced(option: Option) -> Option:
+        first = option.first_replayed_round
+        if not option.possible or first is None:
+            return replace(option, seconds=0.0, bytes_deleted=0)
+        every = option.answer == "subtract"
+        obsolete = [path for path in kept if every or round_of(path) >= first]
+        return replace(
+            option,
+            seconds=option.rounds_replayed * median(took) if took else None,
+            bytes_deleted=sum(path.stat().st_size for path in obsolete),
+        )
+
+    return replace(plan, options=tuple(map(priced, plan.options)))
+
+
+def plan_alone(folder: RunFolder, record: LedgerRecord, handle: Handle) -> ClientPlan:
+    """Return what a client could be answered now, if it alone leaves.
+
+    The right to write is not taken, so the run goes on meanwhile.
+
+    Raises:
+        CoveyError: the ledger or the settings cannot be read.
+    """
+    with Ledger.read(folder.ledger) as ledger, no_foreign_code():
+        name = ledger.names().get(handle, "")
+        try:
+            rules = current_rules(folder.config(), folder, record.history)
+        except RunError as error:
+            return ClientPlan(name, (), None, str(error))
+        (plan,) = choose_answers(record.participation, [Request(handle, client=name)], rules)
+        return _priced(plan, folder, ledger)
+
+
+def unplayed_reason(session: Session) -> str:
+    """Say what has to be played before this run can answer anybody; "": nothing.
+
+    A request is answered between rounds, in the state after the last one that is recorded.
+    """
+    ledger, rounds, last = session.ledger, session.rounds, session.ledger.last_round()
+    newest = newest_whole_state(session.folder.checkpoints, ledger)
+    if any(each.is_open for each in ledger.requests()) or any(session.folder.queued_requests()):
+        return "earlier requests to leave it are not answered yet"
+    state = load_state(newest)[0].round_index if newest else 0
+    if last is None or state < min(last + 1, rounds):
+        return "its newest state is older than its last recorded round"
+    if last == rounds - 1:
+        return "its last round is played, and its end is not recorded yet"
+    return ""

@@ -1,0 +1,196 @@
+"""A proof of what was answered: what no event holds is measured, then the facts are signed."""
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from covey.algorithms.round import divergences
+from covey.algorithms.state import ServerState
+from covey.base.errors import LedgerError, RunError
+from covey.base.files import make_folder, path_inside, replace_whole
+from covey.base.params import model_hash
+from covey.base.signature import document_json
+from covey.data.examples import Client
+from covey.leaving.copies import RENDERED, CopyOutcome
+from covey.leaving.evidence import facts, find_answer
+from covey.leaving.facts import (
+    AttackFigure,
+    Facts,
+    Measurement,
+    Superseded,
+    Unmeasured,
+    ValueOrReason,
+    Word,
+    known,
+)
+from covey.leaving.plan import Option
+from covey.leaving.proof import read_proof, signed_proof
+from covey.leaving.proof_text import proof_page
+from covey.leaving.requests import Served
+from covey.ledger.requests import Mark, Request
+from covey.membership.estimators import ClientEstimator, RiskContext
+from covey.membership.truth import no_better_than_guessing
+from covey.runs.folder import RunFolder, now, rounds_in
+from covey.runs.receipts import anchors_of, key_of
+from covey.runs.session import Session
+
+
+def served_request(
+    session: Session,
+    request: Request,
+    option: Option,
+    mark: Mark,
+    state: ServerState,
+    cluster: int | None,
+) -> Served:
+    """Return what an answer's proof needs, and nothing holds once it is carried out.
+
+    Args:
+        session: the run, the leaver included.
+        request: the one that was answered.
+        option: its answer.
+        mark: the requester's.
+        state: the newest one.
+        cluster: the one cluster that ever met the client; None: there may be more.
+    """
+    placed, handle = state, request.handle
+    trained = session.record().participation.trained.get(handle)
+    if handle not in state.assignment and trained:  # who comes back, where it was last
+        placed = state.with_choices({handle: trained[max(trained)]})
+    return Served(
+        option=option,
+        until=state.round_index if option.first_replayed_round is not None else 0,
+        salt=mark.salt,
+        subject=mark.subject,
+        model_before=model_hash(placed.clusters),
+        measured_before=_measured(session, session.client(handle), placed, "diverged-before"),
+        updates_stored=bool(rounds_in(session.folder.updates)),
+        superseded=_superseded(session.folder, option),
+        cluster=cluster,
+    )
+
+
+def _measured(
+    session: Session, leaver: Client | None, state: ServerState, diverged: Unmeasured
+) -> ValueOrReason[AttackFigure, Unmeasured]:
+    """Return how well the model gives the leaver away, or why that is not known."""
+    if leaver is None or not len(leaver.train):
+        return ValueOrReason(None, "not-at-hand")
+    if _is_diverged(session, leaver, state):
+        return ValueOrReason(None, diverged)
+    return known(_attacked(session, leaver, state), "too-few")
+
+
+def _is_diverged(session: Session, leaver: Client, state: ServerState) -> bool:
+    """Say whether the model that the leaver uses is none: attacks on it mean nothing."""
+    j = state.assignment.get(leaver.handle, 0)
+    if j in divergences(state):
+        return True
+    if not state.round_index or session.run.config.method.traits.subtracts:
+        return False  # no training could diverge
+    users = [c for c in session.run.population.clients if state.assignment.get(c.handle) == j]
+    engine, model = session.run.engine, state.clusters[j]
+    return bool(no_better_than_guessing(engine, model, users or [leaver]))
+
+
+def _attacked(session: Session, leaver: Client, state: ServerState) -> AttackFigure | None:
+    """Attack the leaver's own records with its holdout, under the model it uses."""
+    j = state.assignment.get(leaver.handle, 0)
+    streams = session.run.streams.at("leaving", state.round_index)
+    models, engine = (state.clusters[j],), session.run.engine
+    context = RiskContext(engine)
+    figure = ClientEstimator().judge(models, (leaver,), context, streams)[leaver.handle][0]
+    if figure is None:
+        return None
+    half = 1.96 * figure.standard_error
+    return AttackFigure(j, figure.risk, figure.risk - half, figure.risk + half)
+
+
+def _superseded(folder: RunFolder, option: Option) -> Mapping[Superseded, int]:
+    first = option.first_replayed_round
+    if option.answer == "stop":
+        return {}
+    counts: dict[Superseded, int] = {
+        "pages": sum((folder.path / name).exists() for name in RENDERED)
+    }
+    if first is None:
+        return counts
+    from_ = 0 if option.answer == "subtract" else first
+    counts["states"] = sum(t >= from_ for t in rounds_in(folder.checkpoints))
+    if option.answer != "calibrate":
+        counts["updates"] = sum(t >= first for t in rounds_in(folder.updates))
+    return counts
+
+
+def write_proof(
+    session: Session,
+    request: Request,
+    state: ServerState,
+    leaver: Client | None,
+    copies: Sequence[CopyOutcome] = (),
+) -> tuple[Path, Facts]:
+    """Sign what was answered, and put it on the disk, as JSON and as a page.
+
+    Args:
+        session: the run, without the leaver.
+        request: the one that is being served.
+        state: after the answer was carried out.
+        leaver: its data, to measure again; None if they are gone.
+        copies: what had been exported or shown, and what became of it.
+
+    Raises:
+        CoveyError: the key cannot be used, or a verifier would reject the proof.
+    """
+    served, record = Served.of(request), session.record()
+    at, names = len(record.hashes), session.ledger.names().values() if copies else ()
+    receipt, consistency = anchors_of(session.folder, request.id, record.hashes)
+    times = session.ledger.times()
+    word = Word(
+        covey_version=version("covey"),
+        answered=max(now(), *times.values()),
+        subject=served.subject,
+        model_before=served.model_before,
+        model_after=model_hash(state.clusters),
+        raw_updates_deleted=known(
+            (served.option.answer != "stop") if served.updates_stored else None, "none-stored"
+        ),
+        superseded_deleted=served.superseded,
+        measured=_before_and_after(session, served, leaver, state),
+        copies=tuple(each.as_proof_fact(names) for each in copies),
+        receipt=receipt,
+        consistency=consistency,
+    )
+    answer = find_answer(record, times, request, at)
+    if answer is None:
+        raise LedgerError(
+            f"A proof is signed of an answer that the ledger records, but it does not hold "
+            f"the request {request.id} and its answer, each once. Restore it from a copy."
+        )
+    signed = facts(answer, record, session.run.config, word)
+    if signed.model_after != word.model_after:
+        raise RunError(
+            f"A proof names the model that the ledger recorded last, {signed.model_after}, but "
+            f"the state's is another one. Nothing was signed; `covey ledger doctor "
+            f"{session.folder.path}` says what is damaged."
+        )
+    written = document_json(signed_proof(key_of(session.run.config), signed)).encode("ascii")
+    path = path_inside(session.folder.proofs, f"{request.id}.json")
+    make_folder(path.parent)
+    replace_whole(path, written, mode=0o600)
+    page = proof_page(read_proof(written)).encode()
+    replace_whole(path.with_suffix(".html"), page, mode=0o600)
+    return path, signed
+
+
+def _before_and_after(
+    session: Session, served: Served, leaver: Client | None, state: ServerState
+) -> ValueOrReason[Measurement, Unmeasured]:
+    before = served.measured_before.value
+    if before is None:
+        return ValueOrReason(None, served.measured_before.reason)
+    if leaver is None:
+        return ValueOrReason(None, "gone")
+    placed = state.with_choices({leaver.handle: before.cluster})
+    if _is_diverged(session, leaver, placed):
+        return ValueOrReason(None, "diverged-after")
+    return ValueOrReason(Measurement(before, _attacked(session, leaver, placed)), "")

@@ -1,0 +1,278 @@
+"""The end of a run: every client chooses once more, and true risks are measured."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from itertools import chain
+
+from covey.aggregation.base import NOT_FINITE
+from covey.algorithms.round import Stalled, divergences
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base import events
+from covey.base.figure import RiskEstimate
+from covey.base.history import History, of_kinds, pooled_clusters, trained_clusters
+from covey.base.metrics import fairness
+from covey.base.names import ClientName, Handle
+from covey.base.params import model_hash
+from covey.base.rng import Streams
+from covey.data.examples import Client
+from covey.engine.protocol import ScoredOnce
+from covey.leaving.answers import ask, default_answer
+from covey.leaving.replays import is_subtracting
+from covey.ledger.requests import Request
+from covey.membership.truth import (
+    Membership,
+    audit_clusters,
+    has_finite_examples,
+    no_better_than_guessing,
+)
+from covey.runs.evaluation import (
+    Accuracies,
+    ModelsInUse,
+    accuracies,
+    adjusted_rand_index,
+    labelled_predictions,
+    measured_metrics,
+    round_measured,
+    squared_errors,
+)
+from covey.runs.folder import QueuedRequest
+from covey.runs.head_attacks import head_attacks
+from covey.runs.likelihood_ratio import bound_facts
+from covey.runs.session import Session
+from covey.settings.clients import ClientReports
+from covey.settings.run import BuiltRun
+
+
+def gather_present(
+    session: Session, gone: Set[Handle]
+) -> tuple[Session, Cohort, tuple[events.Event, ...]]:
+    """Let newcomers join, unless they have left, and wait for as many as a round needs.
+
+    Who is `gone` takes part no more, whether it is there or not.
+
+    Returns:
+        The run with everybody who ever came, who is reachable now, and what is to be recorded
+        of those who came since the last round.
+
+    Raises:
+        UnfinishedError: too few came in time.
+    """
+    backend = session.run.client_backend
+    if backend is None:
+        return session, tuple(c for c in session.run.population.clients if c.handle not in gone), ()
+    began = session.record().history.started
+    known, clients = began.groups if began else (), session.run.population.clients
+    spent = {client.name for client in clients if client.handle in gone}
+    names = backend.gather(
+        session.run.config.min_clients,
+        lambda names: session.members(names) - spent,
+        [client.name for client in clients],
+    )
+    session = session.with_newcomers(names)
+    clients = (c for c in session.run.population.clients if c.name in names)
+    present = tuple(client for client in clients if client.handle not in gone)
+    new = tuple(c.handle for c in present if c.handle not in known)
+    return session, present, (events.ClientsJoined(new),) if new else ()
+
+
+def roll_back_lost_rounds(session: Session, round_index: int) -> None:
+    """Roll back recorded rounds whose state was lost where they cannot be repeated.
+
+    What they released stays recorded; they are played anew.
+    """
+    last = session.ledger.last_round()
+    if session.run.client_backend is None or last is None or is_subtracting(session):
+        return  # a round of which the sums are known can be
+    if round_index > last or round_index == session.rounds:
+        return
+    fact = events.RunRolledBack(round_index, last + 1, "anew")
+    session.append_between([fact])
+    session.secrets.restart_at(round_index)
+
+
+def reported_accuracies(facts: Sequence[events.Event]) -> Accuracies:
+    """Return the accuracies that clients report."""
+    reports = (each.accuracy.items() for each in facts if isinstance(each, events.ClientsReported))
+    return dict(chain.from_iterable(reports))
+
+
+def with_stalled_clusters(state: ServerState, facts: Sequence[events.Event]) -> ServerState:
+    """Return the state of a round that may have got no update but refused ones.
+
+    The nodes' answers are refused before a strategy sees them: where all that came were
+    not finite, no model moved, and none is what its clients' training makes of it.
+    """
+    merged = [each for each in facts if isinstance(each, events.ModelsMerged)]
+    moved = any(any(each.participants) for each in merged)
+    refused = any(
+        isinstance(each, events.AnswerRefused) and each.reason.endswith(NOT_FINITE)
+        for each in facts
+    )
+    before = state.kept(Stalled).clusters
+    if moved or not (refused or before):
+        return state.keeping(Stalled()) if before else state
+    return state.keeping(Stalled(clusters=frozenset(range(len(state.clusters)))))
+
+
+def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
+    """Queue requests to leave: from a client's node once, from the folder unless one waits."""
+    handles = {client.name: client.handle for client in session.run.population.clients}
+    handles |= session.ledger.stopped()
+    before = session.ledger.requests()
+    ever = {each.handle for each in before}
+    waiting = {each.handle for each in before if each.is_open}
+    own = [QueuedRequest(name, default_answer(session.run.config)) for name in leaving]
+    new = [each for each in own if handles.get(each.client) not in ever]
+    for name, wanted, basis in (*new, *session.folder.take_requests()):
+        if name in handles and handles[name] not in waiting:
+            ask(session, [Request(handles[name], wanted, basis, name)])
+            waiting.add(handles[name])
+
+
+def finalize(run: BuiltRun, state: ServerState, history: History, streams: Streams) -> RoundResult:
+    """Return the last facts of a run, which has played all its rounds.
+
+    What rests on a model that diverged is not known: no risk, no exposure, no gap.
+    """
+    everybody = run.clients(run.population.clients)
+    last = run.algorithm.finalize(state, everybody, streams)
+    final = last.state
+    membership = _membership(run, final.assignment, history)
+    diverged = _diverged(run, last, membership)
+    audits = audit_clusters(
+        run.engine,
+        final.clusters,
+        membership,
+        run.reference,
+        streams.at("audit"),
+        {j: each.reason for j, each in diverged.items()},
+    )
+    args = (ScoredOnce(run.engine), ModelsInUse.of(final), run.population)
+    reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
+    accuracies_known, answers = (
+        accuracies(*args) or reported_accuracies(reports.events),
+        labelled_predictions(*args),
+    )
+    comparable = answers and diverged.keys().isdisjoint(final.assignment.values())
+    gaps = fairness(answers, streams.at("fairness").generator()) if answers and comparable else ()
+    errors = squared_errors(*args)
+    metrics = measured_metrics(run.engine, *args[1:], run.config.metrics, at_end=True)
+    exposed = _exposed(run, final, history, accuracies_known, errors, audits)
+    new = (each for each in diverged.values() if each not in last.events)
+    measured = (_voided(each, diverged) for each in last.events)
+    overall = round_measured(
+        accuracies_known, final.assignment, run.population, run.num_clusters, errors
+    )
+    finished = events.RunFinished(
+        model_hash=model_hash(final.clusters),
+        accuracy=overall.accuracy,
+        accuracy_by_group=overall.accuracy_by_group,
+        adjusted_rand_index=adjusted_rand_index(final.assignment, run.population.clients),
+        squared_error=overall.squared_error,
+        squared_error_by_group=overall.squared_error_by_group,
+    )
+    first = (*reports.events, *measured, *new)
+    on_heads = (
+        each
+        for each in head_attacks(run, final, streams.at("heads"))
+        if each.cluster not in diverged
+    )
+    bounds = bound_facts(history, final.assignment, finished.model_hash)
+    attacks = (*audits, *on_heads, *bounds)
+    return RoundResult(final, (*first, *attacks, *gaps, *metrics, *exposed, finished))
+
+
+def _voided(fact: events.Event, diverged: Mapping[int, events.ModelDiverged]) -> events.Event:
+    """Void the risk estimate of a model that turned out to have diverged."""
+    if not isinstance(fact, events.RiskMeasured) or fact.cluster not in diverged:
+        return fact
+    none = RiskEstimate.of_diverged(diverged[fact.cluster].reason, fact.estimate.source)
+    return events.RiskMeasured(fact.cluster, replace(none, round_index=fact.estimate.round_index))
+
+
+def _diverged(
+    run: BuiltRun, last: RoundResult, membership: Membership
+) -> Mapping[int, events.ModelDiverged]:
+    """Return which final models are none: as a red team found, or as can be seen now.
+
+    A model that no client ever trained, or tried to, is what it was at the start:
+    it has not diverged.
+    """
+    final = last.state
+    shown = divergences(final)
+
+    def reason(j: int) -> str:
+        if j in shown or not membership.trained[j]:
+            return shown.get(j, "")
+        judges = membership.chosen[j] or membership.trained[j]
+        return no_better_than_guessing(run.engine, final.clusters[j], judges)
+
+    facts = (
+        events.ModelDiverged(j, final.round_index, reason(j)) for j in range(len(final.clusters))
+    )
+    reasons = {each.cluster: each for each in facts if each.reason}
+    recorded = (each for each in last.events if isinstance(each, events.ModelDiverged))
+    return reasons | {each.cluster: each for each in recorded}
+
+
+def _accepted(history: History) -> set[Handle]:
+    """Return whose update was ever accepted.
+
+    Where noise is accounted for, who was refused is assigned all the same, as one that
+    sent 0; the refusal then precedes the assignment.
+    """
+    accepted: set[Handle] = set()
+    refused: set[Handle] = set()
+    for fact in of_kinds(history.all_events, events.AnswerRefused, events.ClientsAssigned):
+        if isinstance(fact, events.AnswerRefused) and fact.handle:
+            refused.add(fact.handle)
+        if isinstance(fact, events.ClientsAssigned) and fact.by != "final":
+            accepted |= fact.clusters.keys() - refused
+            refused = set()
+    return accepted
+
+
+def _membership(run: BuiltRun, assignment: Mapping[Handle, int], history: History) -> Membership:
+    all_clients, clusters = run.population.clients, range(run.num_clusters)
+    accepted = _accepted(history)
+    broken = {c.handle for c in all_clients if not has_finite_examples(c)}
+    broken |= history.refused - accepted
+
+    def clients(handles: Set[Handle]) -> tuple[Client, ...]:
+        return tuple(c for c in all_clients if c.handle in handles - broken)
+
+    trained = trained_clusters(history, run.num_clusters)
+    pooled = pooled_clusters(history, run.num_clusters)
+    chosen = [{h for h, own in assignment.items() if own == j} for j in clusters]
+    return Membership(
+        chosen=tuple(map(clients, chosen)),
+        trained=tuple(map(clients, trained)),
+        pooled=tuple(map(clients, pooled)),
+    )
+
+
+def _exposed(
+    run: BuiltRun,
+    final: ServerState,
+    history: History,
+    accuracies: Accuracies,
+    errors: Mapping[Handle, float],
+    audits: Sequence[events.ClusterAudited],
+) -> tuple[events.ClientExposed, ...]:
+    """Return each client's risk at the end, and the highest that it was ever part of."""
+    reached = pooled_clusters(history, run.num_clusters)
+
+    def exposed(handle: Handle) -> events.ClientExposed:
+        j = final.assignment[handle]
+        ever = [audits[t].exposed for t in history.trained.get(handle, ())]
+        traces = [a.traced for a in audits if handle in reached[a.cluster]]
+        risks = (*ever, *traces, audits[j].truth.figure)
+        unknown = (risk for risk in risks if risk.value is None)
+        exposure = next(unknown, None) or max(risks, key=float)
+        return events.ClientExposed(handle, j, accuracies.get(handle), exposure, errors.get(handle))
+
+    return tuple(
+        exposed(client.handle)
+        for client in run.population.clients
+        if client.handle in final.assignment
+    )

@@ -1,1 +1,0 @@
-"""Playing a run: the loop, its folder, and what it measures."""

@@ -1,0 +1,189 @@
+"""Runs that end early: as a shorter run would, whatever happens around the decision."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import covey
+from cli.conftest import command
+from covey import Config, ConfigError, EarlyStopping, History, PlayedRound, RunError
+from covey.base.events import ClientsAssigned, CohortSampled, RoundMeasured
+from covey.base.figure import Figure
+from covey.base.history import RoundRow, with_entries
+from covey.ledger.store import Ledger
+from covey.runs.evaluation import early_end
+from covey.settings.schema import StoppingConfig
+from runs.test_on_round import SETTINGS, clients, model
+
+STOP = EarlyStopping(patience=2)
+STILL = {**SETTINGS, "rounds": 9, "train": {"learning_rate": 1e-9, "batch_size": 5}}
+"""Nothing is learnt, so that no accuracy is better than the first one."""
+
+
+def played(out, stop: EarlyStopping | None = STOP, **changes):
+    config = Config.of({**STILL, **changes})
+    return covey.run(lambda: model(), clients(), config, out, stop=stop)
+
+
+def again(folder):
+    return covey.resume(folder, lambda: model(), clients())
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    return played(tmp_path_factory.mktemp("ended") / "run")
+
+
+def row(t: int, accuracy: float | None) -> RoundRow:
+    return RoundRow(t, 1, accuracy, {}, (1,), 0, (Figure(None),), None)
+
+
+accuracies = st.lists(st.one_of(st.none(), st.sampled_from([0.1, 0.2, 0.3, 0.4])), max_size=12)
+
+
+@given(values=accuracies, patience=st.integers(1, 4), least=st.sampled_from([0.0, 0.15]))
+def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(values, patience, least):
+    """An oracle that walks through the rounds, against the fold."""
+    stopping = StoppingConfig(figure="accuracy", patience=patience, min_change=least)
+    config = Config.of({"rounds": 20, "stopping": stopping.model_dump()})
+    best, waited = None, 0
+    for value in values:
+        if value is not None and (best is None or value - best > least):
+            best, waited = value, 0
+        elif value is not None:
+            waited += 1
+    rows = tuple(row(t, value) for t, value in enumerate(values))
+    found = early_end(History(rounds=rows), config)
+    assert (found is not None) == (waited >= patience)
+    if found:
+        assert (found.rounds, found.best) == (len(values), best)
+
+
+@given(values=accuracies, target=st.sampled_from([0.1, 0.25, 0.4, 0.5]))
+def test_a_target_is_reached_by_the_latest_round_alone(values, target):
+    config = Config.of({"rounds": 20, "stopping": {"target": target}})
+    rows = tuple(row(t, value) for t, value in enumerate(values))
+    found = early_end(History(rounds=rows), config)
+    reached = bool(values) and values[-1] is not None and values[-1] >= target
+    assert (found is not None) == reached
+    if found:
+        assert (found.rounds, found.best, found.target) == (len(values), values[-1], target)
+
+
+def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tmp_path):
+    learning: dict[str, Any] = {"method": {"name": "fedavg"}, "risk": {"name": "none"}}
+    learning["train"] = {"learning_rate": 0.05, "batch_size": 5}
+    every = played(tmp_path / "whole", stop=None, **learning).history.rounds
+    target = max(each.accuracy or 0.0 for each in every[1:-1])
+    first = next(t for t, each in enumerate(every) if (each.accuracy or 0.0) >= target)
+    learning["stopping"] = {"target": target}
+    ended = played(tmp_path / "ended", stop=None, **learning)
+    assert 1 < len(ended.history.rounds) == first + 1 < len(every)
+    reason = ended.summary.ended_early
+    assert reason.endswith(f"an accuracy of {target:.3f} reaches stopping.target = {target:g}")
+
+    def stopped(each: PlayedRound) -> None:
+        if each.round_index == first - 1:
+            raise InterruptedError
+
+    config = Config.of({**STILL, **learning})
+    with pytest.raises(InterruptedError):
+        covey.run(lambda: model(), clients(), config, tmp_path / "resumed", on_round=stopped)
+    assert again(tmp_path / "resumed").ledger_head == ended.ledger_head
+
+
+@pytest.mark.parametrize(("most", "ends"), [(2, True), (3, False)])
+def test_rounds_in_a_row_in_which_nobody_took_part_end_a_run(most, ends):
+    config = Config.of({"rounds": 20, "stopping": {"empty_rounds": most}})
+    rows = tuple(row(t, None) for t in range(5))
+    found = early_end(History(rounds=rows, empty_rounds=2), config)
+    assert (found is not None) == ends
+
+
+@pytest.mark.parametrize(
+    ("rounds", "empty"),
+    [([[("a",), ()]] * 2, 2), ([[("a",), ()], [("a",), ("a",)]], 0), ([[("a",), ()], [(), ()]], 1)],
+    ids=["two", "somebody", "nobody was drawn"],
+)
+def test_a_round_is_empty_if_clients_were_drawn_and_none_took_part(rounds, empty):
+    entries = [
+        (
+            t,
+            [
+                CohortSampled(drawn),
+                ClientsAssigned(dict.fromkeys(trained, 0), "shared"),
+                RoundMeasured(None, {}, (len(trained),)),
+            ],
+        )
+        for t, (drawn, trained) in enumerate(rounds)
+    ]
+    assert with_entries(History(), entries).empty_rounds == empty
+
+
+def test_draws_that_are_empty_by_chance_end_no_run_but_it_has_failed(tmp_path):
+    train = {"participation": 0.001, "batch_size": 5}
+    with pytest.warns(RuntimeWarning, match="nobody took part in the last 9 of 9 rounds"):
+        run = played(tmp_path / "run", stop=None, train=train, method={"name": "fedavg"})
+    assert run.history.ended_early is None
+
+
+def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
+    short = played(tmp_path / "short", stop=None, rounds=3)
+    assert len(ended.history.rounds) == 3
+    for part in ("audits", "exposures", "finished", "rounds", "assignment"):
+        assert getattr(ended.history, part) == getattr(short.history, part)
+    event = ended.history.ended_early
+    assert (event.rounds, event.planned, event.best_round) == (3, 9, 0)
+
+
+def test_a_kill_after_the_decision_ends_in_the_same_ledger(ended, tmp_path, monkeypatch):
+    write = Ledger.append_between
+
+    def killed(ledger, *given):
+        write(ledger, *given)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(Ledger, "append_between", killed)
+        played(tmp_path / "run")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert again(tmp_path / "run").ledger_head == ended.ledger_head
+
+
+@pytest.mark.slow
+def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_path):
+    """`every` and `thin` alone would keep neither round 6 nor most others."""
+    learning = {"learning_rate": 0.05, "batch_size": 5}
+    keep = {"every": 30, "keep": "thin", "best": "accuracy"}
+    changes = {"risk": {"name": "none"}, "method": {"name": "fedavg"}}
+    run = played(
+        tmp_path / "run", stop=None, rounds=14, train=learning, checkpoints=keep, **changes
+    )
+    every = {each.round_index: each.accuracy or 0.0 for each in run.history.rounds}
+    best = max(every.values())
+    first = min(t for t, value in every.items() if value == best)
+    assert run.best() == (first, best)
+    copy = run.export(cluster=0, after=first)
+    assert copy.round_index == first + 1
+    assert command("export", run.folder, "--cluster", "0", "--round", "best")[0] == 0
+    assert (run.folder / "exports" / f"cluster-0-round-{first}.safetensors").exists()
+    gone = min(t for t in range(14) if t not in _states(run))
+    with pytest.raises(RunError, match=f"found {gone}"):
+        run.export(cluster=0, after=gone)
+    with pytest.raises(ConfigError, match="found 'loss'"):
+        run.best("loss")
+    before = {path.read_bytes() for path in run.folder.rglob("*.safetensors")}
+    run.forget("c1", "retrain")
+    after = {path.read_bytes() for path in run.folder.rglob("*.safetensors")}
+    assert not before & after
+    assert run.best().value == max(each.accuracy or 0.0 for each in run.history.rounds)
+
+
+def _states(run):
+    return {int(p.stem.split("-")[1]) for p in run.folder.glob("checkpoints/*")}

@@ -1,0 +1,204 @@
+"""Metrics over the unseen examples of all clients, and means over those who have a figure."""
+
+import csv
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, confusion_matrix, f1_score, roc_auc_score
+from torch import nn
+from torch.nn.functional import softmax
+
+import covey
+from covey import ConfigError, EarlyStopping, Metric
+from runs.conftest import tiny
+
+NAMES = ("f1", "auroc", "average-precision")
+FIGURES = {
+    "f1": lambda labels, scores: f1_score(labels, scores[:, 1] > scores[:, 0]),
+    "auroc": lambda labels, scores: roc_auc_score(labels, scores[:, 1]),
+    "average-precision": lambda labels, scores: average_precision_score(labels, scores[:, 1]),
+}
+SETTINGS: dict[str, Any] = {
+    "rounds": 3,
+    "method": {"name": "ifca", "num_clusters": 2, "initialisation": "random"},
+    "risk": {"name": "none"},
+    "engine": {"name": "reference"},
+    "train": {"learning_rate": 0.1, "batch_size": 5},
+}
+
+
+def model():
+    return nn.Linear(3, 2)
+
+
+def clients(*, alone: bool = False):
+    """Eight clients of which about a fifth of the examples are positive; c0 may have none."""
+    draws = np.random.default_rng(5)
+
+    def part(i: int, size: int, *, alone: bool):
+        x = draws.normal(size=(size, 3)).astype(np.float32)
+        y = ((-1) ** i * x[:, 0] + draws.normal(size=size) / 2 > 1).astype(np.int64)
+        y[:2] = [0, 1]
+        return x, y * (0 if alone else 1)
+
+    return {
+        f"c{i}": (part(i, 40, alone=False), part(i, 15 + i, alone=alone and i == 0))
+        for i in range(8)
+    }
+
+
+class Sure(Metric):
+    """The mean probability of the answer, of several classes alone."""
+
+    def measure(self, scored, labels):
+        assert scored.log_probs is not None
+        if len(labels.unique()) < 2:
+            return torch.tensor(torch.nan)
+        return scored.log_probs.exp().amax(dim=1)
+
+
+def played(out, metrics, *, alone=False, **changes):
+    settings = {**SETTINGS, "metrics": metrics, **changes}
+    return covey.run(model, clients(alone=alone), settings, out)
+
+
+def scores(run, names):
+    """Labels, and scores of the models that clients use, on their own unseen examples."""
+    labels, found = [], []
+    for name in names:
+        layer = model()
+        layer.load_state_dict(run.params(run.cluster_of(name)))
+        x, y = clients(alone=True)[name][1]
+        labels.append(y)
+        found.append(softmax(layer(torch.from_numpy(x)).detach(), dim=1).numpy())
+    return np.concatenate(labels), np.concatenate(found)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    metrics = [*NAMES, *({"name": name, "pooled": False} for name in NAMES[1:]), "confusion", Sure]
+    return played(tmp_path_factory.mktemp("pooled") / "run", metrics, alone=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pooled_figure_is_that_of_all_examples_together_and_of_each_clusters(ended, name):
+    found = ended.summary.metrics[name]
+    assert float(found.overall) == pytest.approx(FIGURES[name](*scores(ended, clients())))
+    for j in range(2):
+        inside = [each for each in clients() if ended.cluster_of(each) == j]
+        assert inside
+        assert found.by_cluster[j] == pytest.approx(FIGURES[name](*scores(ended, inside)))
+    assert found.over == "all unseen examples together"
+    assert ended.history.rounds[-1].metrics[name].clients == {}
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_a_mean_leaves_out_and_counts_who_has_one_class_alone(ended, name):
+    found = ended.summary.metrics[f"{name} (pooled=False)"]
+    others = [scores(ended, [each]) for each in clients() if each != "c0"]
+    values, sizes = [FIGURES[name](*each) for each in others], [len(y) for y, _ in others]
+    assert float(found.overall) == pytest.approx(np.average(values, weights=sizes))
+    assert found.over == "the mean over 7 of 8 clients"
+    assert ended.summary.metrics[ended.history.metrics[-1].metric].over == found.over
+
+
+def test_the_confusion_is_counted_drawn_and_written(ended):
+    counts = ended.summary.confusion
+    labels, answers = scores(ended, clients())
+    by_hand = confusion_matrix(labels, answers.argmax(axis=1))
+    assert np.array(counts["all clients"]).tolist() == by_hand.tolist()
+    clusters = np.array(counts["cluster 0"]) + np.array(counts["cluster 1"])
+    assert clusters.tolist() == by_hand.tolist()
+    assert "Confusion matrix of all clients" in ended.report().read_text()
+    assert (ended.folder / "figures" / "confusion.svg").is_file()
+    with (ended.folder / "figures" / "confusion.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(rows[1]["predicted_0"]), int(rows[1]["predicted_1"])] == by_hand[1].tolist()
+
+
+def test_every_round_has_its_metrics_in_the_table_and_the_summary_is_the_end(ended):
+    ended.report()
+    with (ended.folder / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3
+    assert all(0 <= float(row[name]) <= 1 for row in rows for name in (*NAMES, "f1_0", "f1_1"))
+
+
+def test_groups_of_a_simulation_are_pooled_too(tmp_path):
+    metrics = ["f1", {"name": "f1", "pooled": False}, "auroc", "confusion"]
+    run = covey.run(config=tiny(rounds=1, metrics=metrics), out=tmp_path / "run")
+    f1, counts = run.summary.metrics["f1"], run.summary.confusion
+    assert set(f1.by_group) == {"minority", "majority"} <= set(counts)
+    right = np.trace(np.array(counts["all clients"])) / np.array(counts["all clients"]).sum()
+    assert right == pytest.approx(run.summary.accuracy.overall)
+    assert 0.5 < float(run.summary.metrics["auroc"].overall) <= 1
+
+
+class Error(Metric):
+    """The share of wrong answers."""
+
+    higher_is_better: ClassVar[bool] = False
+
+    def measure(self, scored, labels):
+        return (scored.predictions != labels).double()
+
+
+@pytest.mark.parametrize("name", ["f1", "auroc", "auroc (pooled=False)"])
+def test_the_best_round_is_the_one_by_the_metric_also_from_its_recorded_folder(tmp_path, name):
+    metrics = ["f1", {"name": "auroc", "pooled": False}]
+    best = {"checkpoints": {"best": name.partition(" ")[0], "every": 9}, "rounds": 6}
+    run = played(tmp_path / "run", metrics, **best)
+    label = name if name == "f1" else "auroc (pooled=False)"
+    values = [float(row.metrics[label].value or 0) for row in run.history.rounds]
+    assert covey.load(run.folder).best(name) == (int(np.argmax(values)), max(values))
+
+
+def test_less_is_better_where_the_metric_says_so_and_a_run_ends_by_it(tmp_path):
+    still = {"train": {"learning_rate": 1e-9}, "rounds": 9}
+    name = f"{Error.__module__}:Error"
+    stop = {"figure": name, "patience": 2}
+    run = played(tmp_path / "run", [Error], stopping=stop, **still)
+    assert len(run.history.rounds) == 3
+    assert "no improvement" in run.summary.ended_early
+    learning = played(tmp_path / "learning", [Error], rounds=5)
+    values = [row.metrics[name].value or 0.0 for row in learning.history.rounds]
+    assert learning.best(name).value == min(values)
+
+
+@pytest.mark.parametrize("key", ["stopping.figure", "checkpoints.best"])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("f11", "Do you mean 'f1'"),
+        ("accurac", "Do you mean 'accuracy'"),
+        ("auroc", "add it to metrics"),
+        ("confusion", "must be one of"),
+    ],
+)
+def test_a_figure_that_no_round_has_is_refused_at_loading(key, wrong, message):
+    with pytest.raises(ConfigError, match=message) as refused:
+        covey.Config.of({"metrics": ["f1", "confusion"], **_nested(key, wrong)})
+    assert key in str(refused.value)
+
+
+def test_a_figure_of_two_metrics_of_one_name_is_named_with_its_settings():
+    metrics = ["auroc", {"name": "auroc", "pooled": False}]
+    covey.Config.of({"metrics": metrics, "stopping": {"figure": "auroc"}})
+    both = [{"name": "top-k", "k": 1}, {"name": "top-k", "k": 2}]
+    with pytest.raises(ConfigError, match=r"top-k \(k=1\)"):
+        covey.Config.of({"metrics": both, "stopping": {"figure": "top-k"}})
+
+
+def test_a_misspelt_figure_of_python_is_refused_with_the_nearest(ended):
+    with pytest.raises(ConfigError, match="Do you mean 'auroc"):
+        ended.best("aurocc")
+    stop = EarlyStopping(figure="f11")
+    with pytest.raises(ConfigError, match="Do you mean 'f1'"):
+        covey.run(model, clients(), {**SETTINGS, "metrics": ["f1"]}, "unused", stop=stop)
+
+
+def _nested(key: str, value: str) -> dict[str, Any]:
+    section, _, name = key.partition(".")
+    return {section: {name: value}}

@@ -1,0 +1,123 @@
+"""Runs with noise: what reaches the ledger, what is carried on, and who came in secret."""
+
+import shutil
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+import recorded
+from covey import Streams, resume
+from covey.base.events import (
+    AnonymitySetsFormed,
+    CohortSampled,
+    Event,
+    RepresentativesPerturbed,
+    SumPerturbed,
+)
+from covey.dp.run_guarantees import representative_noise
+from covey.runs.folder import RunFolder, rounds_in
+
+FEDAVG = {"name": "fedavg"}
+QUIET = {"name": "none"}
+NO_AUDIT = {"audit_examples": 0}
+Kind = TypeVar("Kind", bound=Event)
+NOISY = {"client_clip": 0.5, "client_noise": 0.25}
+SOUND = {
+    "name": "anonymity-sets",
+    "noise": "sound",
+    "partition": "public-random",
+    "min_anonymity": 2,
+    "deniability_threshold": 2,
+    "radius": 0.5,
+    "epsilon": 8.0,
+}
+
+
+def facts(result, kind: type[Kind]) -> list[Kind]:
+    return recorded.facts(result.folder, kind)
+
+
+@pytest.fixture
+def quick(play):
+    """Play without an audit at the end, and without a red team unless one is named."""
+
+    def played(**sections):
+        return play(**{"population": NO_AUDIT, "risk": QUIET, **sections})
+
+    return played
+
+
+def test_sound_noise_is_what_epsilon_takes(quick):
+    result = quick(aggregation=SOUND, method=FEDAVG)
+    told = facts(result, RepresentativesPerturbed)
+    formed = facts(result, AnonymitySetsFormed)
+    assert [each.sizes for each in told] == [tuple(map(len, each.sets)) for each in formed]
+    assert all(set(each.diameters) == {None} for each in formed)
+    z = representative_noise(8.0, 1e-5, 4, (2, 2, 2))
+    assert {(e.radius, e.noise_multiplier) for e in told} == {(0.5, z)}
+
+
+def test_sums_are_hidden_and_survive_a_restart(quick, tmp_path):
+    result = quick(privacy=NOISY)
+    told = facts(result, SumPerturbed)
+    assert {(each.noise_multiplier, each.sampling) for each in told} == {(0.25, 1.0)}
+    assert {len(each) for each in cohorts(result)} == {6}
+    cut = tmp_path / "cut"
+    shutil.copytree(result.folder, cut)
+    folder = RunFolder(cut).checkpoints
+    assert rounds_in(folder) == (0, 1, 2, 3)
+    for t in (2, 3):
+        (folder / f"round-{t:05d}.safetensors").unlink()
+    resume(cut)  # replayed rounds are compared with what is recorded
+    last = "round-00003.safetensors"
+    before = (RunFolder(result.folder).checkpoints / last).read_bytes()
+    assert (folder / last).read_bytes() == before
+
+
+def cohorts(result) -> list[set[str]]:
+    """Who took part, round by round, by name."""
+    names = {handle: name for name, handle in result.names.items()}
+    return [{names[h] for h in each.handles} for each in facts(result, CohortSampled)]
+
+
+def test_who_came_is_hidden_where_privacy_rests_on_it(quick):
+    sections = {"method": FEDAVG, "train": {"participation": 0.5}}
+    public = quick(**sections)
+    private = quick(**sections, privacy=NOISY)
+    secret = quick(**sections, privacy=NOISY, secrets={"source": "os"})
+    told = facts(private, SumPerturbed)
+    assert [each.sampling for each in told] == [0.5] * 4  # where nobody came, too
+    assert {each.clip for each in told} == {0.5}
+    # two of them are equal by chance with 2^-24
+    assert cohorts(public) != cohorts(private)
+    assert cohorts(secret) != cohorts(private)
+
+
+DP_SGD = {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"method": FEDAVG, "privacy": NOISY, "train": {"participation": 0.5}},
+        {"method": FEDAVG, "aggregation": SOUND},
+        {
+            "method": {"name": "ifca", "initialisation": "random"},
+            "privacy": {**DP_SGD, "selection_noise": 4.0},
+        },
+    ],
+    ids=["coins-sums", "speakers-representatives", "batches-gradients-choices"],
+)
+def test_no_secret_draw_comes_from_numpy(quick, monkeypatch, sections):
+    right = Streams.generator
+
+    def refusing(streams: Streams) -> np.random.Generator:
+        if streams.path[0] == "hidden":
+            raise AssertionError(streams.path)
+        return right(streams)
+
+    monkeypatch.setattr(Streams, "generator", refusing)
+    quick(**sections, secrets={"source": "os"}, rounds=1)
+    with pytest.raises(AssertionError, match="hidden"):
+        quick(**sections, rounds=1)

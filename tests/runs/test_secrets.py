@@ -1,0 +1,125 @@
+"""The hidden side of a run: who can repeat a round's draws, and who cannot any more."""
+
+import hashlib
+import json
+
+import pytest
+
+from covey import RunError, Streams
+from covey.runs.secrets import Secrets, secrets_of
+
+STREAMS = Streams(4)
+
+
+@pytest.fixture
+def marker(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run" / "secret"
+
+
+@pytest.fixture
+def kept(marker) -> Secrets:
+    """Secrets of the operating system, just made."""
+    return secrets_of(STREAMS, "os", marker)
+
+
+def key(kept: Secrets, t: int) -> bytes:
+    return (kept.at_round(t).secret or 0).to_bytes(32, "big")
+
+
+def test_seeded_secrets_are_the_seeds_and_leave_no_file(marker, tmp_path):
+    seeded = secrets_of(STREAMS, "seeded", marker)
+    assert seeded.source == "seeded"
+    assert seeded.path is None
+    assert seeded.at_round(3) == STREAMS
+    assert seeded.handle("h-derived") == "h-derived"
+    seeded.forget_before(9)
+    seeded.restart_at(2)
+    assert seeded.at_round(3) == STREAMS
+    assert not marker.exists()
+    assert not (tmp_path / "config").exists()
+
+
+def test_a_secret_of_the_system_lies_outside_the_run_for_its_owner_only(kept, marker, tmp_path):
+    assert kept.source == "os"
+    assert kept.path.parent == tmp_path / "config" / "covey" / "runs"
+    assert kept.path.stem == marker.read_text()
+    assert kept.path.stat().st_mode & 0o777 == 0o600
+    assert kept.path.parent.stat().st_mode & 0o777 == 0o700
+    written = json.loads(kept.path.read_text())
+    assert written["round"] == 0
+    assert len(bytes.fromhex(written["key"])) == 32
+    assert written["key"] not in marker.read_text()
+    kept.forget_before(2)
+    assert kept.path.stat().st_mode & 0o777 == 0o600
+    assert list(kept.path.parent.iterdir()) == [kept.path]
+
+
+def test_a_run_finds_its_secret_again_and_no_other_runs(kept, marker, tmp_path):
+    again = secrets_of(STREAMS, "os", marker)
+    assert again.path == kept.path
+    assert key(again, 5) == key(kept, 5)
+    other = secrets_of(STREAMS, "os", tmp_path / "other")
+    assert other.path != kept.path
+    assert key(other, 5) != key(kept, 5)
+
+
+def test_round_keys_follow_one_from_the_other(kept):
+    keys = [key(kept, t) for t in range(5)]
+    assert keys[1:] == [hashlib.sha256(each).digest() for each in keys[:-1]]
+    assert len(set(keys)) == 5
+    assert key(kept, 0) == bytes.fromhex(json.loads(kept.path.read_text())["key"])
+
+
+def test_a_round_that_is_over_cannot_be_repeated(kept):
+    keys = [key(kept, t) for t in range(6)]
+    kept.forget_before(3)
+    written = kept.path.read_text()
+    assert all(each.hex() not in written for each in keys[:3])
+    assert json.loads(written)["key"] == keys[3].hex()
+    assert [key(kept, t) for t in (3, 4, 5)] == keys[3:]
+    assert all(key(kept, t) != keys[t] for t in range(3))
+
+
+def test_rounds_that_are_played_again_are_drawn_anew(kept):
+    keys = [key(kept, t) for t in range(8)]
+    kept.forget_before(6)
+    kept.restart_at(2)
+    again = [key(kept, t) for t in range(2, 8)]
+    assert len({*again}) == 6
+    assert again != keys[2:]
+    kept.forget_before(4)
+    assert key(kept, 5) == again[3]
+
+
+def test_tombstones_stay_while_the_key_moves_on(kept, marker, tmp_path):
+    mark = kept.tombstone("alice")
+    kept.forget_before(5)
+    kept.restart_at(1)
+    assert secrets_of(STREAMS, "os", marker).tombstone("alice") == mark
+    assert kept.tombstone("bob") != mark
+    assert secrets_of(STREAMS, "os", tmp_path / "other").tombstone("alice") != mark
+    assert secrets_of(STREAMS, "seeded", marker).tombstone("alice") != mark
+
+
+@pytest.mark.parametrize("broken", ["missing", "torn"])
+def test_without_its_secret_a_run_says_so_in_one_sentence(kept, broken):
+    if broken == "missing":
+        kept.path.unlink()
+    else:
+        kept.path.write_text('{"round": 0, "key"')
+    for use in (
+        lambda: kept.at_round(0),
+        lambda: kept.forget_before(1),
+        lambda: kept.restart_at(0),
+        lambda: kept.tombstone("alice"),
+    ):
+        with pytest.raises(RunError, match=r"must hold .*restore the file, or start"):
+            use()
+
+
+def test_a_run_whose_secret_was_lost_does_not_get_another(kept, marker):
+    kept.path.unlink()
+    with pytest.raises(RunError, match=r"must hold .*restore the file, or start"):
+        secrets_of(STREAMS, "os", marker).at_round(0)
