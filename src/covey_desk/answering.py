@@ -19,7 +19,8 @@ from covey.base.files import read_bounded
 from covey.base.names import Basis, ClientName
 from covey.leaving.forgetting import finish_requests
 from covey.leaving.handover import Handover
-from covey.leaving.requests import ClientPlan, subject_mark
+from covey.leaving.marks import subject_mark
+from covey.leaving.together import ClientPlan
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from covey.runs.receipts import Receipt
@@ -293,7 +294,7 @@ class _InRun:
                 refused |= self._forget(run, self._waiting(batch))
             if not _owes_answers(path):
                 with Ledger.read(RunFolder(path).ledger) as ledger:
-                    names, stopped = {*ledger.names().values()}, ledger.stopped()
+                    names, stopped = {*ledger.names().values()}, ledger.roster().stopped
                 rest = self._waiting(waiting)
                 self._end([each for each in rest if each.name not in names], "elsewhere")
                 served = [e for e in rest if e.name in stopped and e.is_served_by("stop")]

@@ -12,8 +12,8 @@ from covey.base.as_json import json_of
 from covey.base.names import ClientName
 from covey.data.population import handle_of
 from covey.leaving.copies import BASELINE
+from covey.leaving.marks import unsealed
 from covey.leaving.places import YOU, explain_client
-from covey.leaving.requests import unsealed
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from covey.runs.secrets import secrets_of
@@ -71,7 +71,7 @@ def search_runs(
             with Ledger.read(place) as ledger:
                 here = {*ledger.names().values()}
                 known[path], clients = wanted & here, clients | here
-                stopped[path] = wanted.intersection(ledger.stopped())
+                stopped[path] = wanted.intersection(ledger.roster().stopped)
                 left[path] = _left(folder, wanted - known[path], ledger, salts)
         except CoveyError as error:
             unreadable[path] = str(error)
@@ -91,7 +91,7 @@ def _left(
     Only a seed leads from a name to its handle: without one, where clients left by several
     answers, no one can say which of them this client had.
     """
-    config, tombstones = folder.config(), ledger.tombstones()
+    config, tombstones = folder.config(), ledger.roster().tombstones
     source, marker, streams = config.secrets.source, folder.secret_marker, Streams(config.seed)
     if not (tombstones and names) or (source == "os" and not marker.is_file()):
         return {}

@@ -145,7 +145,7 @@ def _ledger_facts(folder: RunFolder) -> tuple[Mapping[ClientName, str], int, fro
     if not Ledger.exists(folder.ledger):
         return {}, 0, frozenset()
     with Ledger.read(folder.ledger) as ledger:
-        keys, left, names = ledger.keys(), len(ledger.tombstones()), ledger.names()
+        keys, left, names = ledger.keys(), len(ledger.roster().tombstones), ledger.names()
         pending = {r.handle for r in ledger.requests() if r.state == "pending"}
     words = {word.client for word in folder.queued_requests()}
     leaving = (name for h, name in names.items() if h in pending or name in words)

@@ -136,7 +136,7 @@ def game_of(
     session: Session, *, control: bool = False, observe: Callable[[History], None] = quiet
 ) -> Game:
     """Play the game on a finished run that is open to be read."""
-    run, record = session.run, session.record()
+    run, record = session.run, session.record
     _check_alike(run.config)
     all_clients = session.whole.population.clients
     models = _models_of(session)

@@ -14,10 +14,10 @@ from covey.base.guarantee import Guaranteed, NoGuarantee, Term
 from covey.base.signature import KeyRecord, SigningKey, document_json, sign
 from covey.leaving.deniability import refutation_success, representative_probability
 from covey.leaving.facts import AttackFigure, CopyFact, Facts, HeldRound, Measurement, ValueOrReason
+from covey.leaving.marks import subject_mark
 from covey.leaving.plan import Influence
 from covey.leaving.proof import check_proof, read_proof, signed_proof
 from covey.leaving.proof_text import REASONS, proof_page, sentences
-from covey.leaving.requests import subject_mark
 from covey.leaving.verification import verify
 
 KEY = SigningKey.from_private_bytes(bytes(32))

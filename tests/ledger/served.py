@@ -2,7 +2,7 @@
 
 from covey.leaving.facts import AttackFigure, ValueOrReason
 from covey.leaving.plan import Option
-from covey.leaving.requests import Served
+from covey.leaving.served import Served
 
 SERVED = Served(
     option=Option("roll_back", "", 2, 2, 2),

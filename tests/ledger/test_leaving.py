@@ -10,7 +10,7 @@ import pytest
 
 from covey import LedgerError
 from covey.base.names import Basis
-from covey.leaving.requests import Served
+from covey.leaving.served import Served
 from covey.ledger.chain import REWIND, Record
 from covey.ledger.requests import Mark, Request
 from covey.ledger.store import Ledger
@@ -25,11 +25,11 @@ NOBODY = Request(HANDLE)
 
 
 def ask(ledger: Ledger, handle: str, wanted: str, after_round: int | None = None) -> Request:
-    return ledger.ask_all([Request(handle, wanted, after_round=after_round)])[0]
+    return ledger.ask_all([Request(handle, wanted, after_round=after_round)])[0][0]
 
 
 def serve(ledger: Ledger, asked: Request, mark: str) -> str:
-    return ledger.serve([SERVED.noted(asked, None)], {asked.handle: mark}, ANSWER)
+    return ledger.serve([SERVED.noted(asked, None)], {asked.handle: mark}, ANSWER)[-1].hash
 
 
 def begun(where: str | Path) -> Ledger:
@@ -77,11 +77,11 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
         left = [Record(None, "ClientLeft", {"handle": "7f3a"})]
         ledger.serve(served, {r.handle: r.id for r in asked}, left)
         mark = Mark("00", "5b", "5e")
-        (back,) = ledger.ask_all([Request("7f3a", "retrain", mark=mark)])
+        ((back,), _) = ledger.ask_all([Request("7f3a", "retrain", mark=mark)])
         assert (back.mark, back.served) == (mark, None)
         ledger.serve([SERVED.noted(back, None)], {}, left)
         assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]
-        assert len(ledger.tombstones()) == 2
+        assert len(ledger.roster().tombstones) == 2
 
 
 def test_serving_answers_seals_and_erases_at_once(where: str):
@@ -92,7 +92,7 @@ def test_serving_answers_seals_and_erases_at_once(where: str):
         assert ledger.replay()[1:] == ANSWER
         assert ledger.last_round() is None
         assert ledger.names() == {h: n for h, n in NAMES.items() if h != HANDLE}
-        assert ledger.tombstones() == frozenset({"a mark"})
+        assert ledger.roster().tombstones == frozenset({"a mark"})
         (served,) = ledger.requests()
         assert (served.state, Served.of(served)) == ("serving", SERVED)
         ledger.answered(asked.id, "retrain")
@@ -109,7 +109,7 @@ def test_a_serving_that_fails_leaves_nothing_behind(where: str):
             serve(ledger, asked, "a mark")
         assert ledger.requests() == [asked]
         assert ledger.head() == head
-        assert ledger.tombstones() == frozenset()
+        assert ledger.roster().tombstones == frozenset()
         assert ledger.names() == NAMES
 
 
@@ -206,7 +206,7 @@ def test_killed_at_any_statement_the_leaving_is_whole_or_was_not(path: Path, dea
             served.append(states == ["serving"])
             assert states in ([], ["pending"], ["serving"])
             assert (HANDLE not in ledger.names()) == served[-1]
-            assert (ledger.tombstones() != frozenset()) == served[-1]
+            assert (ledger.roster().tombstones != frozenset()) == served[-1]
             assert ledger.replay() == before + (ANSWER if served[-1] else [])
             ledger.scrub()
             assert (NAME.encode() not in bytes_in(one.parent)) == served[-1]

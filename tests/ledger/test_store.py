@@ -72,7 +72,7 @@ def test_equal_runs_end_in_equal_heads_whatever_the_clock_says(tmp_path: Path):
     ticks = count()
     with Ledger.create(tmp_path / "a.sqlite", lambda: str(next(ticks))) as ledger:
         ledger.append(0, FACTS[0])
-        head = ledger.append(1, FACTS[1])
+        head = ledger.append(1, FACTS[1])[-1].hash
     assert head == written(tmp_path / "b.sqlite")
     stamps = sqlite3.connect(tmp_path / "a.sqlite")
     assert stamps.execute("SELECT * FROM clock").fetchall() == [(1, "0"), (3, "1")]
@@ -83,7 +83,7 @@ def test_a_ledger_is_carried_on_where_it_ended(where: str, tmp_path: Path):
     written(where, FACTS[:1])
     with Ledger.open(where, noon) as ledger:
         assert ledger.last_round() == 0
-        head = ledger.append(1, FACTS[1])
+        head = ledger.append(1, FACTS[1])[-1].hash
         ledger.verify()
     assert head == written(tmp_path / "b.sqlite")
 

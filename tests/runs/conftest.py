@@ -89,7 +89,7 @@ def settings() -> Callable[..., Config]:
 DEADLY = """
 import os, signal, sys
 from covey.ledger.store import Ledger
-from covey.leaving import answers
+from covey.leaving import case
 from covey.runs import loop
 
 when, what, calls, *words = sys.argv[1:]
@@ -111,8 +111,8 @@ place, name = {
     "append": (Ledger, "append"),
     "serve": (Ledger, "serve"),
     "answered": (Ledger, "answered"),
-    "delete": (answers, "delete_from"),
-    "keep": (answers, "keep_subtracted"),
+    "delete": (case, "delete_from"),
+    "keep": (case, "keep_subtracted"),
     "save": (loop, "save_state"),
 }[what]
 setattr(place, name, deadly(getattr(place, name)))

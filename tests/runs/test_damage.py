@@ -177,7 +177,7 @@ def test_no_flip_in_a_ledger_is_silent(flips, answered):
                 ledger.replay(),
                 ledger.names(),
                 ledger.requests(),
-                ledger.tombstones(),
+                ledger.roster().tombstones,
                 ledger.last_round(),
                 ledger.files.newest_state(),
             )

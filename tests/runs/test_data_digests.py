@@ -111,7 +111,7 @@ def test_a_reader_without_the_secret_does_not_know_whether_data_are_the_same(
     file.unlink()
     held = covey.load(run.folder, network, points_of(NAMES))
     with caplog.at_level(logging.WARNING), held.open_finished("audit(...)", "An audit") as session:
-        assert session.record().history.finished is not None
+        assert session.record.history.finished is not None
     assert "It is unknown whether the data are those that began the run" in caplog.text
     with pytest.raises(RunError, match="the secret of a run"):
         held.forget(NAMES[0], "retrain", "erasure")

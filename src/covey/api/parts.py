@@ -32,7 +32,7 @@ from covey.data.source import DataProfile
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
 from covey.leaving.planning import Returning, planning_config, unplayed_reason
-from covey.leaving.requests import ClientPlan
+from covey.leaving.together import ClientPlan
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
 from covey.runs.folder import FederationMetadata, RunFolder

@@ -25,14 +25,16 @@ from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params, client_name
 from covey.base.own_code import no_foreign_code
 from covey.dp.status import GuaranteeStatus, guarantee_status
-from covey.leaving.answers import AnsweredRequest, OnReceipt
+from covey.leaving.case import OnAnswer, play
 from covey.leaving.copies import Copy
 from covey.leaving.exports import best_kept_round, delete_unfinished, export_model, latest_model
 from covey.leaving.forgetting import ForgetResult, forget
 from covey.leaving.handover import Handover, acknowledge, unacknowledged
 from covey.leaving.places import Explanation, explain_client
 from covey.leaving.planning import Returning, client_plans
-from covey.leaving.requests import ClientPlan
+from covey.leaving.requests import OnReceipt
+from covey.leaving.signing import AnsweredRequest
+from covey.leaving.together import ClientPlan
 from covey.leaving.verification import Verification, verify
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Scorer
@@ -45,7 +47,6 @@ from covey.runs.auditing import DEFAULT_ATTACKS, Audit, audit_run, finished_sess
 from covey.runs.evaluation import BestRound, OnRound
 from covey.runs.folder import RunFolder
 from covey.runs.ledger_record import LedgerRecord
-from covey.runs.loop import OnAnswer, play
 from covey.runs.reading import read_record, unknown_client
 from covey.runs.receipts import key_of
 from covey.runs.session import Observer, Session, open_session, quiet

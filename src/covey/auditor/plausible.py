@@ -154,7 +154,7 @@ def plausible_models(session: Session) -> PlausibleModels:
 
 def _played_again(session: Session) -> tuple[ServerState, tuple[HiddenSet, ...], Models]:
     """Return the state before the last round that can be repeated, its sets, and its models."""
-    run, record = session.run, session.record()
+    run, record = session.run, session.record
     last = rounds_of(run.config, record.history) - 1
     t = max(s for s in (0, *(r + 1 for r in rounds_in(session.folder.checkpoints))) if s <= last)
     if t == 0:

@@ -20,15 +20,15 @@ from covey.cli.console import errors
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 from covey.leaving.plan import Option, check_basis
-from covey.leaving.requests import ClientPlan
+from covey.leaving.together import ClientPlan
 from covey.leaving.verification import OPERATOR, Verification
 from covey.leaving.verification import verify as check_proof
 
 if TYPE_CHECKING:
-    from covey.leaving.answers import AnsweredRequest
     from covey.leaving.forgetting import ForgetResult
     from covey.leaving.handover import Handover
     from covey.leaving.planning import Returning
+    from covey.leaving.signing import AnsweredRequest
     from covey.report.summary import Deniability
     from covey.runs.folder import RunFolder
     from covey.runs.receipts import Receipt

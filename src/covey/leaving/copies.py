@@ -31,7 +31,7 @@ from covey.base.files import (
 )
 from covey.base.names import ClientName, Handle
 from covey.leaving.facts import CopyFact, Fate
-from covey.leaving.requests import Served
+from covey.leaving.served import Served
 from covey.ledger.requests import Request
 from covey.runs.folder import RunFolder, as_written, now
 

@@ -93,7 +93,7 @@ def latest_model(folder: RunFolder, cluster: int, after: int | None = None) -> t
     after = None if after is None else in_range("after", after, Count)
     with Ledger.read(folder.ledger) as ledger:
         state = kept_state(folder, ledger, after)
-        models = whole_models(folder, ledger, state.clusters)
+        models = whole_models(folder.reader.read(ledger).history, folder, state.clusters)
     if not 0 <= cluster < len(models):
         raise RunError(f"{folder.path} has clusters 0 to {len(models) - 1}, found {cluster}.")
     return state.round_index, models[cluster]

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from covey.base.as_json import INLINE
 from covey.base.errors import RunError
 from covey.base.names import Basis, ClientName
-from covey.leaving.answers import AnsweredRequest, OnReceipt, ask
+from covey.leaving.case import OnAnswer, case_of, play
 from covey.leaving.copies import erase_from_copies
+from covey.leaving.own_parts import carried_over
 from covey.leaving.planning import Returning, plans_for, wanted_answers_of
-from covey.leaving.replays import carried_over
-from covey.leaving.requests import ClientPlan, Served
+from covey.leaving.requests import OnReceipt, ask
+from covey.leaving.signing import AnsweredRequest
+from covey.leaving.together import ClientPlan
 from covey.ledger.requests import Request
-from covey.runs.loop import OnAnswer, play
 from covey.runs.receipts import Receipt, receipts_of
 from covey.runs.session import Session, quiet
 
@@ -59,7 +60,7 @@ def forget(
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    requests = put_down_requests(session, clients, wanted, basis, check)
+    session, requests = put_down_requests(session, clients, wanted, basis, check)
     receipts = receipts_of(session.folder, requests)
     for each in requests:
         if each.id in receipts:
@@ -80,10 +81,10 @@ def finish_requests(session: Session, on_answer: OnAnswer = quiet) -> tuple[Answ
     that a killed answer rolled back and did not play again yet; one whose end is recorded
     has it again.
     """
-    last = session.ledger.last_round()
-    owed = [Served.of(each).until for each in session.ledger.requests() if each.served]
-    played = 0 if last is None else last + 1
-    return play(session, min(max([played, *owed]), session.rounds), on_answer=on_answer)
+    case = case_of(session)
+    owed = case.until if case else 0
+    until = min(max(session.record.next_round, owed), session.rounds)
+    return play(session, until, on_answer=on_answer)
 
 
 def put_down_requests(
@@ -92,15 +93,16 @@ def put_down_requests(
     wanted: str,
     basis: Basis = "none",
     check: CheckPlan = quiet,
-) -> list[Request]:
+) -> tuple[Session, list[Request]]:
     """Put these clients' requests down, all of them or none, for the process that plays the rounds.
 
     Raises:
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    requests = wanted_answers_of(session.ledger, session.folder, clients, wanted, basis)
-    plans = plans_for(session.run.config, session.folder, session.ledger, requests)
+    config, folder, roster = session.run.config, session.folder, session.roster
+    requests = wanted_answers_of(roster, folder, clients, wanted, basis)
+    plans = plans_for(config, folder, session.ledger, roster, requests)
     for each in plans:
         check(each)
     for each in plans:
@@ -110,8 +112,8 @@ def put_down_requests(
     chosen = [each.chosen for each in plans if each.chosen]
     if problem := carried_over(session, [each.handle for each in requests], chosen):
         raise RunError(problem)
-    names = session.ledger.names()
+    names = roster.names
     for each in requests:
         if each.handle not in names:  # only the requester can name who comes back
-            erase_from_copies(session.folder, each.client, {*names.values(), each.client})
+            erase_from_copies(folder, each.client, {*names.values(), each.client})
     return ask(session, requests)

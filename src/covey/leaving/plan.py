@@ -404,3 +404,13 @@ REPLAY_KINDS: dict[str, ReplayKind] = {
     "calibrate": "calibrated",
     "subtract": "subtracted",
 }
+
+
+def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
+    """Return how rounds are played again for these answers at once.
+
+    The others' old choices were made in the presence of all who leave: as soon as one
+    of these is owed a run that never met it, they choose anew.
+    """
+    kinds: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
+    return "anew" if len(kinds) > 1 else kinds.pop()

@@ -9,9 +9,10 @@ from covey.base.events import ModelsMerged
 from covey.base.history import History, of_kinds
 from covey.base.names import Basis, ClientName, Handle, client_name
 from covey.base.own_code import no_foreign_code
+from covey.leaving.marks import unsealed
 from covey.leaving.plan import AnswerRules, Option
-from covey.leaving.requests import ClientPlan, choose_answers, unsealed
-from covey.ledger.requests import Request
+from covey.leaving.together import ClientPlan, choose_answers
+from covey.ledger.requests import Request, Roster
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder, checkpoint_paths, round_of, rounds_in
 from covey.runs.ledger_record import LedgerRecord
@@ -39,7 +40,7 @@ class Returning:
 
 
 def wanted_answers_of(
-    ledger: Ledger,
+    roster: Roster,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
     wanted: str,
@@ -50,12 +51,12 @@ def wanted_answers_of(
     Raises:
         RunError: a client is not known to the run.
     """
-    handles = {name: handle for handle, name in ledger.names().items()}
+    handles = roster.handles
     by_client: dict[ClientName, Request] = {}  # who is named twice asks once
     for each in clients:
         back = isinstance(each, Returning)
         name = each.client if back else each
-        handle = _unsealed_handle(ledger, each) if back else handles.get(name)
+        handle = _unsealed_handle(roster, each) if back else handles.get(name)
         if handle is None:
             more = "; who left comes back with --salt and the salt of the last answer, unless that "
             raise unknown_client(folder, name, handles, f"{more}was a retraining")
@@ -63,7 +64,7 @@ def wanted_answers_of(
     return [*by_client.values()]
 
 
-def _unsealed_handle(ledger: Ledger, returning: Returning) -> Handle | None:
+def _unsealed_handle(roster: Roster, returning: Returning) -> Handle | None:
     try:
         salt = bytes.fromhex(returning.salt)
     except ValueError as error:
@@ -71,7 +72,7 @@ def _unsealed_handle(ledger: Ledger, returning: Returning) -> Handle | None:
             f"A salt is hexadecimal digits, as the answer printed them, but: {error}. "
             f"Copy it again."
         ) from error
-    records = [each.sealed for each in ledger.requests() if each.sealed]
+    records = [each.sealed for each in roster.requests if each.sealed]
     opened = (unsealed(record, returning.client, salt) for record in records)
     return next((handle for handle in opened if handle is not None), None)
 
@@ -90,8 +91,9 @@ def client_plans(
         RunError: a client is not known to the run, or they cannot all leave.
     """
     with checked_ledger(folder) as ledger:
-        answers = wanted_answers_of(ledger, folder, clients, wanted, basis)
-        return plans_for(planning_config(folder), folder, ledger, answers)
+        roster = ledger.roster()
+        answers = wanted_answers_of(roster, folder, clients, wanted, basis)
+        return plans_for(planning_config(folder), folder, ledger, roster, answers)
 
 
 def planning_config(folder: RunFolder) -> Config:
@@ -103,24 +105,25 @@ def planning_config(folder: RunFolder) -> Config:
 
 
 def plans_for(
-    config: Config, folder: RunFolder, ledger: Ledger, wanted: Sequence[Request]
+    config: Config, folder: RunFolder, ledger: Ledger, roster: Roster, wanted: Sequence[Request]
 ) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once; nothing is done.
 
     Raises:
         RunError: no client can leave this run, or not all of them.
     """
-    record = folder.reader.read(ledger)
+    record = folder.reader.record
     rules = current_rules(config, folder, record.history)
-    stopped, leaving = ledger.stopped(), {each.handle for each in wanted}
-    present = {handle for handle, name in ledger.names().items() if name not in stopped}
+    stopped, leaving = roster.stopped, {each.handle for each in wanted}
+    present = {handle for handle, name in roster.names.items() if name not in stopped}
     if present <= leaving:
         reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
         raise RunError(
             f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
         )
     plans = choose_answers(record.participation, wanted, rules)
-    return tuple(_priced(each, folder, ledger) for each in plans)
+    took = ledger.seconds_per_round()
+    return tuple(_priced(each, folder, took) for each in plans)
 
 
 def current_rules(
@@ -168,9 +171,8 @@ def _rounds_left(config: Config, history: History, next_round: int) -> int | Non
     return plan.releases - released - to_come
 
 
-def _priced(plan: ClientPlan, folder: RunFolder, ledger: Ledger) -> ClientPlan:
-    """Return the plan with what each option would take."""
-    took = ledger.seconds_per_round()
+def _priced(plan: ClientPlan, folder: RunFolder, took: Sequence[float]) -> ClientPlan:
+    """Return the plan with what each option would take, by what the run's rounds took."""
     kept = [
         path for each in (folder.checkpoints, folder.updates) for path in checkpoint_paths(each)
     ]
@@ -205,7 +207,7 @@ def plan_alone(folder: RunFolder, record: LedgerRecord, handle: Handle) -> Clien
         except RunError as error:
             return ClientPlan(name, (), None, str(error))
         (plan,) = choose_answers(record.participation, [Request(handle, client=name)], rules)
-        return _priced(plan, folder, ledger)
+        return _priced(plan, folder, ledger.seconds_per_round())
 
 
 def unplayed_reason(session: Session) -> str:
@@ -213,13 +215,13 @@ def unplayed_reason(session: Session) -> str:
 
     A request is answered between rounds, in the state after the last one that is recorded.
     """
-    ledger, rounds, last = session.ledger, session.rounds, session.ledger.last_round()
-    newest = newest_whole_state(session.folder.checkpoints, ledger)
-    if any(each.is_open for each in ledger.requests()) or any(session.folder.queued_requests()):
+    rounds, next_round = session.rounds, session.record.next_round
+    newest = newest_whole_state(session.folder.checkpoints, session.ledger)
+    if any(r.is_open for r in session.roster.requests) or any(session.folder.queued_requests()):
         return "earlier requests to leave it are not answered yet"
     state = load_state(newest)[0].round_index if newest else 0
-    if last is None or state < min(last + 1, rounds):
+    if not next_round or state < min(next_round, rounds):
         return "its newest state is older than its last recorded round"
-    if last == rounds - 1:
+    if next_round == rounds:
         return "its last round is played, and its end is not recorded yet"
     return ""

@@ -1,223 +1,123 @@
-"""A request to leave, from when it is made until it is answered, and answers to several at once.
+"""Requests to leave: how they come into a run's ledger.
 
-Each is judged as if those before it had left already, so that no set loses two members
-and is counted for each of them alone. Clients that need a replay share one, which starts
-where the earliest of them starts; those who are subtracted have one of their own.
-
-The sealed record that finds a client whose name was erased, by name and salt:
-
-    key    = HKDF-SHA256(salt, info = name)
-    sealed = nonce || AES-256-GCM(key, nonce, handle)
-
-The salt is 16 random bytes that only the requester receives, so a holder of the sealed
-record can open it for no name that it guesses.
+Each is in its table of requests and in its chain, and its requester gets a signed receipt.
 """
 
-import hmac
-import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from cryptography.exceptions import InvalidTag
-from pydantic import TypeAdapter, ValidationError
+from covey.base.errors import LedgerError
+from covey.base.events import LeaveRequested
+from covey.base.names import ClientName
+from covey.leaving.handover import Handover, keep_handover
+from covey.leaving.marks import fresh_mark
+from covey.ledger.requests import Request
+from covey.runs.folder import QueuedRequest
+from covey.runs.receipts import Receipt, key_of, sign_receipt
+from covey.runs.session import Session
+from covey.settings.aggregation import anonymity_of
+from covey.settings.load import Config
 
-from covey.base.errors import LedgerError, RunError
-from covey.base.names import Basis, ClientName, Handle
-from covey.base.sealing import seal, unseal
-from covey.leaving.facts import STRICT, AttackFigure, Superseded, Unmeasured, ValueOrReason
-from covey.leaving.plan import REPLAY_KINDS, AnswerRules, Option, ReplayKind, answer_for, options
-from covey.ledger.participation import Participation
-from covey.ledger.requests import Mark, Request, damaged_note
-
-SALT_BYTES = 16
-
-
-def fresh_mark(handle: Handle, name: ClientName) -> Mark:
-    """Draw a salt, and make the marks that go with it."""
-    salt = secrets.token_bytes(SALT_BYTES)
-    return Mark(salt.hex(), subject_mark(name, salt), sealed(handle, name, salt))
+OnReceipt = Callable[[ClientName, Receipt], None]
+"""Called with a client's name and its receipt, before it is answered."""
 
 
-def subject_mark(name: ClientName, salt: bytes) -> str:
-    """Return HMAC-SHA256 of a client's name under its salt, as hex digits.
+def ask(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Request]]:
+    """Put requests in the ledger's queue, all of them or none, and sign their receipts.
 
-    Names can be guessed, so the salt must be random and 16 bytes or more.
+    Their marks are made now: the receipt holds them, and only the requester has
+    the name of who left, so that a request that a crash cuts off is served without it.
+
+    Raises:
+        CoveyError: the signing key cannot be used, or the ledger cannot be written;
+            nothing was done.
     """
-    return hmac.new(salt, name.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
-
-
-def sealed(handle: Handle, name: ClientName, salt: bytes) -> str:
-    """Return the handle in hex digits that only name and salt together open."""
-    return seal(salt, _purpose(name), handle.encode()).hex()
-
-
-def unsealed(record: str, name: ClientName, salt: bytes) -> Handle | None:
-    """Return the handle; None: the record is of another name, or of another salt."""
-    try:
-        return unseal(salt, _purpose(name), bytes.fromhex(record)).decode()
-    except InvalidTag:
-        return None
-
-
-def _purpose(name: ClientName) -> bytes:
-    return b"covey: the handle of " + name.encode("utf-8", "surrogatepass")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """A request that is being served: what its proof needs, and no event holds.
-
-    Attributes:
-        option: the answer, and the rounds that are played again.
-        until: the round before which all of them have been played.
-        salt: hex; what the requester receives with the answer.
-        subject: its mark.
-        model_before: SHA-256 of the cluster models before the answer.
-        measured_before: how well the model gave the requester away.
-        updates_stored: whether there are raw updates to delete.
-        superseded: how many artefacts of each kind the answer makes obsolete.
-        cluster: the one cluster that ever met the client; None: there may be more.
-    """
-
-    __pydantic_config__ = STRICT
-
-    option: Option
-    until: int
-    salt: str = field(repr=False)
-    subject: str
-    model_before: str
-    measured_before: ValueOrReason[AttackFigure, Unmeasured]
-    updates_stored: bool
-    superseded: Mapping[Superseded, int]
-    cluster: int | None = None
-
-    @classmethod
-    def of(cls, request: Request) -> "Served":
-        """Return what is known of a request that is being served.
-
-        Raises:
-            LedgerError: it is not, or what stands with it is something else.
-        """
-        if request.served is None:
-            raise LedgerError(
-                f"The request {request.id} must be served for this step, but it is "
-                f"{request.state}. Look at the requests again and take each step once."
-            )
-        try:
-            return _json.validate_json(request.served)
-        except ValidationError as error:
-            raise damaged_note(request.id, error) from error
-
-    def noted(self, request: Request, sealed: str | None) -> Request:
-        """Return a request with what its answer needs, and with what finds the client again."""
-        return replace(request, served=_json.dump_json(self).decode(), sealed=sealed)
-
-    @property
-    def subtracts(self) -> bool:
-        """Whether the last round is solved again from sums without the requester."""
-        return self.option.answer == "subtract" and self.option.first_replayed_round is not None
-
-
-_json = TypeAdapter(Served)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientPlan:
-    """What one client could be answered beside the others, and what it is.
-
-    Attributes:
-        options: of this client, once those who ask with it and before it have left.
-        chosen: the answer, with the rounds that are replayed for all; None: see `reason`.
-        reason: why no answer would be true; "": one is.
-        basis: what the request rests on.
-    """
-
-    client: ClientName
-    options: tuple[Option, ...]
-    chosen: Option | None
-    reason: str = ""
-    basis: Basis = "none"
-
-
-def choose_answers(
-    participation: Participation, requests: Sequence[Request], rules: AnswerRules
-) -> tuple[ClientPlan, ...]:
-    """Return what each client is answered if all of them leave at once."""
-    plans: list[ClientPlan] = []
+    key = key_of(session.run.config)
+    marks = {each.id: fresh_mark(each.handle, each.client) for each in wanted}
+    session, requests = _put_down(session, [replace(each, mark=marks[each.id]) for each in wanted])
+    hashes = session.record.hashes
     for request in requests:
-        choice = _choose_alone(participation, request, rules)
-        plans.append(choice)
-        if choice.chosen is not None:
-            left = dict.fromkeys((*participation.left, request.handle))
-            participation = replace(participation, left=tuple(left))
-    return _in_one_replay(plans, requests, rules)
+        mark = marks[request.id]
+        keep_handover(session.folder, key, Handover(request.id, mark.salt))
+        if hashes:  # before anything was recorded there is no tree to sign
+            sign_receipt(session.folder, key, request, mark.subject, hashes)
+    return session, requests
 
 
-def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
-    """Return how rounds are played again for these answers at once.
+def take_up(session: Session, leaving: Iterable[ClientName] = ()) -> Session:
+    """Put down what was requested: by a client's node once, in the folder unless one waits."""
+    before = session.roster.requests
+    handles = {client.name: client.handle for client in session.run.population.clients}
+    handles |= session.roster.stopped
+    ever = {each.handle for each in before}
+    waiting = {each.handle for each in before if each.is_open}
+    own = [QueuedRequest(name, default_answer(session.run.config)) for name in leaving]
+    new = [each for each in own if handles.get(each.client) not in ever]
+    for name, wanted, basis in (*new, *session.folder.take_requests()):
+        if name in handles and handles[name] not in waiting:
+            session, _ = ask(session, [Request(handles[name], wanted, basis, name)])
+            waiting.add(handles[name])
+    return session
 
-    The others' old choices were made in the presence of all who leave: as soon as one
-    of these is owed a run that never met it, they choose anew.
+
+def with_simulated(session: Session, t: int) -> Session:
+    """Put down the request that a simulation draws before round t, if it draws one."""
+    config = session.run.config
+    chance, clients = (config.leaving.request_probability, session.run.population.clients)
+    if chance == 0 or t == 0 or len(clients) < 2 or session.run.data_hash is None:
+        return session  # of a run that cannot be played on, nothing is drawn
+    generator = session.run.streams.at("request", t - 1).generator()
+    is_known = any(each.after_round == t - 1 for each in session.roster.requests)
+    if generator.random() >= chance or is_known:
+        return session
+    leaver = clients[int(generator.integers(len(clients)))]
+    drawn = f"{leaver.handle} after round {t - 1}"  # equal runs have equal chains
+    new = Request(
+        leaver.handle,
+        default_answer(config),
+        after_round=t - 1,
+        id=hashlib.sha256(drawn.encode()).hexdigest()[:16],
+    )
+    return _put_down(session, [new])[0]
+
+
+def default_answer(config: Config) -> str:
+    """Return the answer for a client that only says that it leaves."""
+    if anonymity_of(config) or config.method.vouches_for("subtracts"):
+        return "auto"
+    return "calibrate" if config.leaving.store_updates else "retrain"
+
+
+def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveRequested]:
+    """Yield what is still to be recorded of requests: what the chain does not hold.
+
+    Raises:
+        LedgerError: the chain has one of them otherwise.
     """
-    kinds: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
-    return "anew" if len(kinds) > 1 else kinds.pop()
-
-
-def _choose_alone(participation: Participation, request: Request, rules: AnswerRules) -> ClientPlan:
-    handle = request.handle
-    possible = options(participation, handle, rules)
-    if handle in participation.stopped:
-        possible = tuple(
-            Option("stop", "No later round uses this client's data: that was answered before.")
-            if each.answer == "stop"
-            else each
-            for each in possible
-        )
-    elif handle in participation.left:
-        # neither deny or stop it a second time, nor subtract one that a replay left out
-        weak = {"deny": "denial", "stop": "stop"}
-        if handle in participation.lingering:
-            weak["subtract"] = "subtraction"
-        possible = tuple(
-            Option(
-                each.answer,
-                f"Who left a run can get a stronger answer than the one it got, and a "
-                f"{weak[each.answer]} is none. Ask with --answer retrain.",
+    events = (event for _, event in session.record.events)
+    known = {each.request: each for each in events if isinstance(each, LeaveRequested)}
+    for request in requests:
+        event, recorded = _event(request), known.get(request.id)
+        if recorded is None:
+            yield event
+        elif recorded != event:
+            raise LedgerError(
+                f"A request must be answered as it was made, found {event} of {request.id} in the "
+                f"table of requests, and in the chain {recorded}: restore the ledger from a copy."
             )
-            if each.answer in weak
-            else each
-            for each in possible
-        )
-    chosen, reason, basis = None, "", request.basis
-    try:
-        chosen = answer_for(possible, request.wanted, basis)
-    except RunError as error:
-        reason = str(error)
-    return ClientPlan(request.client, possible, chosen, reason, basis)
 
 
-def _in_one_replay(
-    choices: Sequence[ClientPlan], requests: Sequence[Request], rules: AnswerRules
-) -> tuple[ClientPlan, ...]:
-    starts = [first for each in choices if (first := _trained_from(each.chosen)) is not None]
-    if len(starts) < 2:
-        return tuple(choices)
-    start, shared = min(starts), list(choices)
-    anew = any(each.chosen and each.chosen.answer == "retrain" for each in choices)
-    for i, (choice, wanted) in enumerate(zip(choices, requests, strict=True)):
-        chosen = choice.chosen
-        if chosen is None or _trained_from(chosen) is None:
-            continue
-        retrain = next(each for each in choice.options if each.answer == "retrain")
-        first = retrain.first_affected_round
-        if anew and wanted.wanted == "auto" and first is not None and start <= first:
-            chosen = retrain  # every round of this client is played again anew anyway
-        replayed = rules.next_round - start
-        chosen = replace(chosen, first_replayed_round=start, rounds_replayed=replayed)
-        shared[i] = replace(choice, chosen=chosen)
-    return tuple(shared)
+def _put_down(session: Session, new: Sequence[Request]) -> tuple[Session, list[Request]]:
+    """Put requests in the ledger's queue, and in its chain what they ask for.
+
+    Before anything is recorded there is no chain: then they enter it with their answers.
+    """
+    records = session.following(map(_event, new)) if session.record.hashes else ()
+    requests, links = session.ledger.ask_all(new, records)
+    return session.took(links), requests
 
 
-def _trained_from(chosen: Option | None) -> int | None:
-    """Return the round from which rounds are trained again; None: none is."""
-    return None if chosen is None or chosen.answer == "subtract" else chosen.first_replayed_round
+def _event(request: Request) -> LeaveRequested:
+    subject = request.mark.subject if request.mark else ""
+    return LeaveRequested(request.id, request.handle, request.wanted, request.basis, subject)

@@ -1,18 +1,22 @@
 """A proof of what was answered: what no event holds is measured, then the facts are signed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 from covey.algorithms.round import divergences
 from covey.algorithms.state import ServerState
+from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import LedgerError, RunError
-from covey.base.files import make_folder, path_inside, replace_whole
+from covey.base.files import delete_whole, make_folder, path_inside, replace_whole
+from covey.base.names import Basis, Handle
 from covey.base.params import model_hash
-from covey.base.signature import document_json
+from covey.base.signature import SigningKey, document_json
 from covey.data.examples import Client
-from covey.leaving.copies import RENDERED, CopyOutcome
+from covey.leaving.copies import RENDERED, CopyOutcome, delete_obsolete_copies, outcome_lines
 from covey.leaving.evidence import facts, find_answer
+from covey.leaving.exports import exported_hashes
 from covey.leaving.facts import (
     AttackFigure,
     Facts,
@@ -23,16 +27,115 @@ from covey.leaving.facts import (
     Word,
     known,
 )
+from covey.leaving.handover import Handover, keep_handover
 from covey.leaving.plan import Option
 from covey.leaving.proof import read_proof, signed_proof
 from covey.leaving.proof_text import proof_page
-from covey.leaving.requests import Served
+from covey.leaving.served import Served
 from covey.ledger.requests import Mark, Request
 from covey.membership.estimators import ClientEstimator, RiskContext
 from covey.membership.truth import no_better_than_guessing
 from covey.runs.folder import RunFolder, now, rounds_in
 from covey.runs.receipts import anchors_of, key_of
 from covey.runs.session import Session
+from covey.runs.states import delete_before, drop_client, whole_models
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRequest:
+    """A request that was answered.
+
+    Attributes:
+        salt: hex; together with its name it leads the requester to its own proof. It is
+            kept sealed until it is acknowledged, and nowhere after that.
+        basis: what the request rests on.
+        sealed_record_kept: whether name and salt together still find the client.
+        copies: what had been exported or shown, and what became of it.
+    """
+
+    request: str
+    handle: Handle = field(metadata=HIDDEN)
+    option: Option = field(metadata=INLINE)
+    model_changed: bool
+    model_hash: str
+    proof: Path
+    salt: str
+    basis: Basis
+    sealed_record_kept: bool
+    copies: tuple[CopyOutcome, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The message about the answer, shown once to the operator of the run."""
+        lines = (
+            f"request {self.request} was finished: {self.option.answer}, proof "
+            f"{self.proof}, salt for the requester: {self.salt}",
+            *outcome_lines(self.copies),
+        )
+        return "\n".join(lines)
+
+
+def sign_answers(
+    session: Session,
+    requests: Sequence[Request],
+    state: ServerState,
+    clients: Mapping[str, Client | None],
+) -> tuple[AnsweredRequest, ...]:
+    """Delete what the run kept until now of those who left, and prove each answer.
+
+    Args:
+        session: the run, without them.
+        requests: those that are being served, of one answer.
+        state: after it was carried out.
+        clients: by request, the data of who left, where they are at hand.
+
+    Raises:
+        CoveyError: the key cannot be used, or a verifier would reject a proof.
+    """
+    folder = session.folder
+    served = [Served.of(each) for each in requests]
+    for request, each in zip(requests, served, strict=True):
+        if each.option.answer != "stop":
+            drop_client(folder.updates, request.handle, session.ledger.files)
+    delete_whole(folder.superseded)
+    delete_whole(folder.subtracted)
+    for each in served:
+        if each.subtracts and each.option.first_replayed_round is not None:
+            delete_before(folder.checkpoints, each.option.first_replayed_round)
+    models = exported_hashes(whole_models(session.record.history, folder, state.clusters))
+    key = key_of(session.run.config)
+    return tuple(
+        _signed(session, key, request, state, clients.get(request.id), models)
+        for request in requests
+    )
+
+
+def _signed(
+    session: Session,
+    key: SigningKey,
+    request: Request,
+    state: ServerState,
+    leaver: Client | None,
+    models: Collection[str],
+) -> AnsweredRequest:
+    served, folder = Served.of(request), session.folder
+    stops = served.option.answer == "stop"
+    copies = () if stops else delete_obsolete_copies(folder, request, models)
+    path, facts = _write_proof(session, key, request, state, leaver, copies)
+    if request.after_round is None:  # a person made the request, and waits for it
+        keep_handover(folder, key, Handover(request.id, served.salt, facts.answer, str(path)))
+    return AnsweredRequest(
+        request=request.id,
+        handle=request.handle,
+        option=served.option,
+        model_changed=facts.model_changed,
+        model_hash=facts.model_after,
+        proof=path,
+        salt=served.salt,
+        basis=request.basis,
+        sealed_record_kept=facts.sealed_record_kept,
+        copies=copies,
+    )
 
 
 def served_request(
@@ -54,7 +157,7 @@ def served_request(
         cluster: the one cluster that ever met the client; None: there may be more.
     """
     placed, handle = state, request.handle
-    trained = session.record().participation.trained.get(handle)
+    trained = session.record.participation.trained.get(handle)
     if handle not in state.assignment and trained:  # who comes back, where it was last
         placed = state.with_choices({handle: trained[max(trained)]})
     return Served(
@@ -122,27 +225,17 @@ def _superseded(folder: RunFolder, option: Option) -> Mapping[Superseded, int]:
     return counts
 
 
-def write_proof(
+def _write_proof(
     session: Session,
+    key: SigningKey,
     request: Request,
     state: ServerState,
     leaver: Client | None,
-    copies: Sequence[CopyOutcome] = (),
+    copies: Sequence[CopyOutcome],
 ) -> tuple[Path, Facts]:
-    """Sign what was answered, and put it on the disk, as JSON and as a page.
-
-    Args:
-        session: the run, without the leaver.
-        request: the one that is being served.
-        state: after the answer was carried out.
-        leaver: its data, to measure again; None if they are gone.
-        copies: what had been exported or shown, and what became of it.
-
-    Raises:
-        CoveyError: the key cannot be used, or a verifier would reject the proof.
-    """
-    served, record = Served.of(request), session.record()
-    at, names = len(record.hashes), session.ledger.names().values() if copies else ()
+    """Sign what was answered, and put it on the disk, as JSON and as a page."""
+    served, record = Served.of(request), session.record
+    at, names = len(record.hashes), session.roster.names.values() if copies else ()
     receipt, consistency = anchors_of(session.folder, request.id, record.hashes)
     times = session.ledger.times()
     word = Word(
@@ -173,7 +266,7 @@ def write_proof(
             f"the state's is another one. Nothing was signed; `covey ledger doctor "
             f"{session.folder.path}` says what is damaged."
         )
-    written = document_json(signed_proof(key_of(session.run.config), signed)).encode("ascii")
+    written = document_json(signed_proof(key, signed)).encode("ascii")
     path = path_inside(session.folder.proofs, f"{request.id}.json")
     make_folder(path.parent)
     replace_whole(path, written, mode=0o600)

@@ -11,8 +11,8 @@ from covey.base.errors import LedgerError
 from covey.base.names import ANSWERS, BASES, ClientName, Handle
 from covey.ledger import rows
 from covey.ledger.backends import Database
-from covey.ledger.chain import Record, canonical_body
-from covey.ledger.requests import NAMELESS, Mark, Request, State, damaged_note
+from covey.ledger.chain import Link, Record, canonical_body
+from covey.ledger.requests import NAMELESS, Mark, Request, Roster, State, damaged_note
 from covey.ledger.tables import clients, requests, tombstones
 
 AT_ONCE = 10_000
@@ -86,24 +86,23 @@ class ClientTables:
         with self._database.reading() as connection:
             return dict(map(tuple, connection.execute(keyed.order_by(clients.c.handle))))
 
-    def stopped(self) -> dict[ClientName, Handle]:
-        """Return the clients whose data no round uses any more, and whose names stay."""
-        left = requests.c.state.in_(NAMELESS), requests.c.handle == clients.c.handle
-        query = select(clients.c.name, clients.c.handle).join(requests, left[1]).where(left[0])
+    def roster(self) -> Roster:
+        """Return who is in the run, who asked to leave it, and by what who left is known."""
         with self._database.reading() as connection:
-            return dict(map(tuple, connection.execute(query.order_by(requests.c.number))))
-
-    def tombstones(self) -> frozenset[str]:
-        """Return the tombstones of clients that left."""
-        with self._database.reading() as connection:
-            return frozenset(connection.scalars(select(tombstones.c.mark)))
+            return Roster(
+                names=_bound(connection, clients.c.name),
+                requests=tuple(_read_requests(connection)),
+                tombstones=frozenset(connection.scalars(select(tombstones.c.mark))),
+            )
 
     def requests(self) -> list[Request]:
         """Return every request to leave, in order of asking."""
         with self._database.reading() as connection:
             return _read_requests(connection)
 
-    def ask_all(self, new: Sequence[Request], records: Sequence[Record] = ()) -> list[Request]:
+    def ask_all(
+        self, new: Sequence[Request], records: Sequence[Record] = ()
+    ) -> tuple[list[Request], list[Link]]:
         """Register several requests to leave, all of them or none.
 
         One that was drawn before is returned as it is.
@@ -119,13 +118,11 @@ class ClientTables:
             asked_at = self._clock()
             recorded = [_ask(connection, each, asked_at) for each in new]
             rows.seal_tables(connection, [requests])
-            if records:
-                rows.add(connection, None, records, asked_at)
-            return recorded
+            return recorded, rows.add(connection, None, records, asked_at) if records else []
 
     def serve(
         self, served: Sequence[Request], marks: Mapping[Handle, str], records: Sequence[Record]
-    ) -> str:
+    ) -> list[Link]:
         """Record answers and erase the requesters' names, in one transaction.
 
         Scrub the ledger next: the names' last traces go with it.
@@ -137,7 +134,7 @@ class ClientTables:
             records: what happened, between two rounds.
 
         Returns:
-            The new head.
+            The links of what happened.
 
         Raises:
             LedgerError: a request is not pending, no client is behind its handle, or it

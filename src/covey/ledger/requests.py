@@ -1,6 +1,7 @@
 """Requests to leave as a ledger keeps them, and what each requester receives."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -66,6 +67,42 @@ class Request:
     def is_open(self) -> bool:
         """Whether it is not answered yet."""
         return self.state in ("pending", "serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The clients of a run, as its ledger's tables have them.
+
+    Attributes:
+        names: of each handle's client, where it is still known.
+        requests: every request to leave, in order of asking.
+        tombstones: by which to know those again whose names were erased.
+    """
+
+    names: Mapping[Handle, ClientName] = field(default_factory=dict[Handle, ClientName])
+    requests: tuple[Request, ...] = ()
+    tombstones: frozenset[str] = frozenset()
+
+    @property
+    def handles(self) -> dict[ClientName, Handle]:
+        """The handle of each client whose name is known."""
+        return {name: handle for handle, name in self.names.items()}
+
+    @property
+    def stopped(self) -> dict[ClientName, Handle]:
+        """The clients whose data no round uses any more, and whose names stay."""
+        left = (each.handle for each in self.requests if each.state in NAMELESS)
+        return {self.names[handle]: handle for handle in left if handle in self.names}
+
+    @property
+    def pending(self) -> tuple[Request, ...]:
+        """The requests that wait for an answer."""
+        return tuple(each for each in self.requests if each.state == "pending")
+
+    @property
+    def serving(self) -> tuple[Request, ...]:
+        """The requests whose answer is recorded, and not signed."""
+        return tuple(each for each in self.requests if each.state == "serving")
 
 
 def damaged_note(request: str, error: ValidationError) -> LedgerError:

@@ -31,8 +31,8 @@ MOST_BYTES = 4_000_000
 
 def add(
     connection: Connection, round_index: int | None, records: Sequence[Record], written_at: str
-) -> str:
-    """Record what happened at once, in a round or between two, and return the new head.
+) -> list[Link]:
+    """Record what happened at once, in a round or between two, and return its links.
 
     Raises:
         LedgerError: nothing did, something is of elsewhere, or a rewind names no round.
@@ -66,7 +66,7 @@ def add(
     written_at = max(written_at, connection.scalar(latest) or "")
     stamp = {"position": sealed[-1].position, "written_at": written_at}
     connection.execute(insert(tables.clock), stamp)
-    return sealed[-1].hash
+    return sealed
 
 
 def links(connection: Connection, *where: ColumnElement[bool]) -> Iterator[Link]:

@@ -130,8 +130,8 @@ class Ledger(ClientTables):
         """The hashes of the run's states and other files."""
         return FileHashes(self._database)
 
-    def append(self, round_index: int, records: Sequence[Record]) -> str:
-        """Record a round, all of it or nothing, and return the new head.
+    def append(self, round_index: int, records: Sequence[Record]) -> list[Link]:
+        """Record a round, all of it or nothing, and return its links.
 
         Raises:
             LedgerError: the round is recorded already, comes before the last one of
@@ -147,8 +147,8 @@ class Ledger(ClientTables):
                 )
             return rows.add(connection, round_index, records, self._clock())
 
-    def append_between(self, records: Sequence[Record]) -> str:
-        """Record what happened between two rounds, and return the new head.
+    def append_between(self, records: Sequence[Record]) -> list[Link]:
+        """Record what happened between two rounds, and return its links.
 
         A record of kind `REWIND` makes the run go on before the round that it names.
 

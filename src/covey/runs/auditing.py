@@ -55,7 +55,7 @@ def finished_session(run: BuiltRun, folder: RunFolder, purpose: str) -> Generato
     """
     if Ledger.exists(folder.ledger):
         with reading_session(run, folder) as session:
-            if session.record().history.finished is not None:
+            if session.record.history.finished is not None:
                 yield session
                 return
     raise RunError(
@@ -265,12 +265,13 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
     new = [each for each in facts if each not in history.attacks]
     if new:
         with Ledger.open(folder.ledger, now) as ledger:
-            ledger.append_between(folder.reader.following(ledger, new))
+            folder.reader.read(ledger)
+            folder.reader.take(ledger.append_between(folder.reader.following(new)))
 
 
 def _targets(session: Session) -> list[Target]:
     """Return each cluster model with the clients that use it and trained it."""
-    run, history = session.run, session.record().history
+    run, history = session.run, session.record.history
     rounds = rounds_of(run.config, history)
 
     def of(j: int, params: Params) -> Target:

@@ -1,24 +1,20 @@
 """The end of a run: every client chooses once more, and true risks are measured."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import chain
 
 from covey.aggregation.base import NOT_FINITE
 from covey.algorithms.round import Stalled, divergences
-from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.algorithms.state import RoundResult, ServerState
 from covey.base import events
 from covey.base.figure import RiskEstimate
 from covey.base.history import History, of_kinds, pooled_clusters, trained_clusters
 from covey.base.metrics import fairness
-from covey.base.names import ClientName, Handle
+from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.protocol import ScoredOnce
-from covey.leaving.answers import ask, default_answer
-from covey.leaving.replays import is_subtracting
-from covey.ledger.requests import Request
 from covey.membership.truth import (
     Membership,
     audit_clusters,
@@ -32,68 +28,14 @@ from covey.runs.evaluation import (
     adjusted_rand_index,
     labelled_predictions,
     measured_metrics,
+    reported_accuracies,
     round_measured,
     squared_errors,
 )
-from covey.runs.folder import QueuedRequest
 from covey.runs.head_attacks import head_attacks
 from covey.runs.likelihood_ratio import bound_facts
-from covey.runs.session import Session
 from covey.settings.clients import ClientReports
 from covey.settings.run import BuiltRun
-
-
-def gather_present(
-    session: Session, gone: Set[Handle]
-) -> tuple[Session, Cohort, tuple[events.Event, ...]]:
-    """Let newcomers join, unless they have left, and wait for as many as a round needs.
-
-    Who is `gone` takes part no more, whether it is there or not.
-
-    Returns:
-        The run with everybody who ever came, who is reachable now, and what is to be recorded
-        of those who came since the last round.
-
-    Raises:
-        UnfinishedError: too few came in time.
-    """
-    backend = session.run.client_backend
-    if backend is None:
-        return session, tuple(c for c in session.run.population.clients if c.handle not in gone), ()
-    began = session.record().history.started
-    known, clients = began.groups if began else (), session.run.population.clients
-    spent = {client.name for client in clients if client.handle in gone}
-    names = backend.gather(
-        session.run.config.min_clients,
-        lambda names: session.members(names) - spent,
-        [client.name for client in clients],
-    )
-    session = session.with_newcomers(names)
-    clients = (c for c in session.run.population.clients if c.name in names)
-    present = tuple(client for client in clients if client.handle not in gone)
-    new = tuple(c.handle for c in present if c.handle not in known)
-    return session, present, (events.ClientsJoined(new),) if new else ()
-
-
-def roll_back_lost_rounds(session: Session, round_index: int) -> None:
-    """Roll back recorded rounds whose state was lost where they cannot be repeated.
-
-    What they released stays recorded; they are played anew.
-    """
-    last = session.ledger.last_round()
-    if session.run.client_backend is None or last is None or is_subtracting(session):
-        return  # a round of which the sums are known can be
-    if round_index > last or round_index == session.rounds:
-        return
-    fact = events.RunRolledBack(round_index, last + 1, "anew")
-    session.append_between([fact])
-    session.secrets.restart_at(round_index)
-
-
-def reported_accuracies(facts: Sequence[events.Event]) -> Accuracies:
-    """Return the accuracies that clients report."""
-    reports = (each.accuracy.items() for each in facts if isinstance(each, events.ClientsReported))
-    return dict(chain.from_iterable(reports))
 
 
 def with_stalled_clusters(state: ServerState, facts: Sequence[events.Event]) -> ServerState:
@@ -112,21 +54,6 @@ def with_stalled_clusters(state: ServerState, facts: Sequence[events.Event]) -> 
     if moved or not (refused or before):
         return state.keeping(Stalled()) if before else state
     return state.keeping(Stalled(clusters=frozenset(range(len(state.clusters)))))
-
-
-def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
-    """Queue requests to leave: from a client's node once, from the folder unless one waits."""
-    handles = {client.name: client.handle for client in session.run.population.clients}
-    handles |= session.ledger.stopped()
-    before = session.ledger.requests()
-    ever = {each.handle for each in before}
-    waiting = {each.handle for each in before if each.is_open}
-    own = [QueuedRequest(name, default_answer(session.run.config)) for name in leaving]
-    new = [each for each in own if handles.get(each.client) not in ever]
-    for name, wanted, basis in (*new, *session.folder.take_requests()):
-        if name in handles and handles[name] not in waiting:
-            ask(session, [Request(handles[name], wanted, basis, name)])
-            waiting.add(handles[name])
 
 
 def finalize(run: BuiltRun, state: ServerState, history: History, streams: Streams) -> RoundResult:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import chain
 from math import inf, isfinite, isinf, isnan, nan
 from statistics import fmean
 from types import MappingProxyType
@@ -21,7 +22,14 @@ from torch import Tensor
 
 from covey.algorithms.state import Cohort, ServerState, personal_models
 from covey.base.errors import ConfigError, user_function
-from covey.base.events import MetricMeasured, RoundMeasured, RunEndedEarly, Table
+from covey.base.events import (
+    ClientsReported,
+    Event,
+    MetricMeasured,
+    RoundMeasured,
+    RunEndedEarly,
+    Table,
+)
 from covey.base.history import History, RoundRow
 from covey.base.metrics import ByModel, Judged
 from covey.base.names import ClientName, Handle, Params
@@ -38,6 +46,12 @@ Accuracies = Mapping[Handle, float]
 
 The matched test set of its group or, for users' own data, its own holdout.
 """
+
+
+def reported_accuracies(facts: Sequence[Event]) -> Accuracies:
+    """Return the accuracies that clients report."""
+    reports = (each.accuracy.items() for each in facts if isinstance(each, ClientsReported))
+    return dict(chain.from_iterable(reports))
 
 
 ModelName = tuple[int, Handle]

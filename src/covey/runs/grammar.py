@@ -19,8 +19,7 @@ from covey.base.errors import RunError
 from covey.base.events import Event
 from covey.base.history import FINAL, of_kinds
 from covey.base.names import Handle
-from covey.leaving.plan import AnswerRules, Option, check_basis, options
-from covey.leaving.requests import replay_kind
+from covey.leaving.plan import AnswerRules, Option, check_basis, options, replay_kind
 from covey.ledger.chain import Record, event_of, no_event
 from covey.ledger.participation import participation_of
 from covey.ledger.round_grammar import (

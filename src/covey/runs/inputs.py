@@ -15,6 +15,7 @@ from covey.base.errors import RunError
 from covey.base.events import ComponentsUsed, Event, HeadsSolved, RunStarted
 from covey.base.history import History
 from covey.data.data_hash import data_hash
+from covey.ledger.requests import Roster
 from covey.ledger.store import Ledger
 from covey.runs.secrets import Secrets
 from covey.settings.run import BuiltRun
@@ -34,7 +35,12 @@ def with_keyed_digests(event: Event, secrets: Secrets) -> Event:
 
 
 def check_inputs(
-    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger, secrets: Secrets
+    whole: BuiltRun,
+    active: BuiltRun,
+    history: History,
+    ledger: Ledger,
+    roster: Roster,
+    secrets: Secrets,
 ) -> Mapping[str, str]:
     """Refuse other data, components or preferences than those that the run last knew.
 
@@ -45,6 +51,7 @@ def check_inputs(
         active: the same, with the clients that have not left, under their handles.
         history: the run's.
         ledger: the same.
+        roster: the same.
         secrets: under which hashes of data are recorded.
 
     Returns:
@@ -62,7 +69,7 @@ def check_inputs(
     else:
         hashes = input_hashes(active, secrets)
         of_data = chain(
-            _other_data(whole, active, history, ledger, secrets),
+            _other_data(whole, active, history, roster, secrets),
             _other_inputs(active, history, ledger, hashes),
         )
     changed = chain(_other_sources(active, history), of_data)
@@ -92,7 +99,7 @@ def _sources(used: ComponentsUsed | None) -> dict[str, str]:
 
 
 def _other_data(
-    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger, secrets: Secrets
+    whole: BuiltRun, active: BuiltRun, history: History, roster: Roster, secrets: Secrets
 ) -> Iterator[str]:
     """Yield what is other of the clients' data.
 
@@ -115,7 +122,7 @@ def _other_data(
         )
         if secrets.keyed(data_hash(replace(whole.population, clients=clients))) != before:
             yield "The clients' data"
-    elif odd := sorted(present.keys() ^ (set(ledger.names().values()) - ledger.stopped().keys())):
+    elif odd := sorted(present.keys() ^ (set(roster.names.values()) - roster.stopped.keys())):
         yield f"The names of the clients with data ({odd[0]!r} is missing on one side)"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, islice
 from math import inf
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from covey.base import events
 from covey.base.events import Event, kind_and_body
 from covey.base.history import History, history_of, with_entries
-from covey.ledger.chain import GENESIS, Link, Record
+from covey.ledger.chain import GENESIS, Link, Record, verify
 from covey.ledger.participation import Participation, participation_of
 from covey.ledger.round_grammar import Terms
 from covey.ledger.store import Ledger
@@ -97,8 +97,30 @@ class LedgerRecord:
         """Who took part in what."""
         return participation_of(self.events)
 
+    @property
+    def next_round(self) -> int:
+        """The first round that is not recorded; after a run's end, one more than it has."""
+        for t, event in reversed(self.facts):
+            if t is not None:
+                return t + 1
+            if (first := _rewound_to((t, event))) is not None:
+                return first
+        return 0
+
+    def head_of(self, round_index: int) -> str | None:
+        """Return the hash of the last event that still counts of one round."""
+        for fact, digest in zip(reversed(self.facts), reversed(self.hashes), strict=True):
+            if fact[0] == round_index:
+                return digest
+            first = _rewound_to(fact)
+            if first is not None and first <= round_index:
+                return None
+        return None
+
     def history_before(self, round_index: int) -> History:
         """Return the history of the rounds before this one."""
+        if round_index >= self.next_round:
+            return self.history
         return self._history_of((t, e) for t, e in self.events if t is None or t < round_index)
 
     def _history_of(self, facts: Iterable[Fact]) -> History:
@@ -151,11 +173,19 @@ class LedgerReader:
         self._record = LedgerRecord()
 
     def compare_with(self, terms: Terms) -> None:
-        """Compare what is read, from its first event on, with what settings say."""
+        """Compare what is read, from its first event on, with what settings say.
+
+        Raises:
+            LedgerError: what was read before cannot stand in a run of these settings.
+        """
         known = self._grammar.terms
         if known is None or known.started != terms.started:
-            self.__init__()
-            self._grammar = Grammar(terms)
+            judged, position = Grammar(terms), 0
+            for t, entry in by_round(self._facts):
+                records = records_of(entry, t)
+                judged.read(replace(r, position=position + i) for i, r in enumerate(records, 1))
+                position += len(records)
+            self._grammar = judged
 
     def read(self, ledger: Ledger) -> LedgerRecord:
         """Return what the ledger holds now.
@@ -165,25 +195,43 @@ class LedgerReader:
                 what the grammar refuses.
         """
         for links in ledger.pieces(self.last):
-            facts = self._grammar.read([link.record() for link in links])
-            self._facts += zip((link.round_index for link in links), facts, strict=True)
-            self._hashes += [link.hash for link in links]
-            self.last = links[-1]
+            self._add(links)
+        return self.record
+
+    @property
+    def record(self) -> LedgerRecord:
+        """What was read.
+
+        Raises:
+            LedgerError: an answer is recorded without the roll-back that it needs.
+        """
         self._grammar.check_whole(len(self._hashes))
         known = len(self._record.hashes)
         if known < len(self._hashes):
             self._record = self._record.followed_by(self._hashes[known:], self._facts[known:])
         return self._record
 
-    def following(
-        self, ledger: Ledger, facts: Iterable[Event], round_index: int | None = None
-    ) -> list[Record]:
+    def take(self, links: Sequence[Link]) -> None:
+        """Take up what was just written after all that was read.
+
+        Raises:
+            LedgerError: something else was written in between.
+        """
+        verify(links, self.last)
+        self._add(links)
+
+    def _add(self, links: Sequence[Link]) -> None:
+        facts = self._grammar.read([link.record() for link in links])
+        self._facts += zip((link.round_index for link in links), facts, strict=True)
+        self._hashes += [link.hash for link in links]
+        self.last = links[-1] if links else self.last
+
+    def following(self, facts: Iterable[Event], round_index: int | None = None) -> list[Record]:
         """Return events as they may be recorded next: of a round or, None, between two.
 
         Raises:
             LedgerError: the grammar refuses them.
         """
-        self.read(ledger)
         records = records_of(facts, round_index)
         after = copy(self._grammar)
         after.read(records)

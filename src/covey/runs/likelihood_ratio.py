@@ -102,7 +102,7 @@ def ratio_attack(session: Session) -> RatioAttack | None:
 
     None: they did not, or nothing is guaranteed, as with a seed that anybody may have.
     """
-    run, history = session.run, session.record().history
+    run, history = session.run, session.record.history
     bounds = bounds_of(history) if run.config.privacy_plan.sums_gradients else {}
     there = (client for client in run.population.clients if len(client.train))
     clients = {client.handle: client for client in there if client.handle in bounds}

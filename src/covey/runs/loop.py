@@ -1,50 +1,38 @@
-"""The only loop of covey, and the only writer of a run."""
+"""The rounds of a run, one by one, and the only writer of them.
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+`begin` takes up a run where it is, `play_round` plays a round, `record_round` writes it down,
+`conclude` ends. Who leaves in between is not decided here: `covey.leaving.case.play` calls these.
+
+A round's events reach the ledger before its state is used. What the ledger holds and no
+checkpoint does is played again and compared, never recorded twice.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import compress
 
 from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.round import divergences
-from covey.algorithms.run_algorithm import with_hash
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.errors import LedgerError
 from covey.base.events import (
     BudgetSpent,
     ClientsAssigned,
+    ClientsJoined,
     CohortSampled,
     Event,
     ModelDiverged,
+    RunRolledBack,
     RunStarted,
 )
 from covey.base.history import History, with_entries
-from covey.base.names import Params
+from covey.base.names import ClientName, Handle
 from covey.base.rng import Streams
-from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.protocol import ScoredOnce
-from covey.leaving.answers import (
-    AnsweredRequest,
-    cleanup,
-    finish_request,
-    serve_requests,
-    simulated_request,
-    unaffected_models,
-)
-from covey.leaving.replays import Rewind, newest_rewind, solved_again, subtracted_state
-from covey.leaving.requests import Served
-from covey.ledger.requests import Request
 from covey.runs.budgets import ended_by_budgets, has_budgets, recorded_as_spent, spent
-from covey.runs.ending import (
-    finalize,
-    gather_present,
-    queue_requests,
-    reported_accuracies,
-    roll_back_lost_rounds,
-    with_stalled_clusters,
-)
+from covey.runs.ending import finalize, with_stalled_clusters
 from covey.runs.evaluation import (
     ModelsInUse,
     OnRound,
@@ -53,6 +41,7 @@ from covey.runs.evaluation import (
     early_end,
     measured_metrics,
     played_round,
+    reported_accuracies,
     round_measured,
     squared_errors,
     with_fewer_tests,
@@ -60,7 +49,8 @@ from covey.runs.evaluation import (
 from covey.runs.folder import checkpoint_path
 from covey.runs.inputs import with_keyed_digests
 from covey.runs.ledger_record import records_of
-from covey.runs.session import Session, quiet, rounds_of
+from covey.runs.replay import Replay, replay_of, solved_again, unchanged_models, with_models
+from covey.runs.session import Session, rounds_of
 from covey.runs.states import (
     load_state,
     newest_whole_state,
@@ -75,223 +65,245 @@ from covey.settings.clients import ClientReports
 from covey.settings.load import settings_hash
 from covey.settings.run import BuiltRun
 
-log = logging.getLogger(__name__)
-
 TESTS_PER_ROUND = 2_000
 """Test images per group for the curve over rounds; the end is judged by all of them."""
 
-OnAnswer = Callable[[AnsweredRequest], None]
-"""Called with an answer that was signed, before its salt is forgotten."""
 
-BeforeAnswer = Callable[[Session, Request], None]
-"""Called before a request is served, while everything on the disk is as it was."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Position:
+    """Where a run is, between two rounds.
+
+    Attributes:
+        state: after the last round, without those who have left.
+        is_saved: whether the state is on the disk as it is.
+        history: of what came before.
+        tested: the clients and tests by which each round is measured.
+        replay: what is played again from here on; None: nothing is.
+    """
+
+    session: Session
+    state: ServerState
+    is_saved: bool
+    history: History
+    tested: Population
+    replay: Replay | None = None
+
+    @property
+    def round_index(self) -> int:
+        """The round that comes next."""
+        return self.state.round_index
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has, as far as is known here."""
+        return rounds_of(self.session.run.config, self.history)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the next round is not recorded, or there is none: requests may be answered."""
+        t = self.round_index
+        return t >= self.session.record.next_round or t == self.rounds
 
 
-def play(
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A round that was played, and is not recorded.
+
+    Attributes:
+        leaving: the clients that say that they leave.
+    """
+
+    result: RoundResult
+    leaving: Sequence[ClientName] = ()
+
+
+def begin(
     session: Session,
-    until: int | None = None,
+    state: ServerState | None = None,
     *,
-    before_answer: BeforeAnswer = quiet,
-    on_answer: OnAnswer = quiet,
-    on_round: OnRound | None = None,
-) -> tuple[AnsweredRequest, ...]:
-    """Serve pending requests and play rounds, up to the round `until` or the run's end.
+    before: int | None = None,
+    solves: bool = False,
+) -> Position:
+    """Return where a run goes on: after the newest state that is whole, or at its beginning.
 
-    A round's events reach the ledger before its state is used. What the ledger holds
-    and no checkpoint does is played again and compared, never recorded twice. Requests
-    to leave are served between rounds.
+    Recorded rounds whose state was lost are rolled back where they cannot be repeated. What they
+    released stays recorded; they are played anew.
 
     Args:
-        session: the run, open to be written.
-        until: the round before which to stop; None: its end.
-        before_answer: called before a request is served.
-        on_answer: called with each answer as it is signed, however long the replays of
-            others still take; its salt is forgotten right afterwards.
-        on_round: called once with each round that is recorded.
-
-    Returns:
-        The requests that were answered.
-
-    Raises:
-        LedgerMismatch: a replayed round is not the recorded one.
+        session: the run.
+        state: from which it goes on, if not from one of its checkpoints.
+        before: the round from which on states are obsolete; None: none are.
+        solves: whether the next round needs no client, as it is solved from sums.
     """
-    answered: list[AnsweredRequest] = []
-    leavers: dict[str, Client | None] = {}
-    until = session.run.config.rounds if until is None else until
-    while True:
-        session, state = _play_until_request(session, until, on_round)
-        served, pending = _due_requests(session, state.round_index)
-        if served is not None:
-            done = finish_request(session, served, state, leavers.get(served.id))
-            on_answer(done)
-            session.ledger.answered(done.request, done.option.answer)
-            log.info("request of %s answered: %s", done.handle, done.option.answer)
-            answered.append(done)
-        elif pending:
-            for each in pending:
-                before_answer(session, each)
-                leavers[each.id] = session.client(each.handle)
-            session = serve_requests(session, pending, state)
-        else:
-            if answered:
-                session.ledger.scrub()  # of the salts as well
-            return tuple(answered)
-
-
-def _play_until_request(
-    session: Session, until: int, on_round: OnRound | None
-) -> tuple[Session, ServerState]:
-    """Replay rounds without a checkpoint, then play on until a request is due, or to the end."""
-    cleanup(session)
-    queue_requests(session, ())
-    state, on_disk = _restored(session)
-    roll_back_lost_rounds(session, state.round_index)
-    last, replay = session.ledger.last_round(), newest_rewind(session)
-    recorded = 0 if last is None else last + 1
-    test_sample = with_fewer_tests(session.run.population, TESTS_PER_ROUND)
-    record, finished = session.record(), last == session.rounds == state.round_index
-    history = record.history if finished else record.history_before(state.round_index)
+    is_saved, run = False, session.run
+    if state is None:
+        state, is_saved = _restored(session, before)
+    t, last = state.round_index, session.record.next_round - 1
+    if run.client_backend is not None and not solves and t <= last and t != session.rounds:
+        session.append([RunRolledBack(t, last + 1, "anew")])
+        session.secrets.restart_at(t)
+    record = session.record
+    history = record.history if last == session.rounds == t else record.history_before(t)
     session.observe(history)
-    while True:
-        t = state.round_index
-        is_end = t == rounds_of(session.run.config, history)
-        if t >= recorded or is_end:
-            if any(_due_requests(session, t)):
-                if not on_disk:
-                    _save(session, state)
-                return session, state
-            goes_on = t < until and (replay is None or t >= replay.event.until)
-            may_end = goes_on and history.rounds and not history.ended_early
-            run = session.run
-            if may_end and (
-                ended := early_end(history, run.config) or ended_by_budgets(run, history)
-            ):
-                session.append_between([ended])
-                history = with_entries(history, [(None, [ended])])
-            if t >= min(until, rounds_of(session.run.config, history)):
-                newest = checkpoint_path(session.folder.checkpoints, t - 1)
-                if state_problem(newest, session.ledger):
-                    _save(session, state)  # or it may be a request's that is there
-                break
-        session, played = _next_round(
-            session, state, test_sample, replay, history, wants_losses=on_round is not None
-        )
-        history = _record(session, t, played.events, recorded, history)
-        on_disk = _store_round(session, played, replay, history)
-        session.observe(history)
-        if on_round is not None and t >= recorded:
-            again = replay is not None and t < replay.event.until
-            clients = session.run.population.clients
-            on_round(played_round(clients, history, played.losses, again=again))
-        state = played.state
-    if t == rounds_of(session.run.config, history) and last != t:
+    tested = with_fewer_tests(run.population, TESTS_PER_ROUND)
+    return Position(session, state, is_saved, history, tested, replay_of(record, t))
+
+
+def play_round(at: Position, *, wants_losses: bool) -> tuple[Position, Played]:
+    """Play the next round with the clients that are there, newcomers too; record nothing."""
+    session, state, t = at.session, at.state, at.round_index
+    chosen = None if at.replay is None else at.replay.solved_by(t)
+    if chosen is not None:
+        return at, Played(_solved(session.run, state, chosen))
+    before = at.history.all_events if has_budgets(session.run) else ()
+    gone = recorded_as_spent(before) | {*spent(session.run, state, before)}
+    session, present, joined = _gather_present(session, gone)
+    at = replace(at, session=session)
+    played = _round(at, present, wants_losses=wants_losses)
+    result = played.result
+    if done := spent(session.run, state, (*before, *result.events)):
+        result = result._replace(events=(*result.events, BudgetSpent(done)))
+    return at, replace(played, result=result.preceded_by(joined if t else ()))
+
+
+def record_round(at: Position, played: RoundResult, on_round: OnRound | None = None) -> Position:
+    """Write a round down, or compare it with what is recorded, and store what is kept of it."""
+    session, t, replay = at.session, at.round_index, at.replay
+    events = [with_keyed_digests(each, session.secrets) for each in played.events]
+    is_recorded = t < session.record.next_round
+    if is_recorded:
+        session.ledger.compare(t, records_of(events, t))
+        history = with_entries(at.history, [(t, events)])
+    else:
+        session.append(events, t)
+        history = session.record.history
+    is_saved = _store_round(session, played, replay, history)
+    session.observe(history)
+    if on_round is not None and not is_recorded:
+        clients = session.run.population.clients
+        on_round(played_round(clients, history, played.losses, again=replay is not None))
+    ends = replay is not None and replay.event.until <= t + 1
+    return replace(
+        at, state=played.state, is_saved=is_saved, history=history, replay=None if ends else replay
+    )
+
+
+def ended_early(at: Position) -> Position:
+    """Record that the run ends before the rounds that were planned, if it does."""
+    session, history = at.session, at.history
+    if not history.rounds or history.ended_early:
+        return at
+    run = session.run
+    ended = early_end(history, run.config) or ended_by_budgets(run, history)
+    if not ended:
+        return at
+    session.append([ended])
+    return replace(at, history=session.record.history)
+
+
+def conclude(at: Position) -> None:
+    """Leave the run with its state on the disk; after its last round with its end recorded."""
+    session, t = at.session, at.round_index
+    newest = checkpoint_path(session.folder.checkpoints, t - 1)
+    if state_problem(newest, session.ledger):
+        save(at)  # or it may be a request's that is there
+    if t == at.rounds == session.record.next_round:
         # every client chooses once more
         streams = session.secrets.at_round(t).at("round", t)
-        events = finalize(session.run, state, history, streams).events
-        history = _record(session, t, events, recorded, history)
+        events = finalize(session.run, at.state, at.history, streams).events
+        session.append([with_keyed_digests(each, session.secrets) for each in events], t)
         session.secrets.forget_before(t + 1)
-        session.observe(history)
-    return session, state
+        session.observe(session.record.history)
 
 
-def _next_round(
-    session: Session,
-    state: ServerState,
-    tested: Population,
-    replay: Rewind | None,
-    history: History,
-    *,
-    wants_losses: bool,
-) -> tuple[Session, RoundResult]:
-    """Play a round with the clients that are there, newcomers too."""
-    chosen = None if replay is None else replay.solves(state.round_index)
-    if chosen is not None:
-        return session, _solved_again(session, state, chosen)
-    before = history.all_events if has_budgets(session.run) else ()
-    gone = recorded_as_spent(before) | {*spent(session.run, state, before)}
-    session, present, joined = gather_present(session, gone)
-    played = _round(session, present, state, tested, replay, wants_losses=wants_losses)
-    if done := spent(session.run, state, (*before, *played.events)):
-        played = played._replace(events=(*played.events, BudgetSpent(done)))
-    new = joined if state.round_index else ()
-    return session, played.preceded_by(new)
+def save(at: Position) -> Position:
+    """Put the state on the disk."""
+    _save(at.session, at.state)
+    return replace(at, is_saved=True)
 
 
-def _due_requests(session: Session, t: int) -> tuple[Request | None, Sequence[Request]]:
-    """Return a request whose rounds are all played again, or else those to serve."""
-    requests = session.ledger.requests()
-    for each in requests:
-        if each.served and Served.of(each).until <= t:
-            return each, ()
-    if any(each.state == "serving" for each in requests):
-        return None, ()  # rounds that are owed to somebody come first
-    pending = [each for each in requests if each.state == "pending"]
-    fresh = None if pending else simulated_request(session, t)
-    return None, pending if fresh is None else [fresh]
+def _gather_present(
+    session: Session, gone: set[Handle]
+) -> tuple[Session, Cohort, tuple[Event, ...]]:
+    """Let newcomers join, unless they have left, and wait for as many as a round needs.
+
+    Who is `gone` takes part no more, whether it is there or not.
+
+    Returns:
+        The run with everybody who ever came, who is reachable now, and what is to be recorded
+        of those who came since the last round.
+
+    Raises:
+        UnfinishedError: too few came in time.
+    """
+    backend = session.run.client_backend
+    if backend is None:
+        return session, tuple(c for c in session.run.population.clients if c.handle not in gone), ()
+    began = session.record.history.started
+    known, clients = began.groups if began else (), session.run.population.clients
+    spent = {client.name for client in clients if client.handle in gone}
+    names = backend.gather(
+        session.run.config.min_clients,
+        lambda names: session.members(names) - spent,
+        [client.name for client in clients],
+    )
+    session = session.with_newcomers(names)
+    clients = (c for c in session.run.population.clients if c.name in names)
+    present = tuple(client for client in clients if client.handle not in gone)
+    new = tuple(c.handle for c in present if c.handle not in known)
+    return session, present, (ClientsJoined(new),) if new else ()
 
 
-def _round(
-    session: Session,
-    present: Cohort,
-    state: ServerState,
-    tested: Population,
-    replay: Rewind | None,
-    *,
-    wants_losses: bool,
-) -> RoundResult:
+def _round(at: Position, present: Cohort, *, wants_losses: bool) -> Played:
     """Sample a cohort of the clients present, run the round and measure its result."""
-    t, run = state.round_index, session.run
+    session, state, replay, t = at.session, at.state, at.replay, at.round_index
+    run = session.run
     streams = session.secrets.at_round(t).at("round", t)
     cohort = _cohort(run, present, streams)
-    recorded, stored, unaffected = {}, None, {}
-    if replay is not None and t < replay.event.until:
+    recorded, stored, unchanged = {}, None, {}
+    if replay is not None:
         recorded = replay.recorded
-        if replay.calibrating:
+        if replay.calibrates:
             stored = read_updates(session.folder.updates, t, session.ledger.files)
             cohort = cohort if stored else ()
         else:
-            unaffected = unaffected_models(session, t)
-    clients = run.clients(cohort, t, recorded=recorded, stored=stored, untouched=[*unaffected])
+            unchanged = unchanged_models(session.folder, session.ledger, replay, t)
+    clients = run.clients(cohort, t, recorded=recorded, stored=stored, untouched=[*unchanged])
     clients = replace(clients, wants_losses=wants_losses)
     played = run.algorithm.round(state, clients, streams)
-    played = _with_models(played, unaffected) if unaffected else played
+    played = with_models(played, unchanged) if unchanged else played
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:
         refused = with_stalled_clusters(played.state, (*reports.events, *played.events))
         played = played._replace(state=refused)
-    queue_requests(session, reports.leaving)
-    args = (ScoredOnce(run.engine), ModelsInUse.of(played.state), tested)
+    args = (ScoredOnce(run.engine), ModelsInUse.of(played.state), at.tested)
     by_client = accuracies(*args) or reported_accuracies(reports.events)
     measured = round_measured(
-        by_client, played.state.assignment, tested, run.num_clusters, squared_errors(*args)
+        by_client, played.state.assignment, at.tested, run.num_clusters, squared_errors(*args)
     )
     metrics = measured_metrics(run.engine, *args[1:], run.config.metrics, at_end=False)
-    sampled = CohortSampled(tuple(client.handle for client in cohort))
-    facts = (sampled, *reports.events, *played.events, *_diverged(played), *metrics)
-    return played._replace(events=(*_began(run, t), *facts, measured))
+    facts = (*reports.events, *played.events, *_diverged(played), *metrics, measured)
+    events = _with_cohort(run, t, cohort, facts)
+    return Played(played._replace(events=events), tuple(reports.leaving))
 
 
-def _with_models(played: RoundResult, known: Mapping[int, Params]) -> RoundResult:
-    """Return a round that ends in these models of the clusters that nothing changed."""
-    models = tuple(known.get(j, model) for j, model in enumerate(played.state.clusters))
-    return with_hash(played._replace(state=replace(played.state, clusters=models)))
-
-
-def _solved_again(session: Session, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
+def _solved(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
     """Play a round again of which the sums are known, without requests or measurements."""
-    t, run = state.round_index, session.run
-    everybody = run.population.clients  # whether they are there or not
-    played = solved_again(run, state, everybody, chosen)
+    played = solved_again(run, state, chosen)
     empty = replace(run.population, clients=())
     measured = round_measured({}, played.state.assignment, empty, run.num_clusters)
-    cohort = (client for client in everybody if client.handle in chosen.clusters)
-    sampled = CohortSampled(tuple(client.handle for client in cohort))
-    facts = (sampled, *played.events, *_diverged(played), measured)
-    return played._replace(events=(*_began(run, t), *facts))
+    # whether they are there or not
+    cohort = tuple(c for c in run.population.clients if c.handle in chosen.clusters)
+    facts = (*played.events, *_diverged(played), measured)
+    return played._replace(events=_with_cohort(run, state.round_index, cohort, facts))
 
 
-def _began(run: BuiltRun, t: int) -> tuple[Event, ...]:
-    return (_started(run), *run.components_used) if t == 0 else ()
+def _with_cohort(
+    run: BuiltRun, t: int, cohort: Cohort, facts: Iterable[Event]
+) -> tuple[Event, ...]:
+    """Return a round's events, with what comes first of them."""
+    began = (_started(run), *run.components_used) if t == 0 else ()
+    return (*began, CohortSampled(tuple(client.handle for client in cohort)), *facts)
 
 
 def _diverged(played: RoundResult) -> tuple[Event, ...]:
@@ -336,47 +348,32 @@ def _started(run: BuiltRun) -> RunStarted:
     )
 
 
-def _restored(session: Session) -> tuple[ServerState, bool]:
+def _restored(session: Session, before: int | None) -> tuple[ServerState, bool]:
     """Return the state to go on from, and whether it is on the disk as it is."""
-    run, ledger = session.run, session.ledger
-    if (owed := subtracted_state(session)) is not None:
-        return owed, False
-    newest = newest_whole_state(session.folder.checkpoints, ledger)
+    run, record = session.run, session.record
+    newest = newest_whole_state(session.folder.checkpoints, session.ledger, before)
     if newest is None:
         return run.algorithm.init(run.streams), False
     state, head = load_state(newest)
     seen = state.round_index - 1
-    if ledger.head_of(seen) != head:
+    if record.head_of(seen) != head:
         raise LedgerError(
             f"The ledger must hold every round that a checkpoint has seen, but {newest} "
             f"is after round {seen} with head {head[:12]}, and the ledger has "
-            f"{(ledger.head_of(seen) or 'nothing')[:12]} there. Events were removed or "
-            f"exchanged: restore {ledger.location} from a copy."
+            f"{(record.head_of(seen) or 'nothing')[:12]} there. Events were removed or "
+            f"exchanged: restore {session.ledger.location} from a copy."
         )
-    present = {client.handle for client in run.population.clients}
-    left = state.assignment.keys() - present
+    left = state.assignment.keys() - {client.handle for client in run.population.clients}
     return state.without(left), not left
 
 
-def _record(
-    session: Session, t: int, events: Sequence[Event], recorded: int, history: History
-) -> History:
-    """Append a new round, or compare one of those that are recorded with what is."""
-    events = [with_keyed_digests(each, session.secrets) for each in events]
-    if t < recorded:
-        session.ledger.compare(t, records_of(events, t))
-    else:
-        session.ledger.append(t, session.following(events, t))
-    return with_entries(history, [(t, events)])
-
-
 def _store_round(
-    session: Session, played: RoundResult, replay: Rewind | None, history: History
+    session: Session, played: RoundResult, replay: Replay | None, history: History
 ) -> bool:
     """Put on the disk what the settings ask to keep of a round; say if the state is."""
     config, done = session.run.config, played.state.round_index
     every = config.leaving.store_updates
-    calibrated = replay is not None and replay.calibrating and done <= replay.event.until
+    calibrated = replay is not None and replay.calibrates
     if every and (done - 1) % every == 0 and not calibrated:
         hashes = session.ledger.files
         write_updates(session.folder.updates, done - 1, played.stored, hashes)
@@ -391,7 +388,7 @@ def _store_round(
 
 def _save(session: Session, state: ServerState) -> None:
     t = state.round_index - 1
-    head = session.ledger.head_of(t)
+    head = session.record.head_of(t)
     if head is not None:  # before round 0 there is nothing to save
         save_state(session.folder.checkpoints, state, head, session.ledger.files)
         session.secrets.forget_before(t + 1)

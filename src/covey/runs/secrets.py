@@ -181,7 +181,8 @@ def lost_secret(marker: Path, ledger: Ledger) -> str:
     and erased clients would come back.
     """
     recorded = ledger.files.of(MARKER)
-    begun = recorded or ledger.names() or ledger.tombstones() or ledger.overview().events
+    roster = ledger.roster()
+    begun = recorded or roster.names or roster.tombstones or ledger.overview().events
     if not marker.is_file():
         return "it is gone" if begun else ""
     return "" if not recorded or file_hash(marker) in recorded else "it was changed"

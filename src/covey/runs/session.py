@@ -3,7 +3,7 @@
 import gc
 import hashlib
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -13,8 +13,8 @@ from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.base.own_code import ForeignCodeError
 from covey.data.examples import Client
-from covey.ledger.chain import Record
-from covey.ledger.requests import Request
+from covey.ledger.chain import Link, Record
+from covey.ledger.requests import Request, Roster
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
 from covey.runs.folder import RunFolder, check_settings, now
@@ -47,6 +47,7 @@ class Session:
         whole: the run as its settings or a program bring it, with those who have left.
         run: the same with those who have not, under their handles.
         observe: who watches the rounds.
+        roster: its clients, as the ledger's tables have them.
         began: when it began to be opened, by `time.monotonic`.
         returned: clients that left and ask for a stronger answer, and those that were answered
             with a stop, as far as their data are still there; they take part in nothing.
@@ -57,6 +58,7 @@ class Session:
     folder: RunFolder
     ledger: Ledger
     secrets: Secrets
+    roster: Roster
     observe: Observer = quiet
     began: float = 0.0
     returned: Mapping[Handle, Client] = field(default_factory=dict[Handle, Client])
@@ -64,23 +66,42 @@ class Session:
     @property
     def rounds(self) -> int:
         """How many rounds the run has."""
-        return rounds_of(self.run.config, self.record().history)
+        return rounds_of(self.run.config, self.record.history)
 
+    @property
     def record(self) -> LedgerRecord:
-        """Return what the ledger holds now; it is read again only if that changed."""
-        return self.folder.reader.read(self.ledger)
+        """What the ledger holds: it was read once, and what is written is added."""
+        return self.folder.reader.record
+
+    def append(self, facts: Iterable[Event], round_index: int | None = None) -> None:
+        """Record what happened in a round or, None, between two.
+
+        Raises:
+            LedgerError: the ledger's grammar refuses it.
+        """
+        records = self.following(facts, round_index)
+        if round_index is None:
+            links = self.ledger.append_between(records)
+        else:
+            links = self.ledger.append(round_index, records)
+        self.folder.reader.take(links)
 
     def following(self, facts: Iterable[Event], round_index: int | None = None) -> list[Record]:
-        """Return events as they may be recorded next.
+        """Return events as they may be recorded next, of a round or, None, between two.
 
         Raises:
             LedgerError: the ledger's grammar refuses them.
         """
-        return self.folder.reader.following(self.ledger, facts, round_index)
+        return self.folder.reader.following(facts, round_index)
 
-    def append_between(self, facts: Iterable[Event]) -> None:
-        """Record what happened between two rounds."""
-        self.ledger.append_between(self.following(facts))
+    def took(self, links: Sequence[Link]) -> "Session":
+        """Return the same run, whose ledger was written: its chain by these links, its tables."""
+        self.folder.reader.take(links)
+        return self.with_roster()
+
+    def with_roster(self) -> "Session":
+        """Return the same run with its clients as the ledger's tables have them now."""
+        return replace(self, roster=self.ledger.roster())
 
     def client(self, handle: Handle) -> Client | None:
         """Return a client that takes part or has returned, if its data are there."""
@@ -100,18 +121,18 @@ class Session:
     def members(self, names: Collection[ClientName]) -> frozenset[ClientName]:
         """Return which of these clients have not left."""
         run = self.run.with_clients_named(names)
-        run = with_recorded_handles(run, self.ledger, self.secrets)
+        run = with_recorded_handles(run, self.roster, self.secrets)
         return frozenset(c.name for c in run.population.clients).intersection(names)
 
     def with_newcomers(self, names: Collection[ClientName]) -> "Session":
         """Return the same run with these clients in it, unless they have left."""
-        run = with_recorded_handles(self.run.with_clients_named(names), self.ledger, self.secrets)
+        run = with_recorded_handles(self.run.with_clients_named(names), self.roster, self.secrets)
         backend = run.client_backend
         self.ledger.enrol(
             {c.handle: c.name for c in run.population.clients},
             None if backend is None else backend.keys(),
         )
-        return replace(self, run=run)
+        return replace(self, run=run).with_roster()
 
 
 @contextmanager
@@ -165,7 +186,7 @@ def _data_set_aside() -> Generator[None]:
 def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     """Check that the run is the recorded one, and enrol its clients."""
     session, inputs = _checked(run, folder, ledger)
-    active, history = session.run, session.record().history
+    active, history = session.run, session.record.history
     note_secret(folder.secret_marker, ledger)
     settings = hashlib.sha256(active.config.toml().encode()).hexdigest()
     ledger.files.note({**inputs, folder.config_path.name: settings})
@@ -178,14 +199,14 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
         terms = anonymity_of(active.config)
         if x is not None and terms and terms.deniability_threshold != x:
             # it judges requests, not training
-            if terms.deniability_threshold < x and any(r.is_open for r in ledger.requests()):
+            if terms.deniability_threshold < x and any(r.is_open for r in session.roster.requests):
                 raise RunError(
                     f"A threshold is not lowered while a request waits for its answer, found "
                     f"aggregation.deniability_threshold = {terms.deniability_threshold} after "
                     f"{x}. Set it to {x}, answer with `covey resume`, and lower it then."
                 )
-            session.append_between([ThresholdChanged(terms.deniability_threshold)])
-    return session
+            session.append([ThresholdChanged(terms.deniability_threshold)])
+    return session.with_roster()
 
 
 def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session, Mapping[str, str]]:
@@ -193,23 +214,22 @@ def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session,
     check_anchors(folder, ledger)
     check_settings(run.config, folder.reader.read(ledger).history, folder)
     folder.reader.compare_with(terms_of(run.config))
-    whole = run
+    whole, roster = run, ledger.roster()
     if run.client_backend is not None:  # who is not here now may come back
-        run = run.with_clients_named(ledger.names().values())
+        run = run.with_clients_named(roster.names.values())
     source = run.config.secrets.source
     if source == "os":
         check_secret(folder.secret_marker, ledger)
     secrets = secrets_of(run.streams, source, folder.secret_marker)
-    active = with_recorded_handles(run, ledger, secrets)
-    history = folder.reader.read(ledger).history
-    inputs = check_inputs(run, active, history, ledger, secrets)
-    stopped = ledger.stopped()
+    active = with_recorded_handles(run, roster, secrets)
+    history, stopped = folder.reader.record.history, roster.stopped
+    inputs = check_inputs(run, active, history, ledger, roster, secrets)
     returned = {
         stopped[client.name]: replace(client, handle=stopped[client.name])
         for client in run.population.clients
         if client.name in stopped
     }
-    return Session(whole, active, folder, ledger, secrets, returned=returned), inputs
+    return Session(whole, active, folder, ledger, secrets, roster, returned=returned), inputs
 
 
 def rounds_of(config: Config, history: History) -> int:
@@ -226,10 +246,9 @@ def _is_unrecorded(folder: RunFolder) -> bool:
         return False
 
 
-def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> BuiltRun:
+def with_recorded_handles(run: BuiltRun, roster: Roster, secrets: Secrets) -> BuiltRun:
     """Return the run with the clients that have not left, under their handles."""
-    all_clients, tombstones = run.population.clients, ledger.tombstones()
-    handles = {name: handle for handle, name in ledger.names().items()}
+    all_clients, tombstones, handles = run.population.clients, roster.tombstones, roster.handles
 
     def recorded(client: Client) -> Client:
         handle = handles.get(client.name) or secrets.handle(client.handle)
@@ -237,7 +256,7 @@ def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> Bu
 
     names = (client.name for client in all_clients)
     marks = secrets.tombstones(names) if tombstones else {}
-    left = {name for name, mark in marks.items() if mark in tombstones} | ledger.stopped().keys()
+    left = {name for name, mark in marks.items() if mark in tombstones} | roster.stopped.keys()
     clients = tuple(recorded(client) for client in all_clients if client.name not in left)
     same = [c.handle for c in clients] == [c.handle for c in all_clients]
     return run if same else run.with_clients(clients)

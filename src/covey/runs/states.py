@@ -31,6 +31,7 @@ from covey.base.files import (
     move,
     replace_whole,
 )
+from covey.base.history import History
 from covey.base.names import Handle, Params, another_format
 from covey.base.params import model_hash, named, safetensors_pieces, unprefixed
 from covey.ledger.rows import FileHashes
@@ -223,16 +224,21 @@ def state_problem(path: Path, ledger: Ledger) -> str:
     return "its bytes are not those that were written"
 
 
-def newest_whole_state(folder: Path, ledger: Ledger) -> Path | None:
+def newest_whole_state(folder: Path, ledger: Ledger, before: int | None = None) -> Path | None:
     """Return the newest state that is what was written; others are passed over.
 
     Rounds without a state are played again and compared with the ledger, so that
     nothing is lost by passing over.
 
+    Args:
+        folder: where the states are.
+        ledger: the run's.
+        before: the round from which on they are obsolete; None: none are.
+
     Raises:
         RunError: there are states, and none of them is whole.
     """
-    paths = checkpoint_paths(folder)
+    paths = [p for p in checkpoint_paths(folder) if before is None or round_of(p) < before]
     problems: list[str] = []
     for path in reversed(paths):
         problem = state_problem(path, ledger)
@@ -302,13 +308,15 @@ def frozen_problem(folder: RunFolder, digest: str) -> str:
     return "" if model_hash([tensors]) == digest else "its tensors are others"
 
 
-def whole_models(folder: RunFolder, ledger: Ledger, models: Iterable[Params]) -> tuple[Params, ...]:
+def whole_models(
+    history: History, folder: RunFolder, models: Iterable[Params]
+) -> tuple[Params, ...]:
     """Return a run's models with the parameters that do not train, as its module has them.
 
     Raises:
         RunError: these are gone, or damaged.
     """
-    used = folder.reader.read(ledger).history.components
+    used = history.components
     if used is None or not used.frozen:
         return tuple(models)
     if problem := frozen_problem(folder, used.frozen):

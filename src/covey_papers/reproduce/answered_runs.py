@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from covey import Config, Run
+from covey.leaving.case import play
 from covey.leaving.plan import cheapest, options
 from covey.leaving.planning import current_rules
 from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
-from covey.runs.loop import play
 from covey.runs.session import Session
 from covey.settings.aggregation import anonymity_of
 from covey_papers.reproduce.specification import Experiment, in_layers
@@ -110,7 +110,7 @@ def _played(path: Path, config: Config, others: Mapping[int, Path]) -> Outcome:
 
 
 def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:
-    record = desk.record()
+    record = desk.record
     rules = current_rules(desk.run.config, desk.folder, record.history, x)
     chosen = cheapest(options(record.participation, request.handle, rules), request.wanted)
     return chosen.answer, chosen.first_replayed_round

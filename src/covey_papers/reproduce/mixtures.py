@@ -320,7 +320,7 @@ def _measured(path: Path) -> list[Attacked]:
     scored = replace(run, engine=ScoredOnce(run.engine))
     with finished_session(scored, folder, "An audit") as session:
         engine, population = session.run.engine, run.population
-        history, models = session.record().history, kept_state(folder, session.ledger).clusters
+        history, models = session.record.history, kept_state(folder, session.ledger).clusters
         assignment, names = history.assignment, [each.name for each in population.groups]
         for kind in KINDS:  # other non-members of the same run: its members stay what they are
             audit = type(run.config.audit)(non_members=kind)

@@ -1,0 +1,360 @@
+"""Requests that are answered together, phase by phase, between the rounds of a run.
+
+    asked     -- record -->  answers are in the ledger, in one transaction, and names are erased
+    recorded  -- tidy   -->  what the answers made obsolete is deleted
+    tidied    -- replay -->  rounds that were taken back are played again, if any were
+    replayed  -- sign   -->  a proof of each answer is on the disk
+    signed    -- close  -->  requesters were told, and what only their proofs needed is dropped
+
+Each step can be carried out again. Whatever kills the process, the next one finds out of the
+ledger and the folder which phase was reached (`case_of`), and goes on from there.
+
+References:
+    Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024, 3.1.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Literal
+
+from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack
+from covey.base.files import delete_whole
+from covey.base.names import Handle
+from covey.data.examples import Client
+from covey.leaving.copies import RENDERED, erase_from_copies
+from covey.leaving.marks import fresh_mark
+from covey.leaving.own_parts import carried_over
+from covey.leaving.plan import Option, replay_kind
+from covey.leaving.planning import current_rules
+from covey.leaving.requests import take_up, unrecorded, with_simulated
+from covey.leaving.served import Served
+from covey.leaving.signing import AnsweredRequest, served_request, sign_answers
+from covey.leaving.subtraction import is_solved_again, keep_subtracted, unsolved_state
+from covey.leaving.together import choose_answers
+from covey.ledger.requests import Request
+from covey.runs.evaluation import OnRound
+from covey.runs.inputs import input_hashes
+from covey.runs.loop import Position, begin, conclude, ended_early, play_round, record_round, save
+from covey.runs.session import Session, quiet
+from covey.runs.states import delete_from, set_aside_from
+from covey.settings.algorithm import has_independent_clusters
+
+Phase = Literal["asked", "recorded", "tidied", "replayed", "signed"]
+
+OnAnswer = Callable[[AnsweredRequest], None]
+"""Called with an answer that was signed, before its salt is forgotten."""
+
+BeforeAnswer = Callable[[Session, Request], None]
+"""Called before a request is served, while everything on the disk is as it was."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """Requests that are answered together, and how far that is.
+
+    Attributes:
+        requests: those that wait ("asked"), or those of one answer.
+        clients: by request, the data of who leaves, where this process had them.
+        answers: what was signed.
+    """
+
+    phase: Phase
+    requests: Sequence[Request]
+    clients: Mapping[str, Client | None] = field(default_factory=dict[str, Client | None])
+    answers: Sequence[AnsweredRequest] = ()
+
+    @property
+    def served(self) -> list[Served]:
+        """What is known of the requests, once their answers are recorded."""
+        return [Served.of(each) for each in self.requests if each.served]
+
+    @property
+    def first(self) -> int | None:
+        """The first round that is played again; None: none is."""
+        starts = (each.option.first_replayed_round for each in self.served)
+        return next((first for first in starts if first is not None), None)
+
+    @property
+    def until(self) -> int:
+        """The round before which all of them have been played."""
+        return max((each.until for each in self.served), default=0)
+
+    @property
+    def subtracts(self) -> bool:
+        """Whether the last round is solved again from sums."""
+        return any(each.subtracts for each in self.served)
+
+    @property
+    def clusters(self) -> Collection[int] | None:
+        """The only clusters that ever met who leaves; None: any may have."""
+        met = {each.cluster for each in self.served}
+        return None if None in met else {j for j in met if j is not None}
+
+
+def case_of(session: Session) -> Case | None:
+    """Return the case that is open, in the phase that the ledger says; None: nobody waits."""
+    roster = session.roster
+    if not roster.serving:
+        return Case("asked", roster.pending) if roster.pending else None
+    case = Case("recorded", roster.serving)
+    begun = case.first is not None and session.record.next_round > case.first
+    return replace(case, phase="tidied") if begun else case
+
+
+def play(
+    session: Session,
+    until: int | None = None,
+    *,
+    before_answer: BeforeAnswer = quiet,
+    on_answer: OnAnswer = quiet,
+    on_round: OnRound | None = None,
+) -> tuple[AnsweredRequest, ...]:
+    """Play rounds up to the round `until` or the run's end, and answer who asks between them.
+
+    Rounds that are owed to who left are played in any case.
+
+    Args:
+        session: the run, open to be written.
+        until: the round before which to stop; None: its end.
+        before_answer: called before a request is served.
+        on_answer: called with each answer as it is signed, however long the replays of
+            others still take; its salt is forgotten right afterwards.
+        on_round: called once with each round that is recorded.
+
+    Returns:
+        The requests that were answered.
+
+    Raises:
+        LedgerMismatch: a replayed round is not the recorded one.
+    """
+    until = session.run.config.rounds if until is None else until
+    case, answered = case_of(session), list[AnsweredRequest]()
+    at = _position(session, case)
+    while True:
+        if case is None and at.is_new:
+            at = replace(at, session=_with_requests(at))
+            case = case_of(at.session)
+        if case is not None and (at.is_new or case.phase != "asked"):
+            if case.phase == "asked":
+                at = at if at.is_saved else save(at)
+                for each in case.requests:
+                    before_answer(at.session, each)
+            case, at = advance(case, at, on_answer, on_round)
+            if case is not None and case.phase == "signed":
+                answered += case.answers
+            continue
+        if at.replay is None and at.round_index < until and at.is_new:
+            at = ended_early(at)
+        if at.round_index >= min(until, at.rounds) and at.is_new:
+            break
+        at = _one_more_round(at, on_round)
+    conclude(at)
+    if answered:
+        session.ledger.scrub()  # of the salts as well
+    return tuple(answered)
+
+
+def advance(
+    case: Case, at: Position, on_answer: OnAnswer = quiet, on_round: OnRound | None = None
+) -> tuple[Case | None, Position]:
+    """Carry out the next step of a case; None: it is closed."""
+    match case.phase:
+        case "asked":
+            return record(case, at)
+        case "recorded":
+            return tidy(case, at)
+        case "tidied":
+            return replay(case, at, on_round)
+        case "replayed":
+            return sign(case, at)
+        case "signed":
+            return close(case, at, on_answer)
+
+
+def record(case: Case, at: Position) -> tuple[Case | None, Position]:
+    """Record the answers that go together in one transaction, with what outlives a crash."""
+    session, state = at.session, at.state
+    delete_whole(session.folder.subtracted)  # of an answer that a kill kept from being recorded
+    answers, refused = plan(session, case.requests)
+    for request, reason in refused:
+        session.ledger.refused(request.id, reason)
+    if not answers:
+        session = session.with_roster()
+        return case_of(session), replace(at, session=session)
+    clients = {each.id: session.client(each.handle) for each, _ in answers}
+    names, options = session.roster.names, [option for _, option in answers]
+    leaving, present = {each.handle for each, _ in answers}, session.run.population.clients
+    stay = tuple(each for each in present if each.handle not in leaving)
+    changes = len(stay) < len(present)
+    rest = replace(session, run=session.run.with_clients(stay)) if changes else session
+    marks = {e.id: e.mark or fresh_mark(e.handle, names[e.handle]) for e, _ in answers}
+    data = None if rest.run.data_hash is None else session.secrets.keyed(rest.run.data_hash)
+    events: list[Event] = [*unrecorded(session, [request for request, _ in answers])]
+    for request, option in answers:
+        # no one has the salt of drawn requests, and equal runs have equal chains
+        subject = marks[request.id].subject if request.after_round is None else ""
+        events.append(ClientLeft(request.handle, option.answer, data, request.id, subject))
+    first = options[0].first_replayed_round
+    if first is not None:
+        kind = replay_kind(options)
+        events.append(RunRolledBack(first, state.round_index, kind))
+        if kind == "subtracted":
+            events += keep_subtracted(session, state, leaving)
+    erased = {
+        request.handle: names[request.handle]
+        for request, option in answers
+        if request.handle in names and option.answer != "stop"
+    }
+    for name in erased.values():
+        erase_from_copies(session.folder, name, names.values())
+    session.ledger.files.note(input_hashes(rest.run, session.secrets))
+    served = [
+        served_request(
+            session, request, option, marks[request.id], state, _only_cluster(at, request.handle)
+        ).noted(request, None if option.answer == "retrain" else marks[request.id].sealed)
+        for request, option in answers
+    ]
+    tombstones = {handle: session.secrets.tombstone(name) for handle, name in erased.items()}
+    links = session.ledger.serve(served, tombstones, session.following(events))
+    session = rest.took(links)
+    case = Case("recorded", session.roster.serving, clients)
+    return case, _position(session, case)
+
+
+def plan(
+    session: Session, waiting: Sequence[Request]
+) -> tuple[list[tuple[Request, Option]], list[tuple[Request, str]]]:
+    """Return the answers that go together and come next, and which requests are refused, and why.
+
+    Who needs no replay is answered first, so that its proof is about the model as it is; then
+    those who are subtracted, and all others share one replay. The others wait on.
+    """
+    together, refused = _compatible_requests(session, waiting)
+    rules = current_rules(session.run.config, session.folder, session.record.history)
+    plans = choose_answers(session.record.participation, together, rules)
+    chosen = [(request, each.chosen) for request, each in zip(together, plans, strict=True)]
+    refused += [(r, p.reason) for r, p in zip(together, plans, strict=True) if p.chosen is None]
+    group = [(request, option) for request, option in chosen if option is not None]
+    at_once = [each for each in group if each[1].first_replayed_round is None]
+    subtracted = [each for each in group if each[1].answer == "subtract"]
+    answers = at_once or subtracted or group
+    leavers, options = [request.handle for request, _ in answers], [o for _, o in answers]
+    if problem := carried_over(session, leavers, options):
+        return [], refused + [(request, problem) for request, _ in answers]
+    return answers, refused
+
+
+def tidy(case: Case, at: Position) -> tuple[Case, Position]:
+    """Delete what the answers made obsolete.
+
+    States that still hold for the other clusters, or of which sums were subtracted, are
+    set aside until the answer is signed.
+    """
+    session, folder, first = at.session, at.session.folder, case.first
+    if any(each.option.answer != "stop" for each in case.served):
+        session.ledger.scrub()
+        shown = (folder.path / name for name in RENDERED)
+        cut_off = (place.glob("*.unfinished") for place in (folder.copies, folder.exports))
+        for path in (*shown, *chain.from_iterable(cut_off)):
+            delete_whole(path)
+    if first is not None:
+        if case.clusters is not None or case.subtracts:
+            set_aside_from(folder.checkpoints, first, folder.superseded)
+        delete_from(folder.checkpoints, first)
+        if any(each.option.answer != "calibrate" for each in case.served):
+            delete_from(folder.updates, first)
+        session.secrets.restart_at(first)
+    return replace(case, phase="tidied"), at
+
+
+def replay(case: Case, at: Position, on_round: OnRound | None) -> tuple[Case, Position]:
+    """Play the rounds that were taken back; then the state is on the disk."""
+    if at.replay is not None:
+        at = replace(at, replay=replace(at.replay, changed=case.clusters))
+    while at.round_index < case.until or not at.is_new:
+        at = _one_more_round(at, on_round)
+    return replace(case, phase="replayed"), at if at.is_saved else save(at)
+
+
+def sign(case: Case, at: Position) -> tuple[Case, Position]:
+    """Prove what was answered; until the case is closed this may be done again."""
+    answers = sign_answers(at.session, case.requests, at.state, case.clients)
+    return replace(case, phase="signed", answers=answers), at
+
+
+def close(case: Case, at: Position, on_answer: OnAnswer) -> tuple[Case | None, Position]:
+    """Hand the answers over, and drop what only their proofs needed."""
+    for each in case.answers:
+        on_answer(each)
+        at.session.ledger.answered(each.request, each.option.answer)
+        log.info("request of %s answered: %s", each.handle, each.option.answer)
+    session = at.session.with_roster()
+    return case_of(session), replace(at, session=session)
+
+
+def _position(session: Session, case: Case | None) -> Position:
+    """Return where a run goes on: where rounds were taken back, before the first of them."""
+    if case is None or case.first is None:
+        return begin(session)
+    is_tidied = case.phase == "tidied"
+    if case.subtracts and not (is_tidied and is_solved_again(session, case.first)):
+        return begin(session, unsolved_state(session, case.first), solves=True)
+    return begin(session, before=None if is_tidied else case.first, solves=case.subtracts)
+
+
+def _with_requests(at: Position) -> Session:
+    """Take up requests, before the next round; where nobody waits one may be drawn."""
+    session = take_up(at.session)
+    return session if session.roster.pending else with_simulated(session, at.round_index)
+
+
+def _one_more_round(at: Position, on_round: OnRound | None) -> Position:
+    """Play a round; what nodes say of leaving is put down before it is recorded."""
+    at, played = play_round(at, wants_losses=on_round is not None)
+    if played.leaving:
+        at = replace(at, session=take_up(at.session, played.leaving))
+    return record_round(at, played.result, on_round)
+
+
+def _compatible_requests(
+    session: Session, waiting: Sequence[Request]
+) -> tuple[list[Request], list[tuple[Request, str]]]:
+    """Return the requests that can be planned together with the first one, and the impossible.
+
+    Somebody has to stay: the last one is refused. So is a client's second request, if
+    it was put down before the first one was served.
+    """
+    present, names = {c.handle for c in session.run.population.clients}, session.roster.names
+    calibrated = waiting[0].wanted == "calibrate"
+    served = [each for each in session.roster.requests if each.served_at]
+    together, refused = list[Request](), list[tuple[Request, str]]()
+    for each in waiting:
+        gone = each.handle not in names and any(
+            other.handle == each.handle and (other.served_at or "") > each.asked_at
+            for other in served
+        )
+        if gone or any(each.handle == other.handle for other in together):
+            refused.append((each, "An earlier request of this client came first."))
+        elif (each.wanted == "calibrate") == calibrated:
+            together.append(each)
+    if present <= {each.handle for each in together}:
+        last = [each for each in together if each.handle in present][-1]
+        refused.append((last, "A run needs somebody to go on with."))
+        together.remove(last)
+    return together, refused
+
+
+def _only_cluster(at: Position, handle: Handle) -> int | None:
+    """Return the one cluster that ever met this client; None where there may be more.
+
+    Where an update was ever refused, a replay may not take its sender as in.
+    """
+    session, state = at.session, at.state
+    if any(isinstance(event, AnswerRefused) for _, event in session.record.events):
+        return None
+    independent = has_independent_clusters(session.run.config, session.run.engine)
+    return state.assignment.get(handle) if independent else None
