@@ -324,8 +324,8 @@ def covey_mod(model: Model | None = None, data: Callable[[Context], Pair] | None
             answer = call_next(message, context).content["arrays"]
             if not isinstance(answer, ArrayRecord):
                 raise ConfigError(
-                    f"The training function must return its model as 'arrays', found "
-                    f"{type(answer).__name__}. Return it as in Flower's examples."
+                    f"The training function must return its model as 'arrays', as in "
+                    f"Flower's examples, found {type(answer).__name__}: return an ArrayRecord."
                 )
             return dict(answer.to_torch_state_dict())
 
@@ -345,9 +345,9 @@ def _node_of(context: Context, model: Model | None, data: Callable[[Context], Pa
         file = str(context.run_config.get("file", "")).format_map(context.node_config)
     if not isinstance(file, str) or not file:
         raise ConfigError(
-            "A node gets the place of its node.toml by --node-config 'file=\"PATH\"', and a "
-            'simulated one by file = "PATH/client-{partition-id:05}/node.toml" in the '
-            f"app's settings, found {file!r}. Start it as `covey deploy init` writes it."
+            "A node's --node-config must be 'file=\"PATH\"', of its node.toml, and a simulated "
+            'one\'s app must set file = "PATH/client-{partition-id:05}/node.toml", found '
+            f"{file!r}: start the node as `covey deploy init` writes it."
         )
     return Node(Path(file), model, examples_of(file, data(context)) if data else None)
 

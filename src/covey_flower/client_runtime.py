@@ -46,6 +46,7 @@ from covey.settings.model import engine_of, model_of
 from covey.settings.privacy import exposures_of
 from covey.settings.risk import client_assessment_of
 from covey.settings.schema import recipe_of
+from covey_flower.memory import check_sent_again
 from covey_flower.node_file import NodeFile
 
 log = logging.getLogger("covey.flower")
@@ -98,11 +99,7 @@ class ClientRuntime:
         """
         digest = model_hash([self.held]) if self.held else ""
         if digest != request.frozen:
-            raise ConfigError(
-                f"The model's parameters that do not train must be the server's, with hash "
-                f"{request.frozen[:12] or 'none'}, found {digest[:12] or 'none'}. Give the "
-                f"model, the settings' seed and any weights that it reads the server's version."
-            )
+            raise _others("The model's parameters that do not train", request.frozen, digest)
         return self
 
     def choose(
@@ -140,11 +137,7 @@ class ClientRuntime:
         """
         fingerprint = "none" if self.records is None else self.records.fingerprint
         if self.records is None or fingerprint != request.features:
-            raise ConfigError(
-                f"The features of every client must be the server's, with fingerprint "
-                f"{request.features[:12]}, found {fingerprint[:12]}. Give model, seed and any "
-                f"code and weights of your own the server's version."
-            )
+            raise _others("The features of every client", request.features, fingerprint)
         return self.records
 
     def feature_sums(self, request: ClientRequest, context: ClientContext) -> Params:
@@ -157,11 +150,8 @@ class ClientRuntime:
         if request.task == "mean":
             return {"mean": records.mean(self.client.train)}
         sums = self.sums(request)
-        if context.digest not in ("", sums.digest()):
-            raise DataError(
-                "The sums that this client sent before are to be taken off, and must be "
-                "sent again, found others. Put back the examples that it had, or leave."
-            )
+        if context.digest:
+            check_sent_again(context.digest, sums.digest())
         return {"gram": sums.gram, "targets": sums.targets}
 
     def sums(self, request: ClientRequest) -> Sums:
@@ -216,19 +206,15 @@ class ClientRuntime:
         exposures = exposures_of(self.config.privacy_plan, (self.client,), size)
         if exposures.get(handle) == 0:
             log.warning("This client accepts no risk above 0.5: it adds nothing to the model.")
-        if train_model is not None:
+        if train_model is not None and (recipe.sums_gradients or recipe.keeps_memory):
+            needed = "what the settings' algorithm or objective keeps from round to round"
             if recipe.sums_gradients:
-                raise ConfigError(
-                    "Clients send sums of gradients that are clipped one by one "
-                    "(privacy.record_clip), which a training function of your own does not "
-                    "return. Train as the settings say (covey_flower.client.client_app)."
-                )
-            if recipe.keeps_memory:
-                raise ConfigError(
-                    "The settings' algorithm or objective lets clients keep something from round "
-                    "to round, which a training function of your own does not return. Train as "
-                    "the settings say (covey_flower.client.client_app), or choose another."
-                )
+                needed = "sums of clipped gradients (privacy.record_clip)"
+            raise ConfigError(
+                f"Clients must return {needed}, found a training function of your own: change that "
+                f"setting, or train as the settings say (covey_flower.client.client_app)."
+            )
+        if train_model is not None:
             weight = 1.0 if weights == "equal" else float(len(self.client.train))
             models, start = list(request.models), request.models[cluster]
             models[cluster] = {**start, **self.held}  # a function of one's own sees the whole
@@ -312,6 +298,14 @@ class ClientRuntime:
         ).keeping(OwnRisks(risks={handle: known} if known else {}))
 
 
+def _others(what: str, expected: str, found: str) -> ConfigError:
+    return ConfigError(
+        f"{what} must be the server's, with hash {expected[:12] or 'none'}, found "
+        f"{found[:12] or 'none'}: give the model, the settings' seed and any code and weights of "
+        f"your own the server's version."
+    )
+
+
 def client_runtime_of(
     config: Config, own: NodeFile, overrides: Overrides, classes: int = 0
 ) -> ClientRuntime:
@@ -335,17 +329,16 @@ def client_runtime_of(
     population, _ = population_and_notes(config, overrides.clients, streams)
     if population.layout is not None:
         raise DataError(
-            f"A client on a machine of its own must bring one tensor of inputs, found several: "
-            f"{population.layout}. Simulate, or join them in one tensor that the model parts."
+            f"A client on a machine of its own must bring one tensor of inputs, found "
+            f"{population.layout}: simulate, or join them in one tensor that the model parts."
         )
     classes = classes or population.num_classes
     population = replace(population, num_classes=classes)
     client = next((c for c in population.clients if c.name == own.name), None)
     if client is None:
         raise DataError(
-            f"The settings simulate {len(population.clients)} clients, and none is called "
-            f"{own.name!r}. Name the client's own examples, or take a name like "
-            f"{population.clients[0].name!r}."
+            f"name must be one of {len(population.clients)} simulated clients, such as "
+            f"{population.clients[0].name!r}, found {own.name!r}: correct it, or name data."
         )
     module, _ = model_of(config, overrides, population)
     preference = own.preference or client.preference

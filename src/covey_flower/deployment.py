@@ -95,7 +95,7 @@ class Plan:
             ),
         ):
             if is_wrong:
-                raise ConfigError(f"{expected}, found {actual}. Correct it.")
+                raise ConfigError(f"{expected}, found {actual}: correct it.")
 
     @property
     def invited(self) -> tuple[str, ...]:
@@ -167,8 +167,8 @@ class Declaration:
                 raise ValueError(f"it was moved from {federation.folder}")  # noqa: TRY301
         except (OSError, ValueError, RecursionError, ConfigError) as problem:
             raise RunError(
-                f"{folder} must be the folder of a federation or of one of its nodes, whose "
-                f"{DECLARATION} says which, but: {problem}. Give what `covey deploy init` wrote."
+                f"{folder} must be the folder of a federation or of a node, as its {DECLARATION} "
+                f"says, found: {str(problem).rstrip('.')}: give what `covey deploy init` wrote."
             ) from None
         return federation
 
@@ -283,13 +283,11 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
     out = out.absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(
-            f"{out} must be new or empty, found something in it. Give another --out; "
-            f"the keys of a federation are never overwritten."
+            f"{out} must be new or empty, as keys are kept, found files: give another --out."
         )
     if any(each in str(out) for each in "\"'\\$`\n"):
         raise ConfigError(
-            f"--out is written into scripts and settings, so its path must have no "
-            f"quotes, backslashes or dollar signs, found {str(out)!r}. Give another."
+            f"--out must have no quote, backslash or dollar sign, found {str(out)!r}: give another."
         )
     _write_folder(out, _files(settings, out, plan, now))
     return out
@@ -307,8 +305,8 @@ def list_node(home: Path, name: str, *, removes: bool = False) -> tuple[str, ...
     plan, own = declared.plan, home.absolute() / "nodes" / name
     if declared.node or (removes and name not in plan.invited):
         raise RunError(
-            f"{home / DECLARATION} must be the server's and list the node, found "
-            f"{declared.node or ', '.join(plan.invited)} and not {name!r}. Correct the name."
+            f"{home / DECLARATION} must be the server's and list {name!r}, found "
+            f"{declared.node or ', '.join(plan.invited)}: correct the name."
         )
     if removes:
         plan = replace(plan, removed=(*plan.removed, name))

@@ -64,7 +64,7 @@ def _looked(about: str, look: Callable[..., str], *at: object) -> Finding:
     except CoveyError as problem:
         return Finding("error", about, str(problem))
     except (OSError, ValueError, TypeError) as problem:
-        return Finding("error", about, f"expected a readable file, found: {problem}. {_AGAIN}")
+        return Finding("error", about, f"expected a readable file, found {problem}: {_AGAIN}")
 
 
 def trust_in(folder: Path) -> tuple[Trust, ...]:
@@ -146,8 +146,8 @@ _IN_MEMORY = (
 def _exposed(plan: Plan) -> str:
     if not plan.is_local:
         raise _Choice(
-            f"expected a port that only nodes can reach, found --host {plan.bind}: Flower lets "
-            f"anybody who reaches it register keys and start apps. See README.md for a firewall."
+            f"expected a port that only nodes can reach, found --host {plan.bind}, where anybody "
+            f"can register keys and start apps with Flower: see README.md for a firewall."
         )
     return "only this machine can reach the server"
 
@@ -201,13 +201,12 @@ def _versions(declared: Declaration) -> str:
         found = "0.0: none"
     if not FLOWER[0] <= tuple(map(int, found.split(":")[0].split(".")[:2])) < FLOWER[1]:
         raise RunError(
-            f"expected flwr >= {least}, < {below}, found {found}. Install it: "
-            f"{how_to_install('flower')}."
+            f"expected flwr >= {least}, < {below}, found {found}: {how_to_install('flower')}."
         )
     if version("covey") != declared.version:
         raise RunError(
-            f"expected covey {declared.version}, which wrote this folder, found "
-            f"{version('covey')}. Install that, on every machine."
+            f"expected the covey that wrote this, {declared.version}, found {version('covey')}: "
+            f"install that one on every machine."
         )
     return f"version {found}, with covey {declared.version}; use the same on every machine"
 
@@ -230,7 +229,7 @@ def _agrees(folder: Path, home: Path) -> str:
     if found := [what for what, is_so in wrong.items() if is_so]:
         raise RunError(
             f'expected node "{own.node}" to agree with the server in {home}, found '
-            f"{'; '.join(found)}. Copy what the server has, or install the same."
+            f"{'; '.join(found)}: copy what the server has, or install the same."
         )
     return f'node "{own.node}" has the covey, settings and certificate of the server'
 
@@ -242,8 +241,7 @@ def _programs(*, is_node: bool) -> str:
         programs = ("flower-superlink", "flower-superexec", "flwr-serverapp", "flwr")
     if missing := [name for name in programs if shutil.which(name) is None]:
         raise RunError(
-            f"expected Flower's programs, found no {', '.join(missing)}. Activate the "
-            f"environment that covey is installed in before the scripts are started."
+            f"expected Flower, found no {', '.join(missing)}: activate covey's environment first."
         )
     return f"{', '.join(programs)} are there"
 
@@ -254,9 +252,9 @@ def _unchanged(script: Path, content: bytes) -> str:
     if content_now != content:
         raise RunError(
             f"expected it as covey {version('covey')} writes it, found "
-            f"{'none' if content_now is None else 'it changed'}: it is not known what it sends to "
-            f"others, who can reach what it starts, and what stays on the disk. Write the folder "
-            f"again with `covey deploy init`; options are words behind the script's name."
+            f"{'none' if content_now is None else 'it changed'}, and what it sends, whom it lets "
+            f"in and what it leaves on the disk is not known: write the folder again with `covey "
+            f"deploy init`; options are words behind the script's name."
         )
     return "telemetry, update checks and installation at run time are off"
 
@@ -271,12 +269,11 @@ def _examples(node: NodeFile, config: Config | None, folder: Path) -> str:
         last = config.population.clients - 1
         if node.name not in (f"client-{index:05}" for index in range(last + 1)):
             raise RunError(
-                f"expected an .npz file, or the name of a simulated client, client-00000 to "
-                f"client-{last:05}, found neither: {node.name!r}. Set data in node.toml."
+                f"expected an .npz file, or a simulated client's name up to client-{last:05}, "
+                f"found {node.name!r}: set data in node.toml."
             )
     raise _Choice(
-        f"expected an .npz file, found none named: the node plays the simulated client "
-        f"{node.name!r}. Set data in node.toml for real examples."
+        f"expected an .npz file, found none, so {node.name!r} is simulated: set data in node.toml."
     )
 
 
@@ -288,7 +285,7 @@ def _permissions(folder: Path) -> str:
     if open_ones := {path: m for path, m in modes.items() if permissions_of_others(m)}:
         modes = ", ".join(f"{path} with mode {mode:04o}" for path, mode in open_ones.items())
         raise RunError(
-            f"expected what is private for its owner alone, found {modes}. Run chmod go= "
+            f"expected what is private for its owner alone, found {modes}: run chmod go= "
             f"{' '.join(open_ones)}; if others may have read it, make a new one."
         )
     return f"{len(private)} private files and folders are private"
@@ -304,27 +301,27 @@ def _knock(address: str, authority: Path, *, is_node: bool) -> str:
             context.wrap_socket(plain, server_hostname=host).close()
     except (ssl.SSLError, ConnectionResetError) as problem:
         raise RunError(
-            f"expected the server with a certificate of {authority}, found: {problem}. "
-            f"Another program has the port, or the certificates are of another folder."
+            f"expected the server with a certificate of {authority}, found {problem}: look whether "
+            f"another program has the port, or the certificates are of another folder."
         ) from None
     except OSError as problem:
         if is_node:
             raise _Choice(
-                f"expected the server, found no answer ({problem}). Start it: the node will wait; "
+                f"expected the server, found no answer ({problem}): start it, the node will wait; "
                 f"or correct the host, or this machine's DNS."
             ) from None
         return "nothing is there yet: start server.sh"
     return "the server answers"
 
 
-_AGAIN = "Write a new folder with `covey deploy init`, or replace the file."
+_AGAIN = "write a new folder with `covey deploy init`, or replace the file."
 
 
 def _certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(read_bounded(path))
     except (OSError, ValueError) as problem:
-        raise RunError(f"expected a certificate in {path}, found: {problem}. {_AGAIN}") from None
+        raise RunError(f"expected a certificate in {path}, found {problem}: {_AGAIN}") from None
 
 
 def _life(path: Path, now: datetime) -> str:
@@ -333,11 +330,11 @@ def _life(path: Path, now: datetime) -> str:
     if not begin <= now <= end:
         raise RunError(
             f"expected it to hold today, {now:%Y-%m-%d}, found {begin:%Y-%m-%d} to "
-            f"{end:%Y-%m-%d}. Set the clock, or: {_AGAIN}"
+            f"{end:%Y-%m-%d}: set the clock, or {_AGAIN}"
         )
     life = f"holds until {end:%Y-%m-%d}"
     if end - now < timedelta(days=30):
-        raise _Choice(f"expected it to hold a month more, {life}. {_AGAIN}")
+        raise _Choice(f"expected it to hold a month more, {life}: {_AGAIN}")
     return life
 
 
@@ -351,8 +348,8 @@ def _chain(folder: Path, host: str, now: datetime) -> str:
             policy.build_server_verifier(general_name(name)).verify(server, [])
     except (VerificationError, InvalidSignature, ValueError) as problem:
         raise RunError(
-            f"expected that ca.crt signed it for {host}, for the nodes, and 127.0.0.1, for the "
-            f"server's own processes, found: {problem}. {_AGAIN}"
+            f"expected ca.crt to sign it for {host}, for the nodes, and 127.0.0.1, for the "
+            f"server's own processes, found {problem}: {_AGAIN}"
         ) from None
     return f"is signed by ca.crt for {host} and 127.0.0.1"
 
@@ -360,5 +357,5 @@ def _chain(folder: Path, host: str, now: datetime) -> str:
 def _key(folder: Path) -> str:
     key = load_pem_private_key(read_bounded(folder / "server.key"), password=None)
     if key.public_key() != _certificate(folder / "server.pem").public_key():
-        raise RunError(f"expected the key of server.pem, found another. {_AGAIN}")
+        raise RunError(f"expected the key of server.pem, found another: {_AGAIN}")
     return "is the key of server.pem"

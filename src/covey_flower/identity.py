@@ -89,13 +89,10 @@ class NameBindings:
             raise InvalidMessageError("its key was registered under another name: give it that one")
         if self._keys.get(name, node.key) != node.key and not registered:
             raise InvalidMessageError(
-                "its name belongs to another key: give it a name of its own, or register "
-                "its key under this one"
+                "its name is another key's: give it another, or register its key under this name"
             )
         if node.key and node.key in (k for n, k in self._keys.items() if n != name):
-            raise InvalidMessageError(
-                "its key belongs to another client's name: one key, one client"
-            )
+            raise InvalidMessageError("its key is another client's: give each client its own")
         if node.key:
             self._keys[name] = node.key
 
@@ -140,9 +137,8 @@ def identities_in(folder: Path) -> Identities:
     """
     if not (folder / PEERS).is_file():
         raise ConfigError(
-            f"Under masks clients sign what they send: expected {folder / PEERS}, with "
-            f"everybody's public key, found no such file. Put there what `covey deploy "
-            f"init` writes, or set privacy.secure_sums = false everywhere."
+            f"{folder / PEERS} must hold everybody's public key for masks, found no such file: put "
+            f"there what `covey deploy init` writes, or set privacy.secure_sums = false everywhere."
         )
     try:
         own = load_ssh_private_key(read_bounded(folder / KEY), None)
@@ -157,9 +153,8 @@ def identities_in(folder: Path) -> Identities:
             return NodeIdentities(own, elliptic)
         problem = "a name comes twice, or a key is of another kind"
     raise ConfigError(
-        f"{folder} must hold `{KEY}`, the node's own key, and `{PEERS}`, one line for each "
-        f"client with its public key and name, as `covey deploy init` writes them, but: "
-        f"{problem}. Put them back."
+        f"{folder} must hold `{KEY}`, the node's own key, and `{PEERS}`, one line for each client "
+        f"with its public key and name, found {problem}: put back what `covey deploy init` writes."
     )
 
 

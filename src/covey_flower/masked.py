@@ -12,7 +12,7 @@ import numpy as np
 from filelock import FileLock
 from pydantic import ConfigDict, TypeAdapter
 
-from covey import ClientUpdate, Config, ConfigError, DataError, RunError
+from covey import ClientUpdate, Config, ConfigError, RunError
 from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientRequest, SumStep
 from covey.base.files import make_folder, user_folder
@@ -27,7 +27,7 @@ from covey.secure_sums.messages import Reason, RefusedError, Terms
 from covey.secure_sums.noise import RING, Numbers
 from covey_flower.client_runtime import ClientRuntime
 from covey_flower.identity import identities_in
-from covey_flower.memory import EXACT, read_kept, write_kept
+from covey_flower.memory import EXACT, check_sent_again, read_kept, write_kept
 from covey_flower.node_file import NodeFile
 
 _LOSS = "the client could be asked for two sums that reveal its own"
@@ -136,9 +136,8 @@ class SumGuard:
             make_folder(shared)
         except (OSError, RuntimeError) as error:
             raise RunError(
-                f"Sums over records are opened where it can be kept of whom they were, "
-                f"for all nodes with the same records, found no folder for it ({error}). "
-                f"Set XDG_CONFIG_HOME to one that lasts."
+                f"Sums over records must be noted where all nodes with the same records see it, "
+                f"found no folder for it ({error}): set XDG_CONFIG_HOME to one that lasts."
             ) from error
         return cls((own, shared / f"{records}.json"))
 
@@ -324,10 +323,9 @@ class SumRounds:
             return
         if request.task != "sum" or not self.file.leave or plan.clients_add_noise:
             raise ConfigError(
-                f"Under privacy.secure_sums a client's own sums are sent only when it "
-                f"leaves, and nothing else of its own, found a server that asks for "
-                f"{request.task!r} and leave = {str(self.file.leave).lower()} in "
-                f"node.toml. Set it to true, if the client is to leave."
+                f"Under privacy.secure_sums a client must send nothing of its own but its sums "
+                f"when it leaves, found a question for {request.task!r} and leave = "
+                f"{str(self.file.leave).lower()} in node.toml: set it to true, if it is to leave."
             )
         self._check_same(
             read_kept(self.kept, _memory_of, _LOSS), OwnNumbers(lambda: member, request)
@@ -335,11 +333,8 @@ class SumRounds:
 
     def _check_same(self, memory: SumMemory, own: OwnNumbers) -> None:
         """Refuse other numbers than are in a sum already, as they are taken off again."""
-        if memory.opened and own.digest not in ("", memory.digest):
-            raise DataError(
-                "The numbers that this client sent before are to be taken off, and must be "
-                "sent again, found others. Put back the examples that it had, or leave."
-            )
+        if memory.opened and own.digest:
+            check_sent_again(memory.digest, own.digest)
 
 
 def _records_digest(client: Client) -> str:

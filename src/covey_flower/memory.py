@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from covey import CoveyError, Params, RiskEstimate, RunError
+from covey import CoveyError, DataError, Params, RiskEstimate, RunError
 from covey.base.files import check_regular, checked, checked_json, read_bounded, replace_whole
 from covey.base.names import Released
 from covey.secure_sums.messages import Reason, RefusedError
@@ -46,6 +46,19 @@ def read_kept(file: Path, read: Callable[[object], T], loss: str) -> T:
         return read(kept)
     except UNREADABLE as error:
         raise _damaged(file, error, loss) from error
+
+
+def check_sent_again(before: str, now: str) -> None:
+    """Refuse other numbers than are in a sum already, as they are taken off again.
+
+    Raises:
+        DataError: they are of another digest.
+    """
+    if now != before:
+        raise DataError(
+            "The numbers that this client sent before must be sent again, as they are taken off, "
+            "found others: put back the examples that it had, or leave."
+        )
 
 
 def write_kept(file: Path, record: Any) -> None:  # noqa: ANN401 - any dataclass
@@ -159,8 +172,7 @@ class MemoryFolder:
         file = self._tensors(round_index)
         if not file.is_file():
             raise RunError(
-                f"The server goes on from what this client kept in round {round_index}, "
-                f"which must be in {file}, found no such file. Put it back."
+                f"{file} must be there, as the server goes on from it, found none: put it back."
             )
         found: dict[str, dict[str, Tensor]] = {}
         try:
@@ -209,6 +221,6 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 def _damaged(file: Path, error: Exception, loss: str) -> RunError:
     return RunError(
-        f"{file} must hold what this client keeps, as covey wrote it, but it cannot be "
-        f"read ({type(error).__name__}: {error}). Restore the file; without it {loss}."
+        f"{file} must hold what covey wrote for this client, found that it cannot be read "
+        f"({type(error).__name__}: {error}): restore it; without it {loss}."
     )

@@ -246,9 +246,7 @@ def hello_of(content: RecordDict, token: str, settings_hash: str) -> Hello:
     if not hello.name:
         raise InvalidMessageError("it has no name: set one in its node.toml")
     if len(hello.name) > MAX_NAME or not hello.name.isprintable():
-        raise InvalidMessageError(
-            f"its name must be of at most {MAX_NAME} characters that can be printed"
-        )
+        raise InvalidMessageError(f"its name must be of at most {MAX_NAME} printable characters")
     shape = hello.shape
     if len(shape) > 8 or any(n < 1 for n in shape) or prod(shape) > MAX_NUMBERS:
         raise InvalidMessageError(
@@ -347,9 +345,7 @@ def _sums(content: RecordDict, pending: PendingQuestion) -> Sums:
     }
     sums = Sums(**_update(content, expected))
     if pending.question.context.digest not in ("", sums.digest()):
-        raise InvalidMessageError(
-            "its sums must be those that it sent before, as they are taken off with them"
-        )
+        raise InvalidMessageError("its sums must be those that it sent before: both are taken off")
     if fault := fault_of(sums, None if pending.examples == MAX_EXAMPLES else pending.examples):
         raise InvalidMessageError(fault)
     return sums
@@ -423,9 +419,7 @@ def _counts(counts: Counts | None, most: int) -> np.ndarray:
     if not fit or any(not 0 <= count <= MAX_COUNT for row in rows for count in row):
         raise InvalidMessageError(f"it must send counts of shape {shape}, from 0 to {MAX_COUNT}")
     if sum(map(sum, rows)) > most:
-        raise InvalidMessageError(
-            f"its counts must be of at most the {most} examples that it announced"
-        )
+        raise InvalidMessageError(f"its counts must be of at most its {most} examples")
     return np.array(rows, dtype=np.int64)
 
 

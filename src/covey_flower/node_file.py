@@ -63,8 +63,8 @@ class NodeFile(BaseModel):
     def _no_answers_without_noise(self) -> "NodeFile":
         if self.epsilon_limit is not None and (self.report_violation or self.report_accuracy):
             raise ValueError(
-                "epsilon_limit pays for no answer without noise, so report_violation and "
-                "report_accuracy must be false. Remove them, or the limit"
+                "epsilon_limit pays for no answer without noise: report_violation and "
+                "report_accuracy must be false, found true: remove them, or the limit"
             )
         return self
 
@@ -81,8 +81,7 @@ class NodeFile(BaseModel):
             raise ConfigError(f"{path}: {' '.join(_sentences(problem))}") from None
         except (OSError, ValueError, RecursionError) as problem:
             raise ConfigError(
-                f"{path} must be a node's settings in TOML, as `covey deploy init` writes "
-                f"them, but: {problem}. Correct it."
+                f"{path} must be TOML as of `covey deploy init`, found {problem}: correct it."
             ) from None
 
     @property

@@ -261,8 +261,8 @@ class FlowerServer:
                 time.sleep(POLL_SECONDS)
             elif len(here) < fewest:
                 raise UnfinishedError(
-                    f"A round needs {fewest} nodes (population.min_clients), and waited in vain: "
-                    f"{waiting}. Start them, and the run again."
+                    f"A round must have {fewest} nodes (population.min_clients), found too few in "
+                    f"time ({waiting}): start them, and the run again."
                 )
             else:
                 log.warning("Going on without all nodes.")
@@ -363,17 +363,14 @@ class FlowerServer:
         taken = {each.name for each in self._hellos.values()}
         invited = self._invited()
         if hello.name in taken:
-            raise InvalidMessageError(
-                "another node of its name is there: give it a name of its own"
-            )
+            raise InvalidMessageError("another node has its name: give it one of its own")
         if invited and hello.name not in invited:
             raise InvalidMessageError(
-                "it is not on the list of nodes: put it there (`covey deploy add`), or correct it"
+                "it must be on the list of nodes: add it (`covey deploy add`), or correct it"
             )
         if expected and expected[:3] == _kind(hello)[:3] and expected[3] != hello.columns:
             raise InvalidMessageError(
-                "its tables must have the others' columns in the others' order, and have not: "
-                "compare their names"
+                "its tables must have the others' columns in the others' order: compare their names"
             )
         if expected and expected != _kind(hello):
             other = " of another kind (images, features or whole numbers)"
@@ -383,9 +380,7 @@ class FlowerServer:
             )
         most = self._profile.classes if self._profile else MAX_CLASSES
         if hello.classes > most:
-            raise InvalidMessageError(
-                f"its examples must be of at most {most} classes, as this run's"
-            )
+            raise InvalidMessageError(f"its examples must be of at most {most} classes, as here")
         self._names.bind(hello.name, self._identities.get(node, NodeIdentity()))
         self._hellos[node] = hello
 
@@ -449,9 +444,7 @@ class FlowerServer:
         if self._policy.equal_weights and answer.weight != 1:
             raise InvalidMessageError("its weight must be 1, like all others'")
         if answer.weight > pending.examples:
-            raise InvalidMessageError(
-                f"its weight must be at most the {pending.examples} examples that it announced"
-            )
+            raise InvalidMessageError(f"its weight must be at most its {pending.examples} examples")
         question, sums = pending.question, pending.question.request.sums
         if sums is not None and sums.step == "keys":
             terms = Terms(bytes.fromhex(question.context.session), sums.length)

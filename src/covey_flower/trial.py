@@ -69,11 +69,9 @@ def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
         RunError: a step failed; the logs say more.
     """
     if any(find_spec(name) is None for name in ("flwr", "psutil")):
-        raise ConfigError(
-            f"A trial needs Flower, found none. Install it: {how_to_install('flower')}."
-        )
+        raise ConfigError(f"A trial needs Flower, found none: {how_to_install('flower')}.")
     if folder.exists():
-        raise ConfigError(f"--out must be a new folder, and {folder} is there. Give another.")
+        raise ConfigError(f"--out must be a new folder, found {folder}: give another.")
     began, names = time.monotonic(), (*_STAYING, _LEAVING)
     port, *node_ports = _free_ports(1 + len(names))
     (folder / "logs").mkdir(parents=True)
@@ -206,8 +204,8 @@ class _Processes:
     def _failed(self, name: str, reason: str) -> RunError:
         said = read_bounded(self._log(name)).decode(errors="replace").strip().splitlines()[-3:]
         return RunError(
-            f"Expected a trial of a federation to go through, {reason}: {' / '.join(said)}. Look "
-            f"into {self._logs}, and at `covey deploy check {self._logs.parent / 'fed'}`."
+            f"Every step of a trial must succeed, {reason}: {' / '.join(said)}: look into "
+            f"{self._logs}, and at `covey deploy check {self._logs.parent / 'fed'}`."
         )
 
     def _log(self, name: str) -> Path:

@@ -90,7 +90,7 @@ START, KEYS = "start.sh", "certificates/server.key"
 BREAKS: dict[str, tuple[Callable[[Path], object], str, str, str]] = {
     "telemetry": (
         edited("server.sh", "export FLWR_TELEMETRY_ENABLED=0\n", ""),
-        *("error", "server.sh", "it is not known what it sends"),
+        *("error", "server.sh", "what it sends, whom it lets in"),
     ),
     "settings": (
         edited("covey.toml", 'name = "mnist-cnn"', 'name = "mist"'),
@@ -112,11 +112,11 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str, str, str]] = {
     "other key": (copied("certificates/ca.key", KEYS), *("error", "server.key", "found another")),
     "other authority": (
         copied("certificates/server.pem", "certificates/ca.crt"),
-        *("error", "server.pem", "signed it for"),
+        *("error", "server.pem", "sign it for"),
     ),
     "other host": (
         edited("deploy.toml", 'host = "127.0.0.1"', 'host = "127.0.0.9"'),
-        *("error", "server.pem", "signed it for 127.0.0.9"),
+        *("error", "server.pem", "sign it for 127.0.0.9"),
     ),
 }
 NODE_BREAKS: dict[str, tuple[Callable[[Path], object], str, str, str]] = {
@@ -132,7 +132,7 @@ NODE_BREAKS: dict[str, tuple[Callable[[Path], object], str, str, str]] = {
         edited("node.toml", "leave = false", "leaves = false"),
         *("error", "node.toml", "found 'leaves'. Remove it"),
     ),
-    "no toml": (written("node.toml", b"="), "error", "node.toml", "in TOML"),
+    "no toml": (written("node.toml", b"="), "error", "node.toml", "must be TOML"),
     "authority": (written("ca.crt", b""), "error", "ca.crt", "expected a certificate"),
     "no file": (
         edited("node.toml", '# data = "examples.npz"', 'data = "none.npz"'),
@@ -216,14 +216,14 @@ def test_noise_that_follows_from_a_seed_leaves_the_trust_of_no_noise(federate):
 
 
 def test_a_folder_that_is_none_or_was_moved_is_refused(federate, tmp_path, now):
-    with pytest.raises(RunError, match="says which"):
+    with pytest.raises(RunError, match=r"as its deploy\.toml says"):
         check(tmp_path, now)
     folder = federate()
     other = folder.rename(tmp_path / "other")
     with pytest.raises(RunError, match=f"was moved from {folder}"):
         check(other, now)
     (other / "deploy.toml").write_text("[plan]\nnodes = ['a']\nport = 0\n[scripts]\n")
-    with pytest.raises(RunError, match="says which"):
+    with pytest.raises(RunError, match=r"as its deploy\.toml says"):
         check(other, now)
 
 
@@ -268,7 +268,7 @@ def test_a_port_with_another_program(federate, now):
     with listening(lambda caller: caller.sendall(b"220 mail.example.org\r\n")) as address:
         found = at(federate(), address, now)
     assert found.level == "error"
-    assert "Another program has the port" in found.detail
+    assert "another program has the port" in found.detail
 
 
 def test_the_versions_of_flower_are_those_of_the_package():
@@ -283,4 +283,4 @@ def test_a_missing_program(federate, now, programs, monkeypatch):
     monkeypatch.setenv("PATH", str(programs))
     (found,) = [each for each in check(federate(), now) if each.about == "PATH"]
     assert found.level == "error"
-    assert "found no flower-superexec." in found.detail
+    assert "found no flower-superexec:" in found.detail

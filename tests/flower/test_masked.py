@@ -248,5 +248,5 @@ def test_a_node_tells_nothing_of_itself_alone(build):
     node = Node(Path(federation.files[100]))
     for task in ("train", "count", "mean", "sum"):
         asked = ClientRequest(task, path=("round", 0))
-        with pytest.raises(ConfigError, match="own sums are sent only"):
+        with pytest.raises(ConfigError, match="nothing of its own but its sums"):
             node.sums("run").check_request(asked, node.member(10))

@@ -11,7 +11,7 @@ from covey_flower.identity import InvalidMessageError, NameBindings, NodeIdentit
 from flower.conftest import Built, as_sent, reasons, settings_with, written
 
 VICTIM, VICTIM_NODE, IMPOSTOR_NODE = "client-00003", 103, 200
-TAKEN = "its name belongs to another key"
+TAKEN = "its name is another key's"
 
 
 def info(node: int) -> NodeInfo:

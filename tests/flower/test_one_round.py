@@ -141,5 +141,5 @@ def test_counts_are_of_no_more_examples_than_were_announced(
     asked = ClientRequest("count", ({"w": torch.zeros(1)},), (True,))
     pending = PendingQuestion("h", Question(__version__, "run", "t", "n", asked), 4, 2)
     reply = Reply(__version__, "t", "n", members=table(members), held_out=table(held_out))
-    with nullcontext() if fits else pytest.raises(InvalidMessageError, match=r"at most the [42]"):
+    with nullcontext() if fits else pytest.raises(InvalidMessageError, match=r"at most its [42]"):
         reply_of(encode(reply), pending)

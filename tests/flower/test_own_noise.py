@@ -85,7 +85,7 @@ def test_a_node_under_noise_gives_its_own_sums_to_nobody_even_where_it_leaves(bu
     federation = build(CASES["shares"], clients=[0])
     federation.node("client-00000", leave=True)
     node = Node(Path(federation.files[100]))
-    with pytest.raises(ConfigError, match="own sums are sent only"):
+    with pytest.raises(ConfigError, match="nothing of its own but its sums"):
         node.sums("run").check_request(ClientRequest("sum", path=("round", 0)), node.member(10))
 
 

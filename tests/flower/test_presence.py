@@ -68,7 +68,7 @@ def test_a_round_waits_for_as_many_as_it_needs_by_name_and_the_run_goes_on_with_
         ", ".join(f"client-{i:05}" for i in range(3) if (100 + i in lost) == left)
         for left in (False, True)
     )
-    said = f"waited in vain: {fewest or 2} nodes, there: {here}; not there: {gone}. "
+    said = f"too few in time ({fewest or 2} nodes, there: {here}; not there: {gone}): "
     assert said in str(ended.value)
     assert f"not there: {gone}" in caplog.text
     assert exit_code(ended.value) == 1
@@ -83,7 +83,7 @@ def test_a_run_with_too_few_from_the_start_ends_and_with_enough_begins(build, ca
     grid = federation.grid()
     grid.files = {100: grid.files[100]}
     listed = impatient(federation, invited=frozenset({"client-00000", "client-00001"}))
-    with pytest.raises(UnfinishedError, match="there: client-00000; not there: client-00001\\."):
+    with pytest.raises(UnfinishedError, match="there: client-00000; not there: client-00001\\)"):
         listed.start(grid, federation.path / "run", 2)
     assert not (federation.path / "run").exists()
     result = impatient(federation).start(federation.grid(), federation.path / "other", 3)

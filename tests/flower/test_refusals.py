@@ -264,8 +264,8 @@ def test_who_does_not_fit_in_is_told_why_and_the_run_goes_on(build):
             "its covey.toml differs in data, model, train, method, aggregation, risk, "
             "privacy or secrets.source: give it the server's",
             "it failed with DataError: look into the node's log",
-            "another node of its name is there: give it a name of its own",
-            "it is not on the list of nodes: put it there (`covey deploy add`), or correct it",
+            "another node has its name: give it one of its own",
+            "it must be on the list of nodes: add it (`covey deploy add`), or correct it",
             "its examples must be (1, 8, 8), like the others', found (1, 6, 6)",
         )
     ]
