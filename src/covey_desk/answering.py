@@ -429,8 +429,7 @@ def proof_of(path: Path) -> tuple[bytes, dict[str, Any]]:
         return written, json.loads(written)
     except (OSError, ValueError) as error:
         raise RunError(
-            f"{path} must be a proof that covey signed, but it cannot be read: "
-            f"{type(error).__name__}. Restore it from the requester's copy."
+            f"{path} must be a proof, found {type(error).__name__}: restore the requester's copy."
         ) from error
 
 

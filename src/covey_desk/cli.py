@@ -340,8 +340,8 @@ def _where(register: Path | None, roots: Sequence[str]) -> tuple[Path, list[str]
     folders = [Path(each) for each in below if Path(each).is_dir()]
     if register is None and not folders:
         raise ConfigError(
-            f"The register lies in `requests` of the first folder of runs, found none "
-            f"among {', '.join(below)}. Give --root FOLDER, or --register FOLDER."
+            f"--root must be a folder of runs, in whose `requests` the register is, found none of "
+            f"{', '.join(below)}: give --root FOLDER, or --register FOLDER."
         )
     return register or register_of(folders[0]), below
 
@@ -376,8 +376,7 @@ def serve(roots: Sequence[Path], port: int) -> Iterator[Served]:
     """Show runs in a browser on this machine, live; nothing is written."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(
-            f"Pages in a browser need {' and '.join(missing)}, and covey was installed "
-            f"without. Install them: {how_to_install('serve')}."
+            f"Pages need {' and '.join(missing)}, found none: {how_to_install('serve')}."
         )
     from covey_desk.web.app import serve as served
 

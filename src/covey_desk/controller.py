@@ -21,15 +21,14 @@ def read_controller() -> dict[str, str]:
         entries = {**table.pop("controller", {})}
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(
-            f"{path} must be TOML with a table [controller], but it cannot be read: {error}. "
-            f"Correct it."
+            f"{path} must be TOML with a table [controller], found {error}: correct it."
         ) from error
     wrong = [
         key for key, text in entries.items() if key not in ENTRIES or not isinstance(text, str)
     ]
     for key in (*table, *wrong):
         raise ConfigError(
-            f"{path} takes [controller] with the texts {', '.join(ENTRIES)}, found {key!r}."
-            f"{do_you_mean(key, ENTRIES)} Correct it."
+            f"[controller] in {path} must have the texts {', '.join(ENTRIES)}, found {key!r}: "
+            f"correct it.{do_you_mean(key, ENTRIES)}"
         )
     return {key: entries.get(key) or f"________ (controller.{key})" for key in ENTRIES}

@@ -86,8 +86,8 @@ def correct_request(
         request = held.request(number)
         if not request.is_open or (request.wanted and {"names", "basis"} & {*changed}):
             raise ConfigError(
-                f"A request can be corrected until it is closed, and its names and basis until "
-                f"runs answer, found request {number} {request.state}. Add a new one."
+                f"Request {number} must be open to be corrected, and without answers to change its "
+                f"names or basis, found {request.state}: add a new one."
             )
         entry = replace(request.entry, **checked)
         received = date.fromisoformat(entry.received)
@@ -96,10 +96,10 @@ def correct_request(
             entry.extended and not received <= date.fromisoformat(entry.extended) <= last
         ):
             raise ConfigError(
-                f"The requester hears that the answer takes longer, with the reason, between "
-                f"receipt ({received}) and one month later ({last}), found "
-                f"{entry.extended or 'no day'}{'' if entry.reason else ' and no reason'}. Give "
-                f"--extended and --reason, or answer as soon as you can."
+                f"--extended must be the day, from receipt ({received}) to one month later "
+                f"({last}), when the requester heard the --reason of the delay, found "
+                f"{entry.extended or 'no day'} and {'a' if entry.reason else 'no'} reason: give "
+                f"both, or answer as soon as you can."
             )
         held.correct(number, entry)
         return _note_runs(held, number, holdings)
@@ -122,32 +122,31 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     for what, known in (("basis", REQUEST_BASES), ("language", LANGUAGES)):
         if values.get(what, known[0]) not in known:
             raise ConfigError(
-                f"--{what} takes {', '.join(known)}, found {values[what]!r}. Choose one."
+                f"--{what} must be one of {', '.join(known)}, found {values[what]!r}: choose one."
             )
     for what in ("received", "extended"):
         if values.get(what) and values[what] > date.today():
             raise ConfigError(
-                f"--{what} takes a day that has come, today at the latest, found "
-                f"{values[what].isoformat()}. Correct it."
+                f"--{what} must be today at the latest, found {values[what]}: correct it."
             )
     names: Sequence[str] = tuple(dict.fromkeys(values.get("names", ("-",))))
     if not names:
-        raise ConfigError("A request is about one name at least, found none. Give it.")
+        raise ConfigError("A request must have one name at least, found none: give it.")
     lines = [*(("NAME", each) for each in names)]
     lines += [(f"--{e}", values[e]) for e in ("reference", "reason") if values.get(e)]
     for what, text in lines:
         if not text.strip() or len(text) > MOST_LETTERS or not text.isprintable():
             raise ConfigError(
-                f"{what} takes one line of 1 to {MOST_LETTERS} characters that can be "
-                f"printed, found {len(text)} characters. Correct it."
+                f"{what} must be one line of 1 to {MOST_LETTERS} printable characters, found "
+                f"{len(text)}: correct it."
             )
     digits = 2 * SALT_BYTES
     if not all(re.fullmatch(f"[0-9a-f]{{{digits}}}", each) for each in values.get("salts", ())):
-        raise ConfigError(f"--salt takes {digits} hexadecimal digits: copy them from annex.json.")
+        raise ConfigError(f"--salt must be {digits} hexadecimal digits: copy it from annex.json.")
     if values.get("salts") and (len(names) != 1 or values.get("basis") == "access"):
         raise ConfigError(
-            f"--salt is of one client that left and asks for more than access, found "
-            f"{len(names)} names, {values.get('basis') or 'no basis'}. Add a request of its own."
+            f"--salt must be of one client that left and asks for more than access, found "
+            f"{len(names)} names, {values.get('basis') or 'no basis'}: add a request of its own."
         )
     days = {e: values[e].isoformat() for e in ("received", "extended") if values.get(e)}
     return {**values, **days, **({"names": names} if "names" in values else {})}
@@ -170,9 +169,9 @@ def done_by_hand(
             or not date.fromisoformat(request.entry.received) <= day <= last
         ):
             raise ConfigError(
-                f"Work by hand is dated from receipt to today, while a request is open, by its "
-                f"number (1 to {len(listed)}), found request {number} {request.state}, "
-                f"{', '.join(map(str, items))}, {day}. `covey requests list {number}` shows it."
+                f"Work by hand must be items 1 to {len(listed)} of an open request, from receipt "
+                f"to today, found {items}, {day} and {request.state}: see `covey requests list "
+                f"{number}`."
             )
         held.note_done(number, [listed[each] for each in items], day.isoformat())
         return held.request(number)
@@ -209,11 +208,10 @@ def close_request(
     if request.state == "closed":
         return request
     if request.is_open:
-        left = _left_to_do(request, roots, reason, delete_salts=delete_salts)
+        left = dict.fromkeys(_left_to_do(request, roots, reason, delete_salts=delete_salts))
         if left:
             raise ConfigError(
-                f"A request is closed when nothing is left to do, but of request {number}: "
-                f"{'; '.join(dict.fromkeys(left))}."
+                f"Request {number} must have nothing left to do, found: {'; '.join(left)}."
             )
         with register_at(folder) as held:
             held.begin_closing(number, reason)

@@ -271,14 +271,14 @@ def _verified(outcome: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
     written, proof = proof_of(path)
     if hashlib.sha256(written).hexdigest() != outcome.proof_sha256:
         raise RunError(
-            f"{path} must be the proof that was signed when the run answered, whose "
-            f"SHA-256 is {outcome.proof_sha256[:16]}..., and it is another. Restore it."
+            f"{path} must be the proof signed when the run answered, of SHA-256 "
+            f"{outcome.proof_sha256[:16]}..., found another: restore it."
         )
     run = load(Path(outcome.run))
     if failed := [f"{e.name}: {e.detail}" for e in run.verify(path).failed]:
         raise RunError(
-            f"An answer is handed over with a proof that every check passes, but {path} fails "
-            f"{'; '.join(failed)}. Look with `covey verify`, and hand over nothing."
+            f"{path} must pass every check to be handed over, found {'; '.join(failed)}: look with "
+            f"`covey verify`, and hand over nothing."
         )
     salts = (each.salt for each in run.unacknowledged if each.request == outcome.run_request)
     return proof, next(salts, "")

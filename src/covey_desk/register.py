@@ -127,8 +127,8 @@ class Register:
         requests = self.requests()
         if number not in requests:
             raise ConfigError(
-                f"A request is named by its number, found {number!r}, and there are: "
-                f"{', '.join(requests) or 'none'}. `covey requests list` shows them."
+                f"A request must be one of {', '.join(requests) or 'none'}, found {number!r}: give "
+                f"a number that `covey requests list` shows."
             )
         return requests[number]
 
@@ -337,8 +337,8 @@ def read_register(folder: Path) -> Generator[Register]:
                 yield Register(folder, database)
                 return
     raise ConfigError(
-        f"A register of requests was expected in {folder}, but there is none. "
-        f"`covey requests add` begins one; --register says where it is."
+        f"{folder} must hold a register of requests, found none: begin one with `covey requests "
+        f"add`, or say where it is with --register."
     )
 
 
@@ -376,8 +376,8 @@ def _opened(path: Path, *at_begin: str) -> Generator[sqlite3.Connection]:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
             raise _locked(path) from error
         raise LedgerError(
-            f"{path} must be a register of requests, but it cannot be read or written: {error}. "
-            f"Check its permissions and the free space, or restore it from a copy."
+            f"{path} must be a register of requests to read and write, found {error}: check its "
+            f"permissions and the free space, or restore it from a copy."
         ) from error
 
 
@@ -391,13 +391,13 @@ def _is_made(database: sqlite3.Connection, path: Path) -> bool:
     tables = layout(database.execute(LAYOUT))
     if found != FORMAT and tables:
         raise LedgerError(
-            f"{path} must be a register of format {FORMAT}, found {found}. Close its requests "
-            f"with the version of covey that wrote it, and move it away."
+            f"{path} must be a register of format {FORMAT}, found {found}: close its requests with "
+            f"the covey that wrote it, and move it away."
         )
     if tables and (odd := strange(tables, _layout())):
         raise LedgerError(
-            f"{path} must hold the tables of a register and nothing else, and differs by the "
-            f"{odd}. Restore it from a copy."
+            f"{path} must hold a register's tables and nothing else, differs by the {odd}: "
+            f"restore it from a copy."
         )
     return bool(tables)
 
@@ -412,6 +412,5 @@ def _layout() -> frozenset[tuple[str, ...]]:
 
 def _locked(path: Path) -> LedgerLocked:
     return LedgerLocked(
-        f"Only one process can write the register {path}, and another one uses it. Wait until "
-        f"that ends, and say it again."
+        f"{path} must be used by one process, found another: wait until it ends, and say it again."
     )

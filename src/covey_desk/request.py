@@ -70,8 +70,7 @@ def day_of(text: str, what: str) -> date:
         return date.fromisoformat(text.strip())
     except ValueError as error:
         raise ConfigError(
-            f"{what} takes a day as YEAR-MONTH-DAY, for example 2027-01-31, found {text!r}. "
-            f"Write it so."
+            f"{what} must be a day such as 2027-01-31, found {text!r}: write YEAR-MONTH-DAY."
         ) from error
 
 

@@ -40,5 +40,5 @@ def test_the_month_is_so_many_later_and_the_day_the_same_or_the_last(day, months
 def test_a_day_is_written_in_one_way():
     assert day_of(" 2027-01-31", "--on") == date(2027, 1, 31)
     for text in ("31.1.2027", "2027-02-30", "soon", ""):
-        with pytest.raises(ConfigError, match="--on takes"):
+        with pytest.raises(ConfigError, match="--on must be"):
             day_of(text, "--on")

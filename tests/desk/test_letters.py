@@ -182,7 +182,7 @@ def test_work_by_hand_takes_a_date_before_a_request_is_closed(register, ridge):
     with pytest.raises(ConfigError, match=f"requests done 1 {min(items)}"):
         close_request(register, [ridge], "1", "in a hurry", load=load)
     for wrong in ((99,), (0,)):
-        with pytest.raises(ConfigError, match="its number"):
+        with pytest.raises(ConfigError, match="must be items 1 to"):
             done_by_hand(register, "1", wrong)
     for day in (date.today() + timedelta(days=1), yesterday - timedelta(days=1)):
         with pytest.raises(ConfigError, match="from receipt to today"):

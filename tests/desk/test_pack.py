@@ -146,5 +146,5 @@ def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
     with pytest.raises(RunError, match="signature"):
         write_packs(own)
     shutil.rmtree(runs / "ridge")
-    with pytest.raises(RunError, match="Restore it"):
+    with pytest.raises(RunError, match="restore the requester"):
         write_packs(own)

@@ -108,7 +108,7 @@ def test_an_entry_is_corrected(register, none):
     close_request(register, none, "1", "known to no run")
     for name in (b"Ada", b"Ida", b"Ava"):
         assert name not in (register / FILE).read_bytes()
-    with pytest.raises(ConfigError, match="until it is closed"):
+    with pytest.raises(ConfigError, match="must be open to be corrected"):
         correct_request(register, none, "1", {"reference": "x"})
 
 
@@ -120,7 +120,7 @@ def test_an_extension_is_a_day_within_the_month_and_a_reason(register, none):
     with pytest.raises(ConfigError, match="no reason"):
         correct_request(register, none, "1", {"extended": DAY})
     tomorrow = date.today() + timedelta(days=1)
-    with pytest.raises(ConfigError, match="has come"):
+    with pytest.raises(ConfigError, match="today at the latest"):
         correct_request(register, none, "1", {"extended": tomorrow, "reason": "many runs"})
     told = {"extended": DAY + timedelta(days=9), "reason": "many runs"}
     view = correct_request(register, none, "1", told)
@@ -189,7 +189,7 @@ def test_another_file_is_not_read(register, none, content):
         with pytest.raises(LedgerError, match="must be a register"), opened(register) as held:
             held.requests()
     path.write_bytes(b"")
-    with pytest.raises(ConfigError, match="there is none"), read_register(register):
+    with pytest.raises(ConfigError, match="found none"), read_register(register):
         pass
     assert add(register, none).request == "1"
 

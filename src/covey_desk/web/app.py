@@ -152,15 +152,11 @@ def serve(roots: list[Path], port: int, on_link: Callable[[str], object]) -> Ser
     """
     for root in roots:
         if not root.is_dir():
-            raise RunError(
-                f"Runs are looked for below folders, found {str(root)!r}, which is none. "
-                f"Give folders that are there."
-            )
+            raise RunError(f"ROOT must be a folder, found {str(root)!r}: give one that is there.")
     try:  # a browser that comes before the server runs is kept waiting
         listener = socket.create_server((HOST, port), backlog=128)
     except OSError as error:
         raise RunError(
-            f"Pages are to be served on port {port} of this machine, but it cannot be "
-            f"had: {error.strerror}. Give another --port; 0 takes any that is free."
+            f"--port must be free, found {port} {error.strerror}: give another, or 0 for any."
         ) from error
     return Server(application(roots, listener.getsockname()[1], on_link), listener)
