@@ -126,9 +126,7 @@ def reproduce(
             [ExperimentListed(key, each.title, *each.minutes) for key, each in known]
         )
     if not name:
-        raise ConfigError(
-            "`covey reproduce` takes an experiment, `all`, or --list, which names them."
-        )
+        raise ConfigError("NAME must be an experiment of --list, or all, found none: name one.")
     chosen = list(experiments()) if name == "all" else [name]
     shelf = Shelf(runs or out / "runs", shown)
     measured: list[ExperimentMeasured] = []

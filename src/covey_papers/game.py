@@ -156,12 +156,11 @@ def game_of(
     if gone := record.history.diverged:
         j, why = next(iter(sorted(gone.items())))
         raise RunError(
-            f"The game asks what models show of clients, and the model of cluster {j} "
-            f"{why.reason}. Play it on a run whose models learn something."
+            f"Models must have learnt, but that of cluster {j} {why.reason}: play on another run."
         )
     blind = blind_risk(participants, run.reference, streams)
     if refused := mismatch(participants, run.reference, blind):
-        raise RunError(f"The game is {refused}. Play it on another population.")
+        raise RunError(f"The game is {refused}: play it on another population.")
     stay = {client.name for client in run.population.clients}
     gone = [client for client in all_clients if client.name not in stay]
     left = comparison.outcome(models, gone, "left")
@@ -221,8 +220,7 @@ def _control_clients(
     least = terms.min_anonymity if terms else 1
     if stay < least:
         raise RunError(
-            f"The control plays the run once more without {count} of its clients, and "
-            f"needs at least {least} others, found {stay}. Leave --control out."
+            f"--control must leave {least} clients of the run, found {stay}: leave it out."
         )
     order = streams.at("asked").generator().permutation(len(participants))
     return [participants[place] for place in sorted(order[:count])]
@@ -262,8 +260,8 @@ def _check_alike(config: Config) -> None:
     """Refuse settings under which non-members cannot pass for clients."""
     if config.audit.non_members != "matched":
         raise RunError(
-            f"The game needs reserved clients like the real ones, so audit.non_members = "
-            f"'matched', found {config.audit.non_members!r}. Play it on another run."
+            f"The game needs audit.non_members = 'matched', reserved clients like the real ones, "
+            f"found {config.audit.non_members!r}: play it on another run."
         )
 
 
@@ -271,15 +269,13 @@ def _too_few(run: BuiltRun, clients: Sequence[Client]) -> str:
     """Say what is missing, in the words of the settings."""
     if not run.reference.by_group:
         return (
-            "The game needs non-members to make reserved clients of, and clients that "
-            "bring their own data have none that match. Play it on a simulated "
-            "population."
+            "The game needs non-members to make reserved clients of, found clients with data of "
+            "their own, which none match: play it on a simulated population."
         )
     groups = {c.group for c in clients}
     least = len(groups) * MIN_RESERVED * max(len(c.train) for c in clients)
     return (
-        f"The game needs at least {MIN_RESERVED} reserved clients in a group with "
-        f"participants, each as large as a real one, so up to {least:,} non-members, "
-        f"found {len(run.reference.by_group[0]):,}. Raise population.audit_examples to "
-        f"that, and run again."
+        f"The game needs {MIN_RESERVED} reserved clients or more in a group with participants, "
+        f"each as large as a real one, so up to {least:,} non-members, found "
+        f"{len(run.reference.by_group[0]):,}: raise population.audit_examples, and run again."
     )

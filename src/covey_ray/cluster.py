@@ -51,7 +51,7 @@ def library() -> Any:  # noqa: ANN401 - a module
         return import_module("ray")
     except ImportError as error:
         raise ConfigError(
-            f"engine.name = 'ray' needs Ray, but: {error}. Install it: {how_to_install('ray')}."
+            f"engine.name = 'ray' needs Ray, found none ({error}): {how_to_install('ray')}."
         ) from error
 
 
@@ -169,9 +169,9 @@ class Hosts:
         self.nodes |= {node.name: node for node in starting if _has_started(ray, node)}
         if not self.nodes:
             raise ConfigError(
-                f"engine.name = 'ray' needs a cluster with a node that has processors "
-                f"and starts a process within {_START_SECONDS:.0f} s, found none among "
-                f"{len(alive)}. Look at `ray status`, or choose another engine.name."
+                f"engine.name = 'ray' needs a node with processors that starts in "
+                f"{_START_SECONDS:.0f} s, found none of {len(alive)}: look at `ray status`, or "
+                f"choose another engine."
             )
 
     def lose(self, node: Node) -> None:
@@ -196,9 +196,8 @@ def _connected(address: str) -> Any:  # noqa: ANN401 - a module
     """Return Ray, connected; a program that is connected already stays so."""
     if address.startswith("ray://"):
         raise ConfigError(
-            f"engine.address must be that of a cluster to which this machine "
-            f"belongs, 'auto' or 'host:port', found {address!r}, which is for clients "
-            f"outside. Run covey on a node of the cluster."
+            f"engine.address must be 'auto' or 'host:port' of a cluster that this machine is in, "
+            f"found {address!r}: run covey on a node of the cluster."
         )
     ray = library()
     if ray.is_initialized():
@@ -216,9 +215,8 @@ def _connected(address: str) -> Any:  # noqa: ANN401 - a module
             ray.init(address, log_to_driver=False, logging_level="ERROR", **here)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ConfigError(
-            f"engine.name = 'ray' needs a cluster at {address!r}, but: {error}. Start "
-            f"one (ray start --head), correct engine.address or RAY_ADDRESS, or "
-            f"leave both out for one on this machine."
+            f"engine.name = 'ray' needs a cluster at {address!r}, found {error}: start one (ray "
+            f"start --head), correct engine.address or RAY_ADDRESS, or leave both out for one here."
         ) from error
     return ray
 
@@ -261,8 +259,8 @@ def _has_started(ray: Any, node: Node) -> bool:  # noqa: ANN401 - a module
         versions_there = str(error)
     if versions_there != versions():
         raise ConfigError(
-            f"Every node of a Ray cluster must have covey and torch in the versions of "
-            f"this machine, {versions()}, found on {node.name}: {versions_there}. Install them "
-            f"there, or start the node in an environment that has them."
+            f"Every Ray node must have this machine's covey and torch, {versions()}, found "
+            f"{versions_there} on {node.name}: install them, or start it in an environment with "
+            f"them."
         )
     return True

@@ -149,9 +149,9 @@ class _Dispatch(Generic[Job]):
             if sent.node is lost:
                 if sent.tries >= _TRIES:
                     raise EngineError(
-                        f"A node of the Ray cluster must finish some clients' work in "
-                        f"{_TRIES} tries, and each was lost, at last because: {reason} "
-                        f"Look at the nodes' memory and `ray status`, and resume the run."
+                        f"A Ray node must finish clients' work in {_TRIES} tries, found each lost "
+                        f"({reason}): look at the nodes' memory and `ray status`, and resume the "
+                        f"run."
                     ) from reason
                 sent.ref = None
         for sent in self.on_the_way:

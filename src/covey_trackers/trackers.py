@@ -74,8 +74,8 @@ class MLflow(Tracker):
     def _has_no_password(cls, uri: str) -> str:
         if urlsplit(uri).password is not None:
             raise ValueError(
-                "uri must hold no password: settings are kept and shown with the run. Put "
-                "it into MLFLOW_TRACKING_URI, or into MLFLOW_TRACKING_PASSWORD."
+                "uri must hold no password, as settings are kept and shown, found one: put it into "
+                "MLFLOW_TRACKING_URI, or into MLFLOW_TRACKING_PASSWORD."
             )
         return uri
 
@@ -181,6 +181,5 @@ def _library(module: str, extra: str) -> Any:  # noqa: ANN401 - a module
         return import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"The tracker {extra!r} needs the extra {extra!r}, but: {error}. "
-            f"Install it: {how_to_install(extra)}."
+            f"The tracker {extra!r} needs its extra, found none ({error}): {how_to_install(extra)}."
         ) from error

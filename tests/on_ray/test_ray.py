@@ -41,8 +41,8 @@ def built(**options: Any) -> Any:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("ray://127.0.0.1:10001", "Run covey on a node of the cluster"),
-        ("127.0.0.1:1", r"needs a cluster at '127\.0\.0\.1:1', but: .*ray start --head"),
+        ("ray://127.0.0.1:10001", "run covey on a node of the cluster"),
+        ("127.0.0.1:1", r"needs a cluster at '127\.0\.0\.1:1', found .*ray start --head"),
     ],
 )
 def test_no_cluster_is_said_at_once(address, said):

@@ -115,7 +115,7 @@ def test_an_address_with_a_password_is_refused():
 def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     tracker = create("tracker", "wandb", "tracking", Tracker)
-    with pytest.raises(ConfigError, match=r"needs the extra 'wandb'.*PATH\[wandb\]"):
+    with pytest.raises(ConfigError, match=r"'wandb' needs its extra.*PATH\[wandb\]"):
         tracker.begin(TrackedRun("run", Path("unused")))
 
 

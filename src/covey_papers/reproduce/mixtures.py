@@ -264,8 +264,8 @@ def played(setting: Setting, config: Config, shelf: Shelf) -> FinishedRun:
     free = tuple(t for t, event in chosen if event.by == "clients")
     if not free:
         raise RunError(
-            f"{folder} must have rounds in which clients choose, found {config.rounds} "
-            f"from the true groups. Play more rounds."
+            f"{folder} must have rounds in which clients choose, found {config.rounds} from the "
+            f"true groups: play more rounds."
         )
     return FinishedRun(
         setting=setting,

@@ -58,14 +58,13 @@ def reproduced(
     whole = experiment(name)
     if not whole.columns and (columns or repeats or overrides):
         raise ConfigError(
-            f"{name} has a plan of its own, which --column, --repeats and --set do not reach. "
-            f"Leave them out."
+            f"{name} must be without --column, --repeats and --set, found one: leave it out."
         )
     chosen = whole.in_brief() if quick else whole
     known = [column.name for column in chosen.columns]
     if unknown := [column for column in columns if column not in known]:
         raise ConfigError(
-            f"--column takes one of {', '.join(map(repr, known))}, found {unknown[0]!r}."
+            f"--column must be {' or '.join(map(repr, known))}, found {unknown[0]!r}: choose one."
         )
     on_top, problems = read_settings(None, overrides)
     if problems:

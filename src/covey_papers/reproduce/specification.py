@@ -181,7 +181,7 @@ def experiment(name: str) -> Experiment:
     place = files("covey_papers.reproduce") / "experiments" / f"{name}.toml"
     if not place.is_file():
         raise ConfigError(
-            f"There is no experiment {name!r}. `covey reproduce --list` names them all."
+            f"An experiment must be one of `covey reproduce --list`, found {name!r}: correct it."
         )
     return _read(Experiment, f"experiments/{name}.toml")
 
@@ -234,8 +234,7 @@ def printed_table(paper: str, name: str) -> Table:
     tables = _paper(paper)["tables"]
     if name not in tables:
         raise ConfigError(
-            f"papers/{paper}.toml has no {name!r}, only {', '.join(tables)}. "
-            f"Correct the experiment's `table`."
+            f"table must be one of {', '.join(tables)} in {paper}.toml, found {name!r}: correct it."
         )
     columns, rows = tables[name]["columns"], tables[name]["rows"]
     return {
