@@ -169,9 +169,8 @@ def done_by_hand(
             or not date.fromisoformat(request.entry.received) <= day <= last
         ):
             raise ConfigError(
-                f"Work by hand must be items 1 to {len(listed)} of an open request, from receipt "
-                f"to today, found {items}, {day} and {request.state}: see `covey requests list "
-                f"{number}`."
+                f"Work must be items 1 to {len(listed)} of an open request, from receipt to today, "
+                f"found {items}, {day}, {request.state}: see `covey requests list {number}`."
             )
         held.note_done(number, [listed[each] for each in items], day.isoformat())
         return held.request(number)

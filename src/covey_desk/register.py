@@ -396,8 +396,7 @@ def _is_made(database: sqlite3.Connection, path: Path) -> bool:
         )
     if tables and (odd := strange(tables, _layout())):
         raise LedgerError(
-            f"{path} must hold a register's tables and nothing else, differs by the {odd}: "
-            f"restore it from a copy."
+            f"{path} must hold a register's tables alone, differs by the {odd}: restore a copy."
         )
     return bool(tables)
 

@@ -249,5 +249,5 @@ def test_what_covey_did_not_lay_out_is_refused_unread(register, none, kind):
             )
         else:
             place.execute("CREATE TRIGGER t AFTER INSERT ON texts BEGIN DELETE FROM texts; END")
-    with pytest.raises(LedgerError, match="nothing else"), read_register(register) as held:
+    with pytest.raises(LedgerError, match="tables alone"), read_register(register) as held:
         held.requests()
