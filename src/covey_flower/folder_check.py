@@ -205,8 +205,7 @@ def _versions(declared: Declaration) -> str:
         )
     if version("covey") != declared.version:
         raise RunError(
-            f"expected the covey that wrote this, {declared.version}, found {version('covey')}: "
-            f"install that one on every machine."
+            f"expected covey {declared.version}, found {version('covey')}: install it everywhere."
         )
     return f"version {found}, with covey {declared.version}; use the same on every machine"
 

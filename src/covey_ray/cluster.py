@@ -171,7 +171,7 @@ class Hosts:
             raise ConfigError(
                 f"engine.name = 'ray' needs a node with processors that starts in "
                 f"{_START_SECONDS:.0f} s, found none of {len(alive)}: look at `ray status`, or "
-                f"choose another engine."
+                f"take another engine."
             )
 
     def lose(self, node: Node) -> None:
@@ -260,7 +260,6 @@ def _has_started(ray: Any, node: Node) -> bool:  # noqa: ANN401 - a module
     if versions_there != versions():
         raise ConfigError(
             f"Every Ray node must have this machine's covey and torch, {versions()}, found "
-            f"{versions_there} on {node.name}: install them, or start it in an environment with "
-            f"them."
+            f"{versions_there} on {node.name}: install them, or start it where they are."
         )
     return True

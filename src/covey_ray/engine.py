@@ -150,8 +150,7 @@ class _Dispatch(Generic[Job]):
                 if sent.tries >= _TRIES:
                     raise EngineError(
                         f"A Ray node must finish clients' work in {_TRIES} tries, found each lost "
-                        f"({reason}): look at the nodes' memory and `ray status`, and resume the "
-                        f"run."
+                        f"({reason}): look at its memory and `ray status`, and resume the run."
                     ) from reason
                 sent.ref = None
         for sent in self.on_the_way:
