@@ -216,5 +216,5 @@ def test_what_cannot_be_loaded_is_a_sentence_and_hides_nothing(point, covey):
     point("lost", "nobody:ROW")
     code, out, err = covey("lost")
     assert (code, out) == (2, "")
-    assert "The command 'lost' should be at nobody:ROW, but importing it failed" in err
+    assert "The command 'lost' must be a covey.cli.commands.Row at nobody:ROW, found" in err
     assert covey("--help")[0] == 0

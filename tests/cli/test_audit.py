@@ -159,9 +159,9 @@ def test_weights_that_are_none_run_nothing(words, name, covey):
     ("change", "sentence"),
     [
         (lambda w: w[:1], "found neither"),
-        (lambda w: [w[0], "runs/x", *w[3:]], "belong to --model"),
+        (lambda w: [w[0], "runs/x", *w[3:]], "must be with --model"),
         (lambda w: w[:3], "needs --members and --non-members"),
-        (lambda w: [*w, "--references", "3"], "there is no --train"),
+        (lambda w: [*w, "--references", "3"], "--references needs --train"),
         (lambda w: [*w[:2], "mine", *w[3:]], "must be package.module:function"),
         (lambda w: [*w, "--attack", "fedmia"], "audit a run"),
     ],
@@ -184,9 +184,7 @@ def test_plausible_models_are_counted_and_what_that_does_not_say_is_said(runs, a
 
 @pytest.mark.parametrize("more", [("--attack", "loss"), ("--references", "4")])
 def test_plausible_models_go_with_no_attack(runs, more):
-    refused(
-        "--plausible compares the models of a run", "audit", runs / "hidden", "--plausible", *more
-    )
+    refused("--plausible must be alone", "audit", runs / "hidden", "--plausible", *more)
 
 
 # `covey guarantee`: an epsilon before a run is played, and what it is about

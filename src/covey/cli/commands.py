@@ -216,14 +216,14 @@ def _row(point: "EntryPoint") -> Row | ConfigError:
     try:
         row = point.load()
     except Exception as error:
-        why = f"importing it failed: {error}"
+        why = f"that importing it failed: {error}"
     else:
         if isinstance(row, Row):
             return row
-        why = f"that is a {type(row).__name__} and not a covey.cli.commands.Row"
+        why = f"a {type(row).__name__}"
     return ConfigError(
-        f"The command {point.name!r} should be at {point.value}, but {why}. Install the "
-        f"package again that has it, or uninstall it."
+        f"The command {point.name!r} must be a covey.cli.commands.Row at {point.value}, found "
+        f"{why}: install the package again that has it, or uninstall it."
     )
 
 

@@ -52,7 +52,7 @@ def log_into(path: Path | None) -> Path | None:
             _add(logging.FileHandler(path, encoding="utf-8"))
         except OSError as error:
             raise ConfigError(
-                f"--log-file must be a file that can be written, but: {error}. Give another."
+                f"--log-file must be a file that can be written, found {error}: give another."
             ) from error
     return path
 

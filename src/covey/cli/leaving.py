@@ -216,15 +216,13 @@ def forget(
     names = list(dict.fromkeys(clients))
     if not names:
         raise ConfigError(
-            "Somebody has to leave, but no client is named. Name one, or look at the salts "
-            "of earlier requests with --again."
+            "CLIENT must be named, found none: name one, or --again shows earlier requests' salts."
         )
     wanted, known_basis = wanted_answer(answer or "auto", basis)
     check_basis(wanted, known_basis)
     if salt is not None and len(names) != 1:
         raise ConfigError(
-            f"--salt is of one client that comes back, found {len(names)} names. Ask "
-            f"for each of them alone."
+            f"--salt must be one returning client's, found {len(names)} names: ask for each alone."
         )
     who: list[str | Returning] = [*names] if salt is None else [Returning(names[0], salt)]
     folder = RunFolder.existing(run)
@@ -236,10 +234,9 @@ def forget(
     is_open = answer is None and basis is None
     if is_open and (wants_json.get() or not (sys.stdin.isatty() and sys.stdout.isatty())):
         raise ConfigError(
-            "A client is answered once it is clear what it wants, but neither "
-            "--answer nor --basis is named, and there is no terminal to ask on. Give "
-            f"--basis ({', '.join(BASES)}) or --answer (auto, {', '.join(ANSWERS)}); "
-            "--plan shows every answer and does nothing."
+            f"--answer or --basis must say what a client wants, found neither, and no terminal to "
+            f"ask on: give --basis ({', '.join(BASES)}) or --answer (auto, {', '.join(ANSWERS)}); "
+            f"--plan shows every answer and does nothing."
         )
     if is_open:
         plans = held.plan(who, wanted, known_basis)
@@ -304,8 +301,8 @@ def _forget(
     answered = {each.client for each in done}
     if late := [name for name in names if name not in answered]:
         raise RunError(
-            f"Requests from before were answered first, and then {', '.join(late)} could "
-            f"not get this answer any more. Look again with --plan."
+            f"Earlier requests were answered first, and {', '.join(late)} cannot get this answer "
+            f"any more: look again with --plan."
         )
 
 

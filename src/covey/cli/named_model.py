@@ -29,8 +29,8 @@ def named_model(name: str, weights: Path | None = None) -> nn.Module:
         module.load_state_dict(_state(weights))
     except RuntimeError as error:
         raise ModelError(
-            f"{weights} must hold the state dict of the model that {name} makes, but "
-            f"{' '.join(str(error).split())}. Name the factory that it was saved from."
+            f"{weights} must hold the state dict of the model that {name} makes, found "
+            f"{' '.join(str(error).split())}: name the factory that it was saved from."
         ) from error
     return module
 
@@ -43,8 +43,8 @@ def named_function(key: str, name: str) -> Callable[..., Any]:
     """
     if ":" not in name:
         raise ConfigError(
-            f"{key} must be package.module:function, found {name!r}. Name the function, "
-            f"of a module in this folder or in PYTHONPATH."
+            f"{key} must be package.module:function, found {name!r}: name a function of a module "
+            f"in this folder or in PYTHONPATH."
         )
     return named_object(key, name, name)
 
@@ -59,14 +59,13 @@ def _state(path: Path) -> dict[str, Tensor]:
             state = safetensors.torch.load_file(path)
     except Exception as error:  # a malformed file can raise anything
         raise DataError(
-            f"{path} must be a state dict: safetensors, or one that torch.save wrote to a file "
-            f"{', '.join(PICKLED)}, with tensors alone: {error}. Save model.state_dict()."
+            f"{path} must be a state dict of tensors alone, in safetensors, or by torch.save in a "
+            f"file {', '.join(PICKLED)}, found {error}: save model.state_dict()."
         ) from error
     if not isinstance(state, Mapping) or not all(
         isinstance(each, Tensor) for each in state.values()
     ):
         raise DataError(
-            f"{path} must hold a state dict, tensors by name, found a "
-            f"{type(state).__name__}. Save model.state_dict()."
+            f"{path} must be a state dict, found a {type(state).__name__}: save model.state_dict()."
         )
     return dict(state)

@@ -187,7 +187,7 @@ def init(out: Path | None) -> SettingsFile:
                 file.write(text)
         except OSError as error:
             raise ConfigError(
-                f"--out must be a new file that can be written, but: {error}. Give another."
+                f"--out must be a new file that can be written, found {error}: give another."
             ) from None
     return SettingsFile(out, text)
 
@@ -216,6 +216,6 @@ def data(action: str, folder: str) -> Iterator[DataFiles]:
     corrupt = [each for each in files if each.state == "corrupt"]
     if action == "check" and corrupt:
         raise DataError(
-            f"{len(corrupt)} files are not the published ones, first {corrupt[0].file}. "
-            f"Fetch them again from {corrupt[0].url}."
+            f"Data files must be the published ones, found {len(corrupt)} others, first "
+            f"{corrupt[0].file}: fetch them again from {corrupt[0].url}."
         )

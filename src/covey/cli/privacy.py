@@ -232,27 +232,25 @@ def audit(
     """
     if plausible and (attack or references is not None or model is not None):
         raise ConfigError(
-            "--plausible compares the models of a run by a loss threshold, and is found beside "
-            "--attack, --references or --model. Give two commands."
+            "--plausible must be alone, found --attack, --references or --model: give two commands."
         )
     sides = {"--members": members, "--non-members": non_members}
     of_model = {**sides, "--weights": weights, "--train": train, "--out": out}
     of_model |= {"--limit": limit is not None, "--knowledge": knowledge}
     if strange := [] if model else [name for name, value in of_model.items() if value]:
         raise ConfigError(
-            f"{' and '.join(strange)} belong to --model, found a run. Give two commands."
+            f"{' and '.join(strange)} must be with --model, found a run: give two commands."
         )
     if model is not None and run is None:
         if members is None or non_members is None:
             raise ConfigError(
-                "--model needs --members and --non-members, one .npz file each with arrays "
-                "x and y, or inputs and labels. Name both."
+                "--model needs --members and --non-members, one .npz file each with arrays x and "
+                "y, or inputs and labels, found one or none: name both."
             )
         if references is not None and train is None:
             raise ConfigError(
-                "--references says how many models --train trains, and there is no "
-                "--train. Add --train package.module:function, a function (examples, seed) "
-                "that returns a model, or leave --references out."
+                "--references needs --train, found none: add --train package.module:function, a "
+                "function (examples, seed) that returns a model, or leave --references out."
             )
         from covey.auditor.audit import MODEL_ATTACKS
         from covey.cli.named_model import named_function, named_model
@@ -279,8 +277,8 @@ def audit(
         return
     if run is None or model is not None:
         raise ConfigError(
-            f"covey audit takes the folder of a run, or --model, found "
-            f"{'neither' if run is None else 'both'}. Name one: covey audit runs/NAME, or covey "
+            f"covey audit must have a run's folder or --model, found "
+            f"{'neither' if run is None else 'both'}: name one: covey audit runs/NAME, or covey "
             f"audit --model package.module:factory --members A.npz --non-members B.npz."
         )
     held = covey.load(run, trust_code=trust_code)
@@ -532,13 +530,12 @@ def guarantee(
     """
     if deniability == (noise is not None):
         raise ConfigError(
-            "covey guarantee computes --deniability or the epsilon of --noise, found "
-            f"{'both' if deniability else 'neither'}. Ask for one of them."
+            f"covey guarantee takes --deniability or --noise, found "
+            f"{'both' if deniability else 'neither'}: ask for one."
         )
     if deniability and requests > clients:
         raise ConfigError(
-            f"--requests is how many of the --clients ask to leave, so at most {clients}, "
-            f"found {requests}. Lower it."
+            f"--requests must be at most the {clients} --clients, found {requests}: lower it."
         )
     if noise is None:
         holds_if = (
@@ -551,9 +548,8 @@ def guarantee(
     chosen = [each for each in (sigma, epsilon) if each is not None]
     if len(chosen) != 1 or chosen[0] == 0:
         raise ConfigError(
-            "covey guarantee --noise takes either the noise (--sigma) or the epsilon to "
-            f"reach (--epsilon), above 0, found sigma = {sigma} and epsilon = {epsilon}. "
-            "Give one of them: no noise is no guarantee."
+            f"covey guarantee --noise takes --sigma or --epsilon, above 0, found {sigma} and "
+            f"{epsilon}: give one of them, as no noise is no guarantee."
         )
     from covey.dp.run_guarantees import NoisePlan, adversary_views, forecast, multiplier, noise_norm
 
@@ -586,8 +582,7 @@ def _budget(plan: NoisePlan, z: float, limit: float) -> BudgetRow:
 
     if plan.noise in ("sound", "record", "steps"):
         raise ConfigError(
-            f"--limit is a client's own budget, with --noise client, distributed or local, found "
-            f"--noise {plan.noise}. Choose one of them."
+            f"--limit needs --noise client, distributed or local, found {plan.noise}: choose one."
         )
     hidden = plan.at(z), plan.coordinates
     lasting = rounds_within(*hidden, limit, plan.rounds)
@@ -605,8 +600,7 @@ def _exposure(plan: NoisePlan, z: float, threshold: float, releases: int) -> Exp
 
     if plan.noise not in ("client", "distributed", "record"):
         raise ConfigError(
-            f"--threshold is a risk that noise on a sum bounds, with --noise record, client or "
-            f"distributed, found --noise {plan.noise}. Choose one of them."
+            f"--threshold needs --noise record, client or distributed, found {plan.noise}: name it."
         )
     rounds, rounding = plan.rounds * releases, plan.at(z).rounding(plan.coordinates)
     exposure = exposure_within(threshold, rounds, z, rounding)

@@ -249,15 +249,13 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
 
     if home is None or not (home / "app" / "pyproject.toml").is_file():
         raise ConfigError(
-            f"Clients on machines of their own are reached by the server of a deployment, "
-            f"whose folder holds covey.toml and app/; found "
-            f"{home or 'a run that a program started'}. Make one with `covey deploy "
-            f"init CONFIG.toml --out DIR`, or let the program carry its run on."
+            f"Clients on machines of their own are reached from a deployment's folder, with "
+            f"covey.toml and app/, found {home or 'a run that a program started'}: make one with "
+            f"`covey deploy init CONFIG.toml --out DIR`, or let the program carry its run on."
         )
     if overrides:
         raise ConfigError(
-            f"Every node of a federation must have the same settings, found --set "
-            f"{overrides[0]}. Put it into covey.toml, here and on all nodes."
+            f"All nodes must have covey.toml's settings, found --set {overrides[0]}: put it there."
         )
     words = ["run", str(home / "app"), "covey", "--stream", "--run-config"]
     where = str(out.resolve()).replace('"', '\\"')
@@ -266,9 +264,8 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
     )
     if done.returncode or not is_finished(out):
         raise UnfinishedError(
-            f"The run in {out} did not come to its end; what the server said stands above. "
-            f"See `covey deploy check {home}`, and "
-            f"{f'continue with `covey resume {out}`' if out.exists() else 'run it again'}."
+            f"The run in {out} must end, found the lines above: see `covey deploy check {home}`, "
+            f"and {f'continue with `covey resume {out}`' if out.exists() else 'run it again'}."
         )
 
 
@@ -455,8 +452,7 @@ def _axis(text: str) -> tuple[str, list[str]]:
     key, equals, values = text.partition("=")
     if not equals or not values:
         raise ConfigError(
-            f"--over takes section.key=v1,v2,..., found {text!r}. "
-            f"Write for example --over method.name=fedavg,ifca."
+            f"--over must be section.key=v1,v2,..., found {text!r}: write method.name=fedavg,ifca."
         )
     return key.strip(), [value.strip() for value in values.split(",")]
 
@@ -528,8 +524,7 @@ def export(
 
     if after not in ("", "best") and not (after.isdecimal() and int(after) > 0):
         raise ConfigError(
-            f"--round takes a round, counted from 1, or 'best', found {after!r}. Write for "
-            f"example --round 7."
+            f"--round must be a round, from 1, or 'best', found {after!r}: write --round 7."
         )
     held = covey.load(run)
     folder = RunFolder(run)
@@ -669,8 +664,7 @@ def prune_runs(
     match = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
     if match is None:
         raise ConfigError(
-            f"--older-than takes a whole number of hours, days or weeks, such as 90d, "
-            f"found {older_than!r}. Write 36h, 90d or 12w."
+            f"--older-than must be hours, days or weeks, found {older_than!r}: write 36h, 90d, 12w."
         )
     below = roots or [DEFAULT_ROOT]
     entries, age = find_runs(below), timedelta(**{units[match[2]]: int(match[1])})
