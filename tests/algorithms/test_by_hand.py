@@ -285,7 +285,7 @@ def test_a_users_bad_selection_is_refused_in_clear_words(steps, models, pair, va
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(own))
     # cluster 1 is abandoned
     state = replace(strategy.init(STREAMS), assignment={"A": 0, "B": 0})
-    with pytest.raises(ConfigError, match=r"one offered cluster index per client: 2"):
+    with pytest.raises(ConfigError, match=r"one offered cluster index per client, 2"):
         strategy.play_round(state, pair, STREAMS)
     with pytest.raises(ConfigError, match=r"2 integers out of \[0\]"):
         strategy.conclude(state, pair, STREAMS)

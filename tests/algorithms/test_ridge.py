@@ -124,5 +124,5 @@ def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
 def test_no_attack_rests_on_references_of_another_recipe():
     run = built(pooling=0.5)
     params = run.init(run.streams)
-    with pytest.raises(ConfigError, match="another recipe"):
+    with pytest.raises(ConfigError, match="an attack with others is too kind"):
         run.retrain_recipe.play_round(0, params, (), run.streams)

@@ -35,6 +35,12 @@ from covey.membership.estimators import RiskContext, RiskEstimator
 from covey.membership.truth import Assessment, Target
 
 
+def mistaken(part: str, rule: str, returned: object) -> ConfigError:
+    """Return an error about a value of a wrong type."""
+    found = "None" if returned is None else f"a {type(returned).__name__}"
+    return ConfigError(f"Your {part} must {rule}, found {found}: correct it.")
+
+
 def checked_selection(choice: ClusterSelection) -> Selection:
     """Return how clients choose: a user's own names one offered cluster per client."""
     if not choice.is_own:
@@ -53,9 +59,8 @@ def checked_selection(choice: ClusterSelection) -> Selection:
                 return picked.long()
             actual = f"shape {tuple(picked.shape)} with values {picked.unique().tolist()}"
         raise ConfigError(
-            f"Your selection {choice.name} must return one offered cluster index per client: "
-            f"{count} integers out of {offered.tolist()}, found {actual}. Choose among "
-            f"`inputs.available` only."
+            f"Your selection {choice.name} must return one offered cluster index per client, "
+            f"{count} integers out of {offered.tolist()}, found {actual}: take `inputs.available`."
         )
 
     return select
@@ -71,10 +76,8 @@ def checked_aggregation(aggregation: Aggregation, federation: FederationInfo) ->
     def begun(models: Models, streams: Streams) -> Aggregator:
         own: Any = user_function(part, begin)(models, streams)
         if not isinstance(own, Aggregator):
-            raise ConfigError(
-                f"Your {part} must return an object with `add` and `result` in `begin`, found a "
-                f"{type(own).__name__}. Return one, such as a covey.ClusterMeans."
-            )
+            rule = "return an object with `add` and `result` in `begin`, such as covey.ClusterMeans"
+            raise mistaken(part, rule, own)
         return _Checked(part, models, own, repeats=federation.repeats)
 
     return begun
@@ -101,14 +104,11 @@ class _Checked:
         """Return its result, if covey can go on with it."""
         returned: Any = self._result()
         if not isinstance(returned, AggregationResult):
-            raise ConfigError(
-                f"Your {self._part} must return covey.AggregationResult, found a "
-                f"{type(returned).__name__}. Return AggregationResult(clusters)."
-            )
+            raise mistaken(self._part, "return covey.AggregationResult(clusters)", returned)
         if returned.again and not (self._repeats and self._handles.issuperset(returned.again)):
             raise ConfigError(
                 f"Your {self._part} must get by with each update once, or twice where "
-                f"`federation.repeats`, found {len(returned.again)} in `again`. Name clients that "
+                f"`federation.repeats`, found {len(returned.again)} in `again`: name clients that "
                 f"it was passed, in one `result` of a round, or hold their updates."
             )
         self._repeats = False
@@ -128,10 +128,7 @@ def checked_server_step(optimizer: ServerOptimizer) -> ServerStep:
         returned: Any = run(models, aggregated, states)
         pair = cast("tuple[Any, ...]", returned) if isinstance(returned, tuple) else ()
         if len(pair) != 2 or not isinstance(pair[1], Mapping):
-            raise ConfigError(
-                f"Your {part} must return the next models and the states, found a "
-                f"{type(returned).__name__}. Return `models, states`."
-            )
+            raise mistaken(part, "return `models, states`", returned)
         if problem := models_problem(models, pair[0], strict=not any(map(not_finite, aggregated))):
             raise ConfigError(f"Your {part} {problem}")
         return tuple(pair[0]), cast("States", pair[1])
@@ -148,22 +145,22 @@ def models_problem(
     """Return what is wrong with the models that were returned; "" if nothing is."""
     if not isinstance(after, (tuple, list)) or len(after) != len(before):
         count = len(after) if isinstance(after, (tuple, list)) else type(after).__name__
-        return f"must return {len(before)} models, one per cluster, found {count}."
+        return f"must return {len(before)} models, one per cluster, found {count}: correct it."
     for j, (old, new) in enumerate(zip(before, after, strict=True)):
         if unlike := misfit(old, new):
             return (
-                f"must return every model with the parameters it received: in cluster "
-                f"{j} {unlike}. Keep their names and shapes."
+                f"must return every model with the parameters it received, found that in cluster "
+                f"{j} {unlike}: keep their names and shapes."
             )
         if odd := [key for key, value in new.items() if value.dtype != old[key].dtype]:
             return (
-                f"must keep the type of every parameter, found {new[odd[0]].dtype} "
-                f"instead of {old[odd[0]].dtype} for {odd[0]} of cluster {j}. Correct it."
+                f"must keep the type of every parameter, found {new[odd[0]].dtype} instead of "
+                f"{old[odd[0]].dtype} for {odd[0]} of cluster {j}: correct it."
             )
         if strict and not not_finite(old) and not_finite(new):
             return (
-                f"made values that are not finite out of updates that are, in cluster "
-                f"{j}. Divide by no weight of 0, and look for overflow."
+                f"must make finite values of finite updates, found others in cluster {j}: divide "
+                f"by no weight of 0, and look for overflow."
             )
     return ""
 
@@ -207,19 +204,15 @@ def checked_judge(estimator: RiskEstimator) -> Judge:
 def _plain(name: str, estimate: object) -> RiskEstimate:
     """Return the estimates in plain numbers; refuse those that no rule can act on."""
     if not isinstance(estimate, RiskEstimate):
-        raise ConfigError(
-            f"Your risk estimator {name} must return a covey.RiskEstimate of a covey.Figure, or "
-            f"covey.RiskEstimate.unknown with a reason, found a {type(estimate).__name__}. "
-            f"Correct it."
-        )
+        rule = "return a covey.RiskEstimate of a covey.Figure, or `unknown` with a reason"
+        raise mistaken(f"risk estimator {name}", rule, estimate)
     if not estimate.is_known:
         return RiskEstimate.unknown(estimate.figure.reason)
     risk, error = estimate.risk, estimate.standard_error
     if not (0 <= risk <= 1 and 0 <= error < math.inf):
         raise ConfigError(
-            f"Your risk estimator {name} must return a risk from 0 to 1 with a standard "
-            f"error of 0 or more, found {risk:g} with {error:g}. Return "
-            f"covey.RiskEstimate.unknown where there is no estimate."
+            f"Your risk estimator {name} must return a risk from 0 to 1 with a standard error of 0 "
+            f"or more, found {risk:g} with {error:g}: else return covey.RiskEstimate.unknown."
         )
     auc = None if estimate.auc is None else float(estimate.auc)
     return replace(estimate, figure=Figure(float(risk), float(error)), auc=auc)

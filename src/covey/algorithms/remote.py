@@ -75,8 +75,8 @@ class Remote:
         """
         del models, cohort, streams
         raise ConfigError(
-            "This algorithm needs to know what every client measured, but clients are remote: "
-            "they report what they choose. Use clients.choose or clients.nearest."
+            "An algorithm of remote clients must not need what each measured, as they report what "
+            "they choose, found one that does: use clients.choose or clients.nearest."
         )
 
     def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:

@@ -37,18 +37,15 @@ SEEN = (
 )
 
 NO_REFERENCE = (
-    "Models to compare with are solved from one cluster's records alone, found "
-    "method.name = 'ridge' whose heads lean on other clusters: such models would be "
-    "another recipe's, and an attack with them too kind. Audit a run with pooling = 0, or "
-    "with the attack weights alone, which needs no such models: covey audit RUN --attack "
-    "weights."
+    "Models to compare with must be solved from one cluster's records, as an attack with others is "
+    "too kind, found method.name = 'ridge' whose heads lean on other clusters: audit a run with "
+    "pooling = 0, or by the attack weights, which needs none: covey audit RUN --attack weights."
 )
 
 NOT_WITHOUT = (
-    "Sums under masks are made anew without a client that gives none of its own "
-    "only by nodes whose node.toml says that it left. Set leave = true in "
-    "its node.toml and start it, or name it in `left` in the node.toml of those "
-    "who stay."
+    "Sums under masks must be made anew by nodes whose node.toml says which client left, found "
+    "none that do: set leave = true in its node.toml and start it, or name it in `left` in the "
+    "node.toml of those who stay."
 )
 
 
@@ -254,9 +251,8 @@ class Ridge(Subtractable):
         state = super().init(setup, streams)
         if not is_head(state.clusters[0]):
             raise ConfigError(
-                "Heads are solved on features that do not train, found another model. Set "
-                "model.name = 'linear-head', or give yours `features` without parameters "
-                "and a linear `head`."
+                "Heads must be solved on features that do not train, found others: set model.name "
+                "= 'linear-head', or give `features` without parameters and a linear `head`."
             )
         sums = ClusterSums(pooling=self.pooling, regularisation=self.regularisation)
         return state.keeping(sums)

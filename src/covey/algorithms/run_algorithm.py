@@ -21,7 +21,7 @@ from covey.aggregation.server import Models
 from covey.algorithms.algorithm import Algorithm, Subtractable
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.federation import Comparison, Federation, SumsAnswer
-from covey.algorithms.own_steps import models_problem
+from covey.algorithms.own_steps import mistaken, models_problem
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult
 from covey.algorithms.state import NO_INPUTS, Cohort, ObjectiveInputs, RoundResult, ServerState
@@ -108,9 +108,8 @@ class Watched(Federation):
         handles = {client.handle for client in cohort}
         if strangers := handles - self._known - self.handed_out:
             raise ConfigError(
-                f"Your {self._part} must ask the clients of its round, but it asked "
-                f"{some(strangers)}, which this run does not have (any more). Keep no clients "
-                f"from one round to the next."
+                f"Your {self._part} must ask the clients of its round, found {some(strangers)}, "
+                f"which this run does not have (any more): keep none from one round to the next."
             )
         self.handed_out |= handles
         return cohort
@@ -147,14 +146,13 @@ class RunAlgorithm:
             return
         if type(self.algorithm).round is Algorithm.round:
             raise ConfigError(
-                f"Your {self._part} must say what happens in a round, but it has no `round`. Write "
-                f"`def round(self, state, clients, streams)`, which returns a "
-                f"covey.RoundResult."
+                f"Your {self._part} must have a `round`, found none: write `def round(self, state, "
+                f"clients, streams)`, which returns a covey.RoundResult."
             )
         if self.algorithm.traits.subtracts and not isinstance(self.algorithm, Subtractable):
             raise ConfigError(
-                f"An algorithm that `subtracts` must be a covey.Subtractable, found your "
-                f"{self._part}. Derive it from that class, and give it `without` and `solve`."
+                f"Your {self._part} must be a covey.Subtractable, as it `subtracts`, found "
+                f"another: derive it from that class, and give it `without` and `solve`."
             )
 
     def init(self, streams: Streams) -> ServerState:
@@ -164,7 +162,7 @@ class RunAlgorithm:
         make = user_function(self._part, self.algorithm.init)
         state: Any = make(_without_data(self.setup), streams)
         if not isinstance(state, ServerState):
-            raise self._mistaken("`init` must return a covey.ServerState", state)
+            raise mistaken(self._part, "return a covey.ServerState in `init`", state)
         fresh = self.setup.draw_model(streams.at("initial model", 0))
         self._check_models("init", (fresh,) * len(state.clusters), state)
         return state
@@ -194,15 +192,13 @@ class RunAlgorithm:
         result = self._returned("finalize", state, finalize)
         if model_hash(result.state.clusters) != before:
             raise ConfigError(
-                f"Your {self._part} must leave the models as they are in `finalize`, "
-                f"found others: who takes part there is in no round. Change models in "
-                f"`round`."
+                f"Your {self._part} must leave the models as they are in `finalize`, whose clients "
+                f"are in no round, found others: change models in `round`."
             )
         if any(fact.by != "final" for fact in _choices(result.events)):
             raise ConfigError(
-                f"Your {self._part} must return the last choices as "
-                f"ClientsAssigned(..., 'final') in `finalize`, found another word than "
-                f"'final'. Correct it."
+                f"Your {self._part} must return ClientsAssigned(..., 'final') in `finalize`, found "
+                f"another word than 'final': correct it."
             )
         return result
 
@@ -251,42 +247,35 @@ class RunAlgorithm:
         """
         result: Any = user_function(self._part, play)()
         if not isinstance(result, RoundResult):
-            raise self._mistaken(f"`{where}` must return a covey.RoundResult", result)
+            raise mistaken(self._part, f"return a covey.RoundResult in `{where}`", result)
         state: Any = result.state
         if not isinstance(state, ServerState):
-            rule = f"`{where}` must return the next covey.ServerState in its RoundResult"
-            raise self._mistaken(rule, state)
+            rule = f"return the next covey.ServerState in its RoundResult of `{where}`"
+            raise mistaken(self._part, rule, state)
         self._check_models(where, before.clusters, state)
         expected = before.round_index + (where != "finalize")
         if state.round_index != expected:
             raise ConfigError(
-                f"Your {self._part} in `{where}` must return the state before round "
-                f"{expected}, found the one before round {state.round_index}. Return "
-                f"`state.with_models(models)`, once a round."
+                f"Your {self._part} in `{where}` must return the state before round {expected}, "
+                f"found that before {state.round_index}: return `state.with_models(models)` once."
             )
         events: Any = result.events
         if not isinstance(events, (tuple, list)):
-            raise self._mistaken(f"`{where}` must return a tuple of events", events)
+            raise mistaken(self._part, f"return a tuple of events in `{where}`", events)
         facts = tuple(cast("Collection[Any]", events))
         if odd := [fact for fact in facts if not isinstance(fact, Event)]:
-            rule = f"`{where}` must return covey.base.events alone as its events"
-            raise self._mistaken(rule, odd[0])
+            rule = f"return covey.base.events alone as events in `{where}`"
+            raise mistaken(self._part, rule, odd[0])
         for choice in (state.assignment, *(each.clusters for each in _choices(facts))):
             placed: Mapping[Handle, Any] = choice
             for handle, j in placed.items():
                 if not isinstance(j, int) or not 0 <= j < len(state.clusters):
                     raise ConfigError(
-                        f"Your {self._part} in `{where}` must put every client into one of the "
-                        f"clusters 0 to {len(state.clusters) - 1}, found {j!r} for {handle!r}. "
-                        f"Correct it."
+                        f"Your {self._part} in `{where}` must put clients into clusters 0 to "
+                        f"{len(state.clusters) - 1}, found {j!r} for {handle!r}: correct it."
                     )
         state = replace(state, clusters=tuple(state.clusters))
         return result._replace(state=state, events=facts)
-
-    def _mistaken(self, rule: str, returned: object) -> ConfigError:
-        """Return an error about a value of a wrong type."""
-        what = "None" if returned is None else f"a {type(returned).__name__}"
-        return ConfigError(f"Your {self._part}: {rule}, found {what}. Correct it.")
 
     def _check_models(self, where: str, before: tuple[Any, ...], after: ServerState) -> None:
         if problem := models_problem(before, after.clusters, strict=False):
@@ -338,9 +327,9 @@ class RunAlgorithm:
 
     def _contradiction(self, what: str) -> ConfigError:
         return ConfigError(
-            f"Your {self._part} must name in ClientsAssigned who trained in a round, and "
-            f"nobody else, but its events {what}. Return the events of "
-            f"`clients.train_and_aggregate`, or none: then the run names who trained."
+            f"Your {self._part} must name in ClientsAssigned who trained in a round, and nobody "
+            f"else, found that its events {what}: return those of `clients.train_and_aggregate`, "
+            f"or none: then the run names who trained."
         )
 
 

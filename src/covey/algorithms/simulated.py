@@ -241,8 +241,7 @@ class Simulated:
         """
         if self.records is None:
             raise ConfigError(
-                "Sums over records need a model with features that do not train, found "
-                "another. Set model.name = 'linear-head'."
+                "Sums of records need frozen features, found none: set model.name = 'linear-head'."
             )
         return self.records
 
