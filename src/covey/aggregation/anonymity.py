@@ -460,42 +460,37 @@ class AnonymitySets(Aggregation):
         k, x = self.min_anonymity, self.deniability_threshold
         if x > k:
             raise ValueError(
-                f"deniability_threshold (x) is how many of an anonymity set's at least "
-                f"min_anonymity (k) members must stay, so at most k = {k}, found x = {x}. "
-                f"Lower x or raise k."
+                f"deniability_threshold (x), how many of a set of min_anonymity (k) must stay, "
+                f"must be at most k = {k}, found x = {x}: lower x or raise k."
             )
         if self.limit_sets and (self.max_distance == 0 or self.partition == "public-random"):
             raise ValueError(
                 f"limit_sets needs a max_distance above 0 and a partition that looks at models, "
-                f"found {self.max_distance:g} and {self.partition!r}. Set both, or "
-                f"limit_sets = false."
+                f"found {self.max_distance:g} and {self.partition!r}: set both, or it to false."
             )
         if self.noise != "sound":
             if self.epsilon > 0:
                 raise ValueError(
-                    f"epsilon is what noise = 'sound' keeps to, found noise = "
-                    f"{self.noise!r}. Set noise = 'sound', or epsilon = 0."
+                    f"epsilon needs noise = 'sound', found {self.noise!r}: set it, or epsilon = 0."
                 )
             return self
         if self.max_relative_norm > 0:
             raise ValueError(
-                f"max_relative_norm bounds an update by what others sent, which noise = "
-                f"'sound' does not account for, found {self.max_relative_norm:g}. Remove "
-                f"it: radius bounds every update already."
+                f"max_relative_norm must be 0 with noise = 'sound', which does not account for it, "
+                f"found {self.max_relative_norm:g}: remove it, as radius bounds every update."
             )
         if self.noise_shape != "gaussian":
             raise ValueError(
-                f"noise = 'sound' is accounted for Gaussian noise alone, found noise_shape = "
-                f"{self.noise_shape!r}. Set noise_shape = 'gaussian', or noise = 'paper', which "
-                f"guarantees nothing."
+                f"noise = 'sound' needs noise_shape = 'gaussian', found {self.noise_shape!r}: set "
+                f"it, or noise = 'paper', which guarantees nothing."
             )
         blind = self.partition == "public-random" and self.distance == "l2"
         if not blind or self.max_distance > 0 or self.epsilon == 0:
             raise ValueError(
-                f"noise = 'sound' needs partition = 'public-random', distance = 'l2', "
-                f"max_distance = 0 and an epsilon above 0, found {self.partition!r}, "
-                f"{self.distance!r}, {self.max_distance:g} and {self.epsilon:g}: sets and "
-                f"distances that follow the updates reveal them. Set these."
+                f"noise = 'sound' needs partition = 'public-random', distance = 'l2', max_distance "
+                f"= 0 and an epsilon above 0, found {self.partition!r}, {self.distance!r}, "
+                f"{self.max_distance:g} and {self.epsilon:g}: set these, as sets that follow "
+                f"updates reveal them."
             )
         return self
 

@@ -131,7 +131,7 @@ class ClusterMeans:
         Raises:
             ConfigError: none came of this cluster.
         """
-        if cluster not in self.sums:
+        if cluster not in tuple(self.sums):  # whatever it is, it need not be hashable
             raise ConfigError(
                 f"cluster must be one that an update came of, {sorted(self.sums)}, found "
                 f"{cluster!r}: ask for one of these."
@@ -201,8 +201,7 @@ def updates_per_cluster(updates: Iterable[ClientUpdate]) -> Mapping[int, list[Cl
 
 def _unaccounted(_: float, __: float, ___: Sequence[int]) -> float:
     raise ConfigError(
-        "Noise that is accounted for needs to know over how many rounds it is added, "
-        "found an aggregation by itself. Pass `begin` a FederationInfo that says it."
+        "Accounted noise must know its rounds, found none: pass `begin` a FederationInfo of them."
     )
 
 
@@ -367,9 +366,8 @@ class ClusterwiseAggregation(Aggregation):
         combined = self.combined(updates)
         if unlike := misfit(updates[0].update, combined):
             raise ConfigError(
-                f"{type(self).__name__}.combined must return a tensor for every parameter "
-                f"of the model, of the same shape: {unlike}. Keep the names and shapes of "
-                f"`updates[0].update`."
+                f"{type(self).__name__}.combined must return every parameter of the model, of the "
+                f"same shape, found that {unlike}: keep those of `updates[0].update`."
             )
         return combined
 

@@ -79,8 +79,7 @@ def streams_of(each: ClientUpdate) -> Streams:
     """
     if each.streams is None:
         raise ModelError(
-            "A client adds noise of its own to an update that it trained, found one from "
-            "elsewhere. Let `clients.train` make the updates."
+            "A client must add noise to its own update, found another: let `clients.train` make it."
         )
     return each.streams
 
@@ -292,15 +291,13 @@ def numbers_of_update(
     """
     if not all(value.is_floating_point() for value in each.update.values()):
         raise ModelError(
-            "Under masks numbers are added up, and this model has counters (as BatchNorm "
-            "has), of which the largest is taken. Choose a model without them, or set "
-            "privacy.secure_sums = false."
+            "Under masks numbers must be added up, found counters (as BatchNorm has), of which the "
+            "largest is taken: choose a model without, or privacy.secure_sums = false."
         )
     if each.weight * LARGEST * STEPS * clients >= RING:
         raise ModelError(
-            f"Under masks, weights must stay below {RING / (LARGEST * STEPS):.0f} divided "
-            f"by the number of clients, found {each.weight} of {clients} clients. Set "
-            f"aggregation.weights = 'equal'."
+            f"Under masks, weights must stay below {RING / (LARGEST * STEPS):.0f} / clients, found "
+            f"{each.weight} of {clients} clients: set aggregation.weights = 'equal'."
         )
     ordered = (value for _, value in sorted(trained(each.update).items()))
     flat = torch.cat([value.double().reshape(-1) for value in ordered]).numpy()
