@@ -99,5 +99,5 @@ def test_whatever_a_client_has_it_adds_no_more_than_the_bound():
 
 def test_so_little_noise_that_sums_could_wrap_is_refused():
     shares = NoiseShares(1.0, 1e-9, 4)
-    with pytest.raises(ConfigError, match=r"Raise privacy\.client_noise"):
+    with pytest.raises(ConfigError, match=r"raise privacy\.client_noise"):
         shares.numbers(np.array([1.0]), Streams(5).draws())

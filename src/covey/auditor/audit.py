@@ -102,9 +102,8 @@ def answers_of(model: Model, examples: Examples) -> Params:
     needed = max(2, 1 + int(examples.labels.max()) if len(examples) else 0)
     if outputs.shape[1] < needed:
         raise ModelError(
-            f"The model must give a score for each of at least {needed} classes, found "
-            f"{outputs.shape[1]} per input. Return one column per class; a single column "
-            f"x for two classes is torch.stack([0 * x, x], dim=1)."
+            f"The model must give scores for at least {needed} classes, found {outputs.shape[1]} "
+            f"per input: return a column per class, for one x torch.stack([0 * x, x], dim=1)."
         )
     return {_LOG_PROBS: _log_probs(outputs)}
 
@@ -197,8 +196,8 @@ def _checked_model(model: Any) -> Model:  # noqa: ANN401 - whatever a user retur
     """
     if not callable(model):
         raise ConfigError(
-            f"A model must be an nn.Module, or a function from inputs to class scores, "
-            f"found a {type(model).__name__}. Return or pass one."
+            f"A model must be an nn.Module, or a function from inputs to class scores, found a "
+            f"{type(model).__name__}: return or pass one."
         )
     return cast(Model, model)
 
@@ -398,14 +397,14 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         return records.without_figures(reason)
     if knowledge not in KNOWS:
         raise ConfigError(
-            f"knowledge must be one of {', '.join(KNOWS)}, found {knowledge!r}. Name one."
+            f"knowledge must be one of {', '.join(KNOWS)}, found {knowledge!r}: name one."
         )
     answers = answers_of(_checked_model(model), records.examples)
     for name in ("fedmia", "source"):
         if name in attacks:
             raise ConfigError(
-                f"The attack {name} looks at the clients and clusters of a run, and one "
-                f"model has none. Leave it out, or audit a run: covey audit RUN."
+                f"The attack {name} needs the clients and clusters of a run, found one model: "
+                f"leave it out, or audit a run: covey audit RUN."
             )
     chosen: dict[str, Scorer | None] = dict.fromkeys(n for n in OF_LAYERS if n in attacks)
     chosen |= dict(named_attack(each) for each in attacks if each not in OF_LAYERS)
@@ -415,7 +414,7 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     if len(named) != offered:
         raise DataError(
             f"groups must name a group of each of the {offered} records, members, then "
-            f"non-members, found {len(named)}. Name one for each."
+            f"non-members, found {len(named)}: name one for each."
         )
     names = np.array([str(each) for each in named])[records.places]
     module = model if isinstance(model, nn.Module) else None
@@ -512,17 +511,17 @@ def _check_references(references: object, count: int, records: Records) -> None:
         expected = (len(records.places) + records.shared, len(models))
         if not models or inside.shape != expected or not np.isin(inside, (0, 1)).all():
             raise ConfigError(
-                f"references must be (models, inside): at least one model, and True or False "
-                f"per record (members, then non-members) and model, shape {expected}, found "
-                f"{len(models)} models and {inside.dtype} of shape {inside.shape}. Correct them."
+                f"references must be (models, inside), one model or more, and True or False per "
+                f"record (members, then non-members) and model, shape {expected}, found "
+                f"{len(models)} models and {inside.dtype} of shape {inside.shape}: correct them."
             )
     elif not callable(references) or isinstance(references, nn.Module):
         raise ConfigError(
-            f"references must be a function train(examples, seed) that returns a model, "
-            f"or (models, inside), found a {type(references).__name__}. Pass one of them."
+            f"references must be a function train(examples, seed) that returns a model, or "
+            f"(models, inside), found a {type(references).__name__}: pass one of them."
         )
     elif count < 2:
         raise ConfigError(
-            f"num_references must be at least 2, so that every record has a model that "
-            f"learnt it and one that did not; found {count}."
+            f"num_references must be 2 or more, so that every record is learnt by a model and not "
+            f"by another, found {count}: raise it."
         )

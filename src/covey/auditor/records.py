@@ -117,8 +117,8 @@ def records_of(
     ours, theirs = ((tuple(each.inputs.shape[1:]), each.inputs.dtype) for each in (inside, outside))
     if ours != theirs:
         raise DataError(
-            f"members and non_members must hold inputs of one shape and type, found "
-            f"{ours[0]} of {ours[1]} and {theirs[0]} of {theirs[1]}. Prepare both alike."
+            f"members and non_members must hold inputs of one shape and type, found {ours[0]} of "
+            f"{ours[1]} and {theirs[0]} of {theirs[1]}: prepare both alike."
         )
     everything = Examples.joined([inside, outside])
     inputs, names = (hashes(everything.inputs), hashes(everything.inputs, everything.labels))
@@ -154,9 +154,8 @@ def _gathered(side: str, data: Any, *, by_place: bool) -> Any:  # noqa: ANN401 -
         return data
     if by_place:
         raise DataError(
-            f"{side} must stand in an order of their own where references or groups name records "
-            f"by their places, found a {type(data).__name__}, which has only the order that it "
-            f"draws. Pass a data set or a list."
+            f"{side} must stand in an order of their own, by which references or groups name "
+            f"records, found a {type(data).__name__}: pass a data set or a list."
         )
     drawn: list[Any] = list(cast(Iterable[Any], data))
     if not isinstance(data, DataLoader):
@@ -182,13 +181,12 @@ def _classified(side: str, examples: Examples) -> Examples:
     labels = examples.labels
     if examples.layout is not None:
         raise DataError(
-            f"{side} must bring one tensor of inputs, found several: {examples.layout}. Join "
-            f"them in one tensor, which the model that is audited parts."
+            f"{side} must bring one tensor of inputs, found {examples.layout}: join them in one "
+            f"tensor, which the audited model parts."
         )
     if labels.dim() != 1 or labels.is_floating_point() or (labels < 0).any():
         raise DataError(
-            f"{side} must bring labels that are class numbers from 0, one per record: the "
-            f"attacks need the probability of the true class. Found {tuple(labels.shape)} "
-            f"of {labels.dtype}. Number the classes 0, 1, 2 ... as whole numbers."
+            f"{side} must bring class numbers from 0, one per record, for the true class's "
+            f"probability, found {tuple(labels.shape)} of {labels.dtype}: number classes 0, 1, 2."
         )
     return examples

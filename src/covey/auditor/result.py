@@ -200,7 +200,7 @@ class ModelAudit:
             if found not in known:
                 raise ConfigError(
                     f"{what} must be one of {', '.join(known) or 'none, as there are no figures'}, "
-                    f"found {found!r}. Correct the name."
+                    f"found {found!r}: correct the name."
                 )
         if attack in self.withheld:
             return Figure.unknown(self.withheld[attack])

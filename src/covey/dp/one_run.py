@@ -147,14 +147,14 @@ def audit_one_run(
     fits = scores.shape == included.shape == (m,) and m >= FEWEST
     if not fits or np.isnan(scores).any():
         raise DataError(
-            f"An audit of one run needs a score that is a number, and a coin, of each of at least "
-            f"{FEWEST} canaries, found shapes {scores.shape} and {included.shape}, and "
-            f"{int(np.isnan(scores).sum())} scores that are none. Score every canary."
+            f"An audit of one run needs a number as score, and a coin, of each of {FEWEST} "
+            f"canaries or more, found shapes {scores.shape} and {included.shape}, and "
+            f"{int(np.isnan(scores).sum())} scores that are none: score every canary."
         )
     if binom.cdf(min(included.sum(), m - included.sum()), m, 0.5) < 1e-9:
         raise DataError(
-            f"Each canary must be included by a fair coin of its own, found {included.sum()} of "
-            f"{m} included. Draw them with covey.draw_canaries before training."
+            f"Each canary must be included by a fair coin, found {included.sum()} of {m} included: "
+            f"draw them with covey.draw_canaries before training."
         )
     shuffled = Streams(0).at("equal scores").generator().permutation(m)
     order = shuffled[np.argsort(-scores[shuffled], kind="stable")]

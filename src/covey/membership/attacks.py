@@ -205,8 +205,7 @@ def check_references(
         fewest = int(counts[side].min(initial=least))
         if fewest < least:
             raise ConfigError(
-                f"This attack needs every record {side} at least {least} reference "
-                f"models, found one that is {side} {fewest}. Use more references."
+                f"Records must be {side} at least {least} references, found {fewest}: use more."
             )
 
 
@@ -605,8 +604,7 @@ class GradientNorm(Attack):
         """Return -|grad_theta loss|^2, which is ordered as the norm (Nasr et al., 2019)."""
         if signals.gradients is None:
             raise ConfigError(
-                "The attack gradient-norm needs gradients of the model, and its answers alone "
-                "are known. Pass the module itself."
+                "The attack gradient-norm needs gradients, found answers alone: pass the module."
             )
         parts = ((g.square().sum() for g in each.values()) for each in signals.gradients())
         return -np.array([float(sum(each)) for each in parts])
@@ -637,8 +635,7 @@ def fedmia(
     _, clients, records = signals.shape
     if clients <= MIN_OTHERS:
         raise ConfigError(
-            f"FedMIA compares a client with at least {MIN_OTHERS} others of its "
-            f"cluster, found {clients} clients in all. Leave this attack out."
+            f"FedMIA needs {MIN_OTHERS} others in a cluster, found {clients} clients: leave it out."
         )
     others = np.arange(clients)[:, None] != suspects
     mu = signals.mean(axis=1, where=others)

@@ -329,13 +329,12 @@ def scored_by(name: str, attack: Scorer, signals: Signals) -> Float[ndarray, " r
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"The attack {name} must return one finite score per record, found a "
-            f"{type(returned).__name__}: {error}. Correct the function."
+            f"{type(returned).__name__} ({error}): correct the function."
         ) from error
     if scores.shape != signals.labels.shape or not np.isfinite(scores).all():
         raise ConfigError(
-            f"The attack {name} must return one finite score per record, shape "
-            f"{signals.labels.shape}, found shape {scores.shape}, "
-            f"{int(np.isfinite(scores).sum())} of them finite. Correct the function."
+            f"The attack {name} must return one finite score per record, {signals.labels.shape}, "
+            f"found {scores.shape}, {int(np.isfinite(scores).sum())} finite: correct the function."
         )
     return scores
 

@@ -299,8 +299,7 @@ def frame_of(rows: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - pandas has no
         pandas: Any = import_module("pandas")
     except ImportError as error:
         raise ConfigError(
-            "A frame is one of pandas, and that is not installed. Install it: pip install "
-            "pandas. Without it, run.summary holds the figures of groups and clusters, and "
-            "metrics.csv, which run.report() writes, those of rounds."
+            "A frame needs pandas, found none: pip install pandas, or take figures of groups and "
+            "clusters from run.summary, and of rounds from metrics.csv, which run.report() writes."
         ) from error
     return pandas.DataFrame(rows)

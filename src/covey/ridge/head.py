@@ -106,8 +106,7 @@ def solved_head(own: Sums, others: Sums, pooling: float, regularisation: float) 
         lower: Tensor = torch.linalg.cholesky(system)  # pyright: ignore[reportUnknownMemberType]
     except RuntimeError as error:
         raise ModelError(
-            f"A head needs a regularisation with which it can be solved, found "
-            f"{regularisation}. Raise it."
+            f"regularisation must be high enough to solve a head, found {regularisation}: raise it."
         ) from error
     return Head(torch.cholesky_solve(targets, lower), lower)
 

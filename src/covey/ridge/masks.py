@@ -75,9 +75,9 @@ def masked_sums(
         sums = own()
         if int(sums.gram.max()) * len(clients) >= RING:
             raise ModelError(
-                f"Under masks, a client's sums must stay below 2^63 divided by the number "
-                f"of clients, found {int(sums.gram.max())} of {len(clients)} clients. "
-                f"Scale the features down, or have fewer records."
+                f"Under masks, a client's sums must stay below 2^63 / clients, found "
+                f"{int(sums.gram.max())} of {len(clients)} clients: scale features, or have fewer "
+                f"records."
             )
         return sums.numbers()
 

@@ -42,13 +42,13 @@ def feature_grid(features: Float[Tensor, "rows d"]) -> Int16[Tensor, "rows d_and
     """
     if not features.isfinite().all():
         raise ModelError(
-            "A feature map must return finite numbers, found others. Correct it, or the examples."
+            "A feature map must return finite numbers, found others: correct it, or the examples."
         )
     largest = float(features.abs().max()) if features.numel() else 1.0
     if largest < MIN_SPREAD:
         raise ModelError(
             f"Features must be of the order of 1, as their sums count steps of "
-            f"{1 / FEATURE_STEPS:.4f}, found none above {largest:.2g}. Scale them."
+            f"{1 / FEATURE_STEPS:.4f}, found none above {largest:.2g}: scale them."
         )
     steps = (features * FEATURE_STEPS).round_().clamp_(-LARGEST, LARGEST)
     bias = torch.full((len(steps), 1), float(FEATURE_STEPS))
@@ -210,8 +210,8 @@ def _check_exact(largest: float) -> None:
     """Refuse sums that float64 may round; no entry of A is above its largest diagonal."""
     if largest >= EXACT:
         raise ModelError(
-            f"The sums over clients must stay below 2^53 steps to be exact, found "
-            f"{largest:.3g}. Scale the features down, or have fewer records."
+            f"Sums over clients must stay below 2^53 steps to be exact, found {largest:.3g}: scale "
+            f"the features down, or have fewer records."
         )
 
 

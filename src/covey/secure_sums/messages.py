@@ -186,10 +186,10 @@ class Terms:
         )
         if not sound:
             raise ConfigError(
-                f"A round of secure sums takes a session of {SESSION_BYTES} bytes, numbers "
-                f"to add, at least 3 clients, an even number of neighbours from 2 and a "
-                f"majority in [0.5, 1), found {len(self.session)}, {self.length}, "
-                f"{self.minimum}, {self.neighbours} and {self.majority}. Correct them."
+                f"A round of secure sums must have a session of {SESSION_BYTES} bytes, a length, 3 "
+                f"clients or more, an even number of neighbours and a majority in [0.5, 1), found "
+                f"{len(self.session)}, {self.length}, {self.minimum}, {self.neighbours} and "
+                f"{self.majority}: correct them."
             )
 
     @classmethod

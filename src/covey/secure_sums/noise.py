@@ -100,15 +100,14 @@ class NoiseShares:
         """
         if not 0 < self.step < math.inf:
             raise ConfigError(
-                f"Noise under masks needs a bound above 0, found {self.bound}. Correct the "
-                f"learning rate, or the clip."
+                f"Noise's bound must be above 0, found {self.bound}: correct learning rate or clip."
             )
         length = float(np.linalg.norm(values)) if self.unit == "client" else 0.0
         steps = values * (min(1.0, self.bound / length) if length else 1.0) / self.step
         if self.bound / self.step > MOST:
             raise ConfigError(
-                f"Noise under masks needs a multiplier above 2^-32 or so, as sums are whole "
-                f"numbers of steps, found {self.multiplier}. Raise privacy.client_noise."
+                f"multiplier must be over 2^-32, found {self.multiplier}: raise "
+                f"privacy.client_noise."
             )
         return np.rint(steps).astype(np.int64) + discrete_gaussian(len(steps), draws)
 
