@@ -33,5 +33,5 @@ def test_a_record_without_references_of_a_kind_is_refused():
     check_references(np.array([[True, False]]))
     with pytest.raises(ConfigError, match="inside at least 1 reference"):
         check_references(np.array([[True, False], [False, False]]))
-    with pytest.raises(ConfigError, match="outside 1"):
+    with pytest.raises(ConfigError, match="outside at least 2 references, found 1"):
         check_references(np.array([[True, True, False]]), least=2)

@@ -205,7 +205,7 @@ def check_references(
         fewest = int(counts[side].min(initial=least))
         if fewest < least:
             raise ConfigError(
-                f"Records must be {side} at least {least} references, found {fewest}: use more."
+                f"Each record must be {side} at least {least} references, found {fewest}: use more."
             )
 
 
