@@ -84,11 +84,11 @@ def test_an_event_survives_json(of, data):
 def test_a_field_that_is_missing_is_not_filled_in():
     kind, body = kind_and_body(RunRolledBack(0, 1, "anew"))
     del body["until"]
-    with pytest.raises(ValueError, match="'until' of RunRolledBack: it is missing"):
+    with pytest.raises(ValueError, match="'until' of RunRolledBack must be there"):
         event_from(kind, body)
     kind, body = kind_and_body(ClientLeft("h", "deny", None))
     del body["subject"]
-    with pytest.raises(ValueError, match="'subject' of ClientLeft: it is missing"):
+    with pytest.raises(ValueError, match="'subject' of ClientLeft must be there"):
         event_from(kind, body)
 
 

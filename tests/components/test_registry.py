@@ -66,10 +66,9 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
         lambda: find("algorithm", "fedagv", "method.name"),
         "method.name must be one of fedavg, ",
         "or package.module:name, found 'fedagv'",
-        "Did you mean 'fedavg'?",
-        "Change the value",
+        "do you mean 'fedavg'?",
     )
-    assert "Did you mean" not in told(lambda: find("algorithm", "xyz", "method.name"))
+    assert "do you mean" not in told(lambda: find("algorithm", "xyz", "method.name"))
     assert not is_known("algorithm", "fedagv")
 
 
@@ -81,21 +80,17 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
     ],
 )
 def test_what_cannot_be_imported_is_refused(name, part):
-    failed = f"method.selection = {name!r} must name a component as package.module:name"
-    said(lambda: selection(name), failed, "importing it failed", part)
+    failed = f"method.selection must name what can be imported, found {name!r} ("
+    said(lambda: selection(name), failed, part)
 
 
 def test_what_is_no_component_of_the_kind_is_refused():
-    said(
-        lambda: selection(f"{__name__}:EVERY"),
-        "must name a class or a function, found a list",
-        "Name one of those",
-    )
+    said(lambda: selection(f"{__name__}:EVERY"), "must be a class or a function, found a list")
     said(
         lambda: selection("covey.algorithms.fedavg:FedAvg"),
         "must be a covey.ClusterSelection",
         "found FedAvg",
-        "Derive it from covey.ClusterSelection",
+        "derive it from covey.ClusterSelection",
     )
     assert find("selection", f"{__name__}:Tried.Inside", "key") is Tried.Inside
 
@@ -143,4 +138,4 @@ def test_what_no_import_finds_is_found_as_long_as_the_process_lives():
     for each in (one, other):  # two of one name are two
         assert reference(each).startswith("python:")
         assert selection(reference(each)).function == each
-    said(lambda: selection("python:gone"), "importing it failed", "from the program")
+    said(lambda: selection("python:gone"), "what can be imported", "from its program")

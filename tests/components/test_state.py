@@ -157,9 +157,9 @@ class Odd(ComponentState):
 @pytest.mark.parametrize(
     ("value", "parts"),
     [
-        ({("A", 1): 2.0}, ("words or whole numbers", "('A', 1)", "mappings in mappings")),
+        ({("A", 1): 2.0}, ("words or whole numbers", "('A', 1)", "change it")),
         (np.ones(2), ("found a ndarray", "Odd", "tensors, numbers, words")),
-        (object(), ("found a object", "Keep it as one of these")),
+        (object(), ("found a object", "keep it as one")),
     ],
 )
 def test_what_no_checkpoint_can_hold_is_refused(value, parts):
@@ -175,6 +175,6 @@ class SameKey(ComponentState):
 def test_two_kinds_of_states_under_one_key_are_refused():
     states = keep({}, Other())
     for clash in (lambda: keep(states, SameKey()), lambda: kept(states, SameKey)):
-        with pytest.raises(ConfigError, match=r"'other' of .*:Other and of .*:SameKey"):
+        with pytest.raises(ConfigError, match=r"'other' of .*:Other and .*:SameKey"):
             clash()
     assert kept(keep(states, Other()), Other) == Other()

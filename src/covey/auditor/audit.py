@@ -158,7 +158,7 @@ def _made(
     answers = dict[int, Params]()
     for index, path in enumerate(paths):
         if path and path.exists():
-            with blamed(DataError, f"{path} must hold a reference's answers, but it", "Delete it."):
+            with blamed(DataError, f"{path} must hold a reference's answers, but it", "delete it."):
                 answers[index] = safetensors.torch.load_file(path)
     missing = [index for index in range(len(at)) if index not in answers]
     jobs = (delayed(_trained)(function, records, candidates, inside[:, i], at[i]) for i in missing)

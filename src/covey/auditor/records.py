@@ -160,7 +160,7 @@ def _gathered(side: str, data: Any, *, by_place: bool) -> Any:  # noqa: ANN401 -
     drawn: list[Any] = list(cast(Iterable[Any], data))
     if not isinstance(data, DataLoader):
         return drawn
-    with blamed(DataError, f"{side}: its DataLoader", "Make all batches of one shape."):
+    with blamed(DataError, f"{side}: its DataLoader", "make all batches of one shape."):
         if drawn and isinstance(drawn[0], Mapping):
             return {name: torch.cat([each[name] for each in drawn]) for name in drawn[0]}
         return tuple(torch.cat(column) for column in zip(*drawn, strict=True))

@@ -1,7 +1,7 @@
 """Arguments of the Python API, which no settings file guards: numbers by their kind, and places."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from numbers import Integral, Real
@@ -14,6 +14,13 @@ from covey.base.errors import ConfigError
 
 Inside = Annotated[float, Field(gt=0, lt=1)]
 """A number between 0 and 1, and neither."""
+
+
+def must_be(error: Mapping[str, Any]) -> str:
+    """Return what a value must be by a mistake of pydantic's: "must be greater than 0"."""
+    message: str = error["msg"]
+    _, should, wanted = message.partition(" should ")
+    return f"must {wanted}" if should else f"must be possible ({message[0].lower()}{message[1:]})"
 
 
 @cache
@@ -38,8 +45,8 @@ def in_range(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 - numbers
     try:
         return _reader(kind)(plain)
     except ValidationError as error:
-        wanted = error.errors()[0]["msg"].removeprefix("Input should be ")
-        raise ConfigError(f"{name} must be {wanted}, found {value!r}. Correct it.") from None
+        must = must_be(error.errors()[0])
+        raise ConfigError(f"{name} {must}, found {value!r}: correct it.") from None
 
 
 def place(name: str, value: object) -> Path:
@@ -50,7 +57,7 @@ def place(name: str, value: object) -> Path:
     """
     if isinstance(value, str | os.PathLike) and "\0" not in (text := os.fsdecode(value)):
         return Path(text)
-    raise ConfigError(f"{name} must be a path, found {value!r}. Pass a text or a pathlib.Path.")
+    raise ConfigError(f"{name} must be a path, found {value!r}: pass a text or a pathlib.Path.")
 
 
 @contextmanager
@@ -64,6 +71,5 @@ def usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigError(
-            f"{path} must be a place that can be used, but the system says: "
-            f"{error.strerror or error}. Name another, or check rights and space."
+            f"{path} must be usable, found {error.strerror or error}: check its rights and space."
         ) from error

@@ -9,7 +9,6 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
@@ -19,6 +18,7 @@ from pydantic import BaseModel
 from covey.base.built_ins import built_in_name, built_ins, default_of
 from covey.base.consent import Source
 from covey.base.errors import ConfigError
+from covey.base.names import unknown
 from covey.base.own_code import check_import, no_part
 
 GROUP = "covey.components"
@@ -80,12 +80,7 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
     if path != name:
         return named_object(key, name, path)
     if ":" not in path:
-        near = get_close_matches(name, known_names(kind), n=1)
-        meant = f"Did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(
-            f"{key} must be one of {', '.join(known_names(kind))} or "
-            f"package.module:name, found {name!r}. {meant}Change the value."
-        )
+        raise ConfigError(unknown(key, name, known_names(kind), "package.module:name"))
     if _top(name) not in coveys_packages():
         check_import(key, name)
     component = named_object(key, name, path)
@@ -111,14 +106,13 @@ def named_object(key: str, name: str, path: str) -> Any:  # noqa: ANN401 - a cla
             component = getattr(component, part)
     except Exception as error:  # a module of somebody's may raise anything
         raise ConfigError(
-            f"{key} = {name!r} must name a component as package.module:name, but "
-            f"importing it failed: {error}. Check the spelling, start covey in the folder of "
-            f"the module or put that in PYTHONPATH, or pass it from the program that has it."
+            f"{key} must name what can be imported, found {name!r} ({error}): correct it, start "
+            f"covey in the module's folder, put that in PYTHONPATH, or pass it from its program."
         ) from error
     if not callable(component):
+        kind = type(component).__name__
         raise ConfigError(
-            f"{key} = {name!r} must name a class or a function, found a "
-            f"{type(component).__name__}. Name one of those."
+            f"{key} = {name!r} must be a class or a function, found a {kind}: name one of these."
         )
     return component
 

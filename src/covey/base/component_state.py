@@ -91,8 +91,7 @@ def _check_alone(state: object, kind: type[ComponentState]) -> None:
     first, second = _own_name(type(state)), _own_name(kind)
     if first != second:
         raise ConfigError(
-            f"States that a run keeps must each have a key of their own, found "
-            f"{kind.key!r} of {first} and of {second}. Give one of them another key."
+            f"States must have different keys, found {kind.key!r} of {first} and {second}: fix one."
         )
 
 
@@ -191,9 +190,8 @@ def _plain(
         return to_jsonable_python(value)
     except PydanticSerializationError:
         raise ConfigError(
-            f"A component's state must hold tensors, numbers, words, frozen records and "
-            f"collections of them, found a {type(value).__name__} in {key}. Keep it as "
-            f"one of these."
+            f"State must be tensors, numbers, words, frozen records or collections of these, found "
+            f"a {type(value).__name__} in {key}: keep it as one."
         ) from None
 
 
@@ -201,8 +199,7 @@ def _word(value: object, key: str) -> str:
     if isinstance(value, (str, int)):
         return str(value)
     raise ConfigError(
-        f"The keys of mappings in a component's state must be words or whole numbers, "
-        f"found {value!r} in {key}. Keep mappings in mappings."
+        f"Keys of state must be words or whole numbers, found {value!r} in {key}: change it."
     )
 
 

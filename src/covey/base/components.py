@@ -34,6 +34,7 @@ from pydantic_core import (
     to_jsonable_python,
 )
 
+from covey.base.arguments import must_be
 from covey.base.built_ins import built_ins, default_of
 from covey.base.component_names import (
     PASSED,
@@ -161,10 +162,9 @@ class Component(SettingsSection):
         for each in cls.__subclasses__():
             if issubclass(each, OwnFunction):
                 return each.model_validate({"function": function, **options})
+        kind, name = type(function).__name__, getattr(function, "__name__", function)
         raise ConfigError(
-            f"must name a class derived from covey.{cls.__name__}, found the "
-            f"{'class' if inspect.isclass(function) else 'function'} "
-            f"{getattr(function, '__name__', function)}. Derive it."
+            f"must name a class derived from covey.{cls.__name__}, found {kind} {name}: derive it."
         )
 
     def conflicts(self, settings: Any) -> Iterable[Any]:  # noqa: ANN401 - of a lower room
@@ -192,9 +192,8 @@ class OwnFunction(Component):
                 tomli_w.dumps({"": to_jsonable_python(value, inf_nan_mode="null")})
             except (PydanticSerializationError, TypeError) as error:
                 raise ValueError(
-                    f"{key} must be text, a finite number, true or false, a list or a table, "
-                    f"as TOML has them, found a {type(value).__name__}. Change the value, and "
-                    f"name code of yours as 'package.module:name'."
+                    f"{key} must be text, a finite number, true or false, a list or a table, found "
+                    f"{type(value).__name__}: change it, and name code as 'package.module:name'."
                 ) from error
         return self
 
@@ -248,7 +247,7 @@ class Unread(Component):
         """Refuse what only its code can do."""
         check_import(self.key, self.recorded_name)
         raise ConfigError(
-            f"{self.key} = {self.recorded_name!r} is not here. Install the package that has it."
+            f"{self.key} = {self.recorded_name!r} must be here, found none: install its package."
         )
 
 
@@ -318,14 +317,14 @@ def made(kind: str, base: type[C], value: Any) -> Any:  # noqa: ANN401
             raise _wrong_name(kind, value, error) from None
     if inspect.isclass(component) and issubclass(component, base):
         if lacking := getattr(component, "__abstractmethods__", ()):
-            error = ConfigError(f"must have a method {min(lacking)}, found none. Write it.")
+            error = ConfigError(f"must have a method {min(lacking)}, found none: write it.")
             raise _wrong_name(kind, value, error)
         return component.model_validate(options)
     if not callable(component) or (inspect.isclass(component) and issubclass(component, Component)):
         shown = getattr(component, "__name__", repr(component))
         error = ConfigError(
-            f"must be a covey.{base.__name__}, its name or a table with its name, found "
-            f"{shown}. Derive it from covey.{base.__name__}."
+            f"must be a covey.{base.__name__}, its name or a table with its name, found {shown}: "
+            f"derive it from covey.{base.__name__}."
         )
         raise _wrong_name(kind, value, error)
     try:
@@ -359,7 +358,8 @@ def _mistakes(error: ValidationError, key: str) -> str:
     return "; ".join(
         str(each.get("ctx", {}).get("why")).replace("{key}", key)
         if each["type"] in ("component", "unknown")
-        else f"{key}.{'.'.join(map(str, each['loc']))}: {each['msg']}, found {each['input']!r}"
+        else f"{key}.{'.'.join(map(str, each['loc']))} {must_be(each)}, found {each['input']!r}: "
+        f"correct it."
         for each in error.errors()
     )
 

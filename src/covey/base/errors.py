@@ -132,7 +132,7 @@ def blamed(kind: type[CoveyError], subject: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:  # foreign code may raise anything
         what = f"{type(error).__name__}: {error}{raised_at(error)}"
-        raise kind(f"{subject} raised {what}. {remedy}") from error
+        raise kind(f"{subject} raised {what}: {remedy}") from error
 
 
 def user_function(
@@ -148,7 +148,7 @@ def user_function(
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with blamed(kind, f"Your {what}", "Correct it."):
+        with blamed(kind, f"Your {what}", "correct it."):
             return function(*args, **kwargs)
 
     return call

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from covey.base.arguments import must_be
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Distance, Handle, Unit
 
@@ -784,7 +785,7 @@ def event_from(kind: str, body: Mapping[str, Any]) -> Event:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place!a} of {kind}: {first['msg']}") from error
+        raise ValueError(f"{place!a} of {kind} {must_be(first)}") from error
 
 
 def _event(kind: str, body: Mapping[str, Any]) -> Event:
@@ -792,7 +793,7 @@ def _event(kind: str, body: Mapping[str, Any]) -> Event:
     if kind not in classes:
         return ForeignEvent(kind, dict(body))
     if missing := {each.name for each in fields(classes[kind])} - body.keys():
-        raise ValueError(f"{min(missing)!a} of {kind}: it is missing")
+        raise ValueError(f"{min(missing)!a} of {kind} must be there, found none")
     return _adapter(classes[kind]).validate_python(body)
 
 

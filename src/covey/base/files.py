@@ -149,9 +149,9 @@ def path_inside(folder: Path, relative: str) -> Path:
     # the parent, as a link in the place of the file itself is that file
     is_below = (path.parent.resolve() / path.name).is_relative_to(home)
     if not parts or ".." in parts or Path(relative).is_absolute() or not is_below:
-        raise ValueError(f"{relative!r} must be a path below {folder}. It leads elsewhere")
+        raise ValueError(f"{relative!r} must be a path below {folder}")
     if any(map(_DEVICE.fullmatch, parts)):
-        raise ValueError(f"{relative!r} must be the path of a file. It names a device")
+        raise ValueError(f"{relative!r} must be the path of a file, found a device")
     return path
 
 
@@ -245,7 +245,7 @@ def check_regular(path: Path) -> int:
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{path} must be a regular file, and is a folder, pipe or device")
+        raise OSError(f"{path} must be a regular file, found a folder, pipe or device")
     return status.st_size
 
 

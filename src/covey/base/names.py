@@ -29,10 +29,36 @@ def client_name(key: object) -> ClientName:
     return str(key) if is_name else ""
 
 
+MOST_NAMES = 20
+"""How many names a message has before it leaves out those in the middle."""
+
+
+def nearest(name: object, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """Return which of these names is probably meant; None: none is as much like it."""
+    return next(iter(get_close_matches(str(name), [*known], n=1, cutoff=likeness)), None)
+
+
 def do_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question for a message: which of these names is meant; "": none is like it."""
-    near = get_close_matches(name, [*known], n=1)
-    return f" Do you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    return f" Do you mean {near!r}?" if near else ""
+
+
+def unknown(what: str, name: object, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the message that refuses a name: which there are, and which is probably meant.
+
+    Args:
+        what: names so: a setting, an argument, or a place in a file.
+        name: what stands there.
+        known: the names that there are.
+        otherwise: what else may stand there; "": nothing.
+    """
+    names = [*known]
+    near = nearest(name, names)
+    listed = names if len(names) <= MOST_NAMES else [*names[:3], "...", names[-1]]
+    choice = f"{', '.join(listed)} or {otherwise}" if otherwise else ", ".join(listed)
+    remedy = f"do you mean {near!r}?" if near else "take one of these."
+    return f"{what} must be one of {choice}, found {name!r}: {remedy}"
 
 
 Handle = str
@@ -100,6 +126,15 @@ __version__ = version("covey")
 def how_to_install(extra: str) -> str:
     """Say how an extra is installed: no package index has covey."""
     return f'pip install "PATH[{extra}]", where PATH is a clone of covey or its wheel'
+
+
+def passed_again(what: str) -> str:
+    """Say how a program passes a part of a run again that no settings file can name."""
+    return (
+        f"The {what} of this run must be passed again by a program, as at its start, found none: "
+        f"call covey.resume(folder, model, clients), or covey.load(folder, model=..., "
+        f"clients=...).audit()."
+    )
 
 
 def another_format(what: object, found: object, expected: object) -> str:

@@ -56,8 +56,7 @@ def check_import(key: str, name: str) -> None:
     """
     if not _allowed.get():
         raise ForeignCodeError(
-            f"{key} = {name!r} names code that is not covey's, and reading a run runs "
-            f"none. What needs it is run and resume; do that with runs of your own alone."
+            f"{key} must be covey's own to read a run, found {name!r}: resume it, if it is yours."
         )
     package = name.partition(":")[0].partition(".")[0]
     if package in sys.stdlib_module_names:
@@ -66,9 +65,8 @@ def check_import(key: str, name: str) -> None:
         source = Source.of_package(package)
         if source is None:
             raise ConfigError(
-                f"{key} = {name!r} must be in a folder of the search path, and no module "
-                f"{package!r} is. Put the folder in PYTHONPATH from which the run was started, "
-                f"or start the command there."
+                f"{key} = {name!r} must be in the search path, found no module {package!r}: start "
+                f"the command where the run was started, or put that folder in PYTHONPATH."
             )
         check_allowed(folder, name, source)
 
@@ -87,18 +85,17 @@ def check_allowed(folder: Path, name: str, source: Source) -> None:
     if Consent.for_run(folder).allows(name, source):
         return
     raise ConfigError(
-        f"Code that {folder} names must be allowed by you before it is run, as it is now and for "
-        f"this folder, found {name!r}: {source.path}, SHA-256 {source.sha256}. Read it. If you "
-        f"trust it, add --trust-code once to covey resume, audit or forget, or trust_code=True "
-        f"to covey.load."
+        f"Code that {folder} names must be allowed by you as it is now, found {name!r} "
+        f"({source.path}, SHA-256 {source.sha256}): read it, and if you trust it add --trust-code "
+        f"once to covey resume, audit or forget, or trust_code=True to covey.load."
     )
 
 
 def no_part(key: str, name: str, whose: str) -> ConfigError:
     """Return what is raised where settings name what is not made to be a part of a run."""
     return ConfigError(
-        f"{key} = {name!r} must be code of yours, a class derived from covey's, or of a package "
-        f"with an entry point covey.components, and is {whose}. Call it from a function in a "
+        f"{key} must be code of yours, a class derived from covey's, or of a package with an entry "
+        f"point covey.components, found {name!r}, which is {whose}: call it from a function in a "
         f"module of your own, and name that."
     )
 

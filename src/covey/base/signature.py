@@ -175,8 +175,8 @@ def canonical(document: Mapping[str, Any]) -> bytes:
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise LedgerError(
-            f"A signed document must hold only what JSON can say, but {error}. "
-            f"Give null and a reason instead of a number that is unknown or unbounded."
+            f"A signed document must hold only what JSON can say, found {error}: give null and a "
+            f"reason for a number that is unknown or unbounded."
         ) from error
     return text.encode("ascii")
 
@@ -284,8 +284,7 @@ def signing_key(path: Path | None = None) -> SigningKey:
         own = next(each for each in key_records(published) if each.public == key.public_key())
     if own.revoked is not None:
         raise ConfigError(
-            f"The signing key {place} must be one that counts, but it was revoked. Make "
-            f"another one with `covey ledger keys --rotate`."
+            f"The key {place} must be in use, found it revoked: run `covey ledger keys --rotate`."
         )
     return key
 
@@ -357,10 +356,10 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
     known = {fingerprint(each.public): each for each in key_records(place)}
     record = known.get(mark)
     if record is None or record.revoked:
-        reason = "it is revoked already" if record else f"there are {', '.join(known)}"
+        reason = "it is revoked" if record else f"there are {', '.join(known)}"
         raise ConfigError(
-            f"A key is revoked once, by its fingerprint in {place}, found {mark!r}: "
-            f"{reason}. Copy the fingerprint from `covey ledger keys`."
+            f"A key to revoke must be in use, by its fingerprint in {place}, found {mark!r} "
+            f"({reason}): copy the fingerprint from `covey ledger keys`."
         )
     pem, written = _pem(record.public), read_bounded(place, MEBIBYTE)
     line = f"revoked: {now.isoformat(timespec='milliseconds')}\n".encode()
@@ -413,9 +412,8 @@ def _read_private(place: Path) -> SigningKey:
         pem = file.read(MEBIBYTE)
     if permissions_of_others(mode):
         raise ConfigError(
-            f"The signing key {place} must be readable by its owner alone (mode 0600), "
-            f"but its mode is {mode:04o}. If no one else can have read it, run "
-            f"`chmod 600`; otherwise move it away, and a new one is made."
+            f"The signing key {place} must be readable by its owner alone, found mode {mode:04o}: "
+            f"run `chmod 600` if no one else can have read it, or move it away for a new one."
         )
     block = PRIVATE.search(pem)
     key = load_pem_private_key(block[0] if block else pem, password=None)
@@ -437,9 +435,8 @@ def _check_undamaged(public: PublicKey, place: Path, pem: bytes) -> None:
     )
     if public not in known:
         raise ConfigError(
-            f"The signing key {place} must belong to the public key beside it, but it "
-            f"does not: the file is damaged, or was exchanged. Restore it from a copy; if "
-            f"there is none, run `covey ledger keys --rotate` after moving it away."
+            f"The signing key {place} must belong to the public key beside it, found another or a "
+            f"damaged one: restore it, or move it away and run `covey ledger keys --rotate`."
         )
 
 
@@ -463,6 +460,6 @@ def _explained(place: Path) -> Iterator[None]:
         yield
     except (*UNREADABLE, OSError) as error:
         raise ConfigError(
-            f"{place} must be a PEM file of {ALGORITHM} keys that can be used here, "
-            f"but: {error}. Check the path and its permissions, or restore a copy."
+            f"{place} must be a PEM file of {ALGORITHM} keys, found {error}: check its path and "
+            f"permissions, or restore a copy."
         ) from error

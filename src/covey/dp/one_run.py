@@ -137,7 +137,7 @@ def audit_one_run(
     for name, promised in (("accounted", accounted), ("accounted_mu", accounted_mu)):
         if promised is not None:
             in_range(name, promised, NotNegative)
-    with blamed(DataError, "The scores, or the coins,", "Pass a list or an array of numbers."):
+    with blamed(DataError, "The scores, or the coins,", "pass a list or an array of numbers."):
         scores, included = (
             np.asarray(each.detach().cpu() if isinstance(each, Tensor) else each)
             for each in (scores, included)
