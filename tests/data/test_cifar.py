@@ -36,7 +36,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path):
     content = pickle.dumps({b"data": RunsACommand(marker)}, protocol=2)
     with pytest.raises(DataError, match=r"data_batch_9 .* asks for ") as caught:
         parse_batch(content, PATH)
-    assert "was not run" in str(caught.value)
+    assert "not run" in str(caught.value)
     assert not marker.exists()
 
 

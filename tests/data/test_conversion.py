@@ -147,23 +147,23 @@ BAD_CLIENT: Mapping[str, tuple[Any, str]] = {
     "a number": (3, "found a int"),
     "three arrays": ((X, Y, Y), "found 3 values"),
     "lengths": ((X, Y[:3]), "as many labels"),
-    "no examples": ((X[:0], Y[:0]), "found none. Leave it out"),
+    "no examples": ((X[:0], Y[:0]), "found none: leave it out"),
     "NaN": ((np.full((4, 3), np.nan), Y), "inputs must be finite"),
     "texts": ((np.array(["a", "b"]), Y[:2]), "must be numbers, found <U1"),
     "sparse": ((T(X).to_sparse(), T(Y)), "dense tensor of real numbers"),
-    "ragged lists": (([[1.0], [1.0, 2.0]], [0, 1]), "one array of numbers"),
-    "odd images": ((np.zeros((4, 3), np.uint8), Y), "either second or last"),
-    "no label column": (FRAME.drop(columns="label"), "data.label.*found none among a, b"),
+    "ragged lists": (([[1.0], [1.0, 2.0]], [0, 1]), "numbers of one shape"),
+    "odd images": ((np.zeros((4, 3), np.uint8), Y), "channels second or last"),
+    "no label column": (FRAME.drop(columns="label"), "found none among a, b.*data.label"),
     "a column of texts": (FRAME.assign(d="x"), "column 'd' must be numbers"),
     "a hole in Int64": (
         FRAME.assign(d=pd.array([1, None, 2, 3], dtype="Int64")),
         "column 'd' must be finite",
     ),
     "items of three": (Items([(1, 2, 3)]), r"item 0 .*\(input, label\) or a dict"),
-    "ragged items": (ragged(), r"item 1 .*first, \(3,\), found \(4,\)"),
+    "ragged items": (ragged(), r"must be numbers of one shape, found \(3,\) and \(4,\)"),
     "its own error": (Breaks(ITEMS), "item 0 of your Breaks raised KeyError"),
     "no length": (Streamed(), "found a Streamed|length"),
-    "unlike test": (((X, Y), (X[:, :2], Y)), "those of ada are .* those of ada .test. "),
+    "unlike test": (((X, Y), (X[:, :2], Y)), r"ada \(test\) must bring what ada does"),
 }
 
 
@@ -172,17 +172,17 @@ def test_bad_data_are_refused_with_client_and_remedy(found: Any, said: str):
     with pytest.raises(DataError, match=f"(?s){said}") as caught:
         clients_of({"ada": found})
     assert "ada" in str(caught.value)
-    assert str(caught.value).count(". ") >= 1  # what is wrong, and what to do
+    assert str(caught.value).count(": ") >= 1  # what is wrong, and what to do
 
 
 BAD_CLIENTS: Mapping[str, tuple[Callable[[], Any], str]] = {
     "a data set": (lambda: Items(ITEMS), r"found a Items.*\[data\]"),
     "nobody": (list, "at least one client"),
     "a number": (lambda: 3, "found a int"),
-    "same name": (lambda: {1: ITEMS, "1": ITEMS}, "different names"),
+    "same name": (lambda: {1: ITEMS, "1": ITEMS}, "different texts or numbers"),
     "unlike kinds": (
         lambda: {"ada": (X, Y), "bob": (np.ones((4, 3), int), Y)},
-        r"those of ada are floating-point .*those of bob whole numbers",
+        "bob must bring what ada does, floating-point .* found whole numbers",
     ),
     "a partitioner's error": (lambda: CYCLE, "Partitioner raised TypeError"),
 }

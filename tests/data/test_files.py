@@ -41,7 +41,9 @@ def test_one_flipped_bit_of_a_published_file_is_noticed(real_data, tmp_path):
     assert Mnist.publication.read(name, tmp_path) == (content, path)
     content[100] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ChecksumError, match=f"MD5 {Mnist.publication.md5(name)}, found MD5 ") as e:
+    with pytest.raises(
+        ChecksumError, match=f"published MD5 {Mnist.publication.md5(name)}, found "
+    ) as e:
         Mnist.publication.read(name, tmp_path)
     assert str(path) in str(e.value)
 
@@ -69,6 +71,6 @@ def test_whoever_lacks_a_file_is_told_its_name_address_and_checksum(tmp_path):
             with pytest.raises(DataError) as refused:
                 each.read(name, tmp_path)
             sum_ = each.md5(name)
-            told = f"{name} (MD5 {sum_})" if sum_ else name
-            for part in (f"the file {told}", each.url, str(tmp_path), "COVEY_DATA", "data.dir"):
+            told = (f"needs {name}, found none", f"by its MD5 {sum_}," if sum_ else "", each.url)
+            for part in (*told, str(tmp_path), "COVEY_DATA", "data.dir"):
                 assert part in str(refused.value)

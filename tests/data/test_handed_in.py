@@ -77,9 +77,9 @@ def test_labels_in_a_list_are_numbers_of_any_library(labels):
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        ([str(v) for v in LABELS], "its labels must be numbers.*Number classes and words"),
-        (LABELS[None], r"Pass labels.squeeze\(\)"),
-        (LABELS[:-1], "Correct its arrays"),
+        ([str(v) for v in LABELS], "its labels must be numbers.*number classes and words"),
+        (LABELS[None], r"pass labels.squeeze\(\)"),
+        (LABELS[:-1], "correct its arrays"),
     ],
 )
 def test_labels_of_another_form_are_refused_with_what_to_do(labels, said):
@@ -159,10 +159,10 @@ def test_settings_with_a_byte_order_mark_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("client;risk_threshold\na;0.6\n", "client, risk_threshold, separated by semicolons"),
-        ("name,risk_treshold\nclient-00001,0.6\n", "Do you mean 'risk_threshold'"),
-        ("name,risk_threshold,risk_wieght\nclient-00001,0.6,0.1\n", "Do you mean 'risk_weight'"),
-        (NAMED + "clinet-00002,0.6\n", "found 'clinet-00002'.* Do you mean 'client-00002'"),
+        ("client;risk_threshold\na;0.6\n", "client, risk_threshold between semicolons"),
+        ("name,risk_treshold\nclient-00001,0.6\n", "do you mean 'risk_threshold'"),
+        ("name,risk_threshold,risk_wieght\nclient-00001,0.6,0.1\n", "do you mean 'risk_weight'"),
+        (NAMED + "clinet-00002,0.6\n", "found 'clinet-00002': do you mean 'client-00002'"),
         (NAMED + "client-00001,0.7\n", "must name each client once"),
         (NAMED + "client-00002,60\n", "60 is not in"),
     ],

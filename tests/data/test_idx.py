@@ -16,11 +16,11 @@ IMAGES = b"\0\0\x08\x03" + struct.pack(">3I", 2, 2, 1) + bytes([1, 2, 3, 4])
     [
         (b"", "found nothing"),
         (b"\0\0\x0d\x03" + IMAGES[4:], "found 00000d03"),
-        (IMAGES[:8], "ends inside its header"),
+        (IMAGES[:8], "must have a whole header"),
         (IMAGES[:-1], "2 x 2 x 1 bytes after its header, found 3"),
         (IMAGES + b"\0", "2 x 2 x 1 bytes after its header, found 5"),
-        (gzip.compress(IMAGES, mtime=0)[:-9], "whole gzip file"),
-        (b"\x1f\x8b and no more", "whole gzip file"),
+        (gzip.compress(IMAGES, mtime=0)[:-9], "must be whole gzip"),
+        (b"\x1f\x8b and no more", "must be whole gzip"),
     ],
 )
 def test_a_corrupt_file_is_refused_by_name(content, message):

@@ -62,7 +62,7 @@ def test_class_mixes_have_the_variance_of_their_distribution():
 def test_too_few_writers_are_refused_with_the_numbers():
     writers = [0] * 3 + [1] * 5 + [2] * 5
     by_writer(writers, [5, 2, 5])
-    with pytest.raises(DataError, match=r"3 clients need 3 writers with 4 .*found 2\."):
+    with pytest.raises(DataError, match=r"3 clients must have .* up to 4 .*found 2:"):
         by_writer(writers, [5, 4, 5])
 
 

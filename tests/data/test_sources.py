@@ -36,13 +36,13 @@ def test_idx_files_become_images_of_one_channel(tmp_path):
 
 def test_labels_must_match_the_images(tmp_path):
     write_mnist(tmp_path, train_labels=(1, 2, 3))
-    with pytest.raises(DataError, match=r"train-labels.* each of 2 images, found 3"):
+    with pytest.raises(DataError, match=r"train-labels.* must hold 2 labels, found 3"):
         read_source("mnist", tmp_path)
 
 
 def test_made_up_bytes_under_a_published_name_are_refused(tmp_path):
     write_idx(tmp_path / "train-images-idx3-ubyte.gz", np.zeros((2, 28, 28)))
-    with pytest.raises(ChecksumError, match="must be mnist's published file"):
+    with pytest.raises(ChecksumError, match="must have the published MD5"):
         read_source("mnist", tmp_path)
 
 

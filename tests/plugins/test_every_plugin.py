@@ -162,5 +162,5 @@ class Greedy(covey.Partition):
 
 def test_a_partition_that_deals_twice_is_refused(tmp_path: Path):
     settings = merged(CASES["partition"].settings(), {"population": {"partition": Greedy()}})
-    with pytest.raises(covey.DataError, match="no card twice"):
+    with pytest.raises(covey.DataError, match="of the cards, none twice"):
         covey.run(config=settings, out=tmp_path / "run")

@@ -98,7 +98,7 @@ def test_by_position_it_is_the_same_model_that_an_audit_attacks_and_a_client_lea
 
 def test_what_reads_one_tensor_alone_refuses_several(tmp_path: Path):
     out = tmp_path / "run"
-    with pytest.raises(DataError, match="'image' needs one tensor of inputs"):
+    with pytest.raises(DataError, match=r"'image' needs a tensor of .* found several"):
         run(Words, parts(), Config.of({**SETTINGS, "data": {"normalise": "image"}}), out=out)
     secrets = NodeFile(name="c0", seed=1)
     with pytest.raises(DataError, match="must bring one tensor of inputs"):

@@ -38,10 +38,6 @@ CHANNELS = (1, 3)
 LARGEST = 2**53
 """Up to here float64 holds every whole number."""
 
-ONE_SHAPE = (
-    "Bring all to one shape: crop or resize images, pad sequences "
-    "(torch.nn.utils.rnn.pad_sequence) and pass a mask as a second input"
-)
 ALWAYS_ALLOWED = 1_024 * MEBIBYTE
 """Bytes that a client's file may unpack to, however small it is itself."""
 EXPANSION = 20
@@ -57,8 +53,7 @@ def client_data_of(name: ClientName, data: Any, label: str = "") -> TrainTest:  
     if isinstance(data, Mapping) and "train" in data and PARTS.issuperset(data):
         if set(data) != {"train", "test"}:
             raise DataError(
-                f"{name} must bring 'train' and 'test', found {', '.join(data)}. Join "
-                f"or leave out the others."
+                f"{name} must bring 'train' and 'test', found {', '.join(data)}: join the others."
             )
         data = (data["train"], data["test"])
     parted = isinstance(data, (tuple, list)) and len(data) == 2 and form_of(data) != "pair"
@@ -94,7 +89,7 @@ def examples_of(name: ClientName, data: Any, label: str = "") -> Examples:  # no
             inputs, labels = _from_items(name, data, label)
             _check_repeatable(name, data, label, _from_pair(name, inputs, labels))
         case None:
-            raise DataError(f"{name} must bring {FORMS}, found {described(data)}. Convert it.")
+            raise DataError(f"{name} must bring {FORMS}, found {described(data)}: convert it.")
     return _from_pair(name, inputs, labels)
 
 
@@ -104,7 +99,7 @@ def read_client(path: Path) -> Examples:
     Raises:
         DataError: it is malformed.
     """
-    remedy = "Write it with numpy.savez(file, x=..., y=...)."
+    remedy = "write it with numpy.savez(file, x=..., y=...)."
     with blamed(
         DataError, f"{path} must be an .npz file with plain arrays x and y, but it", remedy
     ):
@@ -220,8 +215,7 @@ def in_order(who: str, examples: Examples, columns: tuple[str, ...]) -> Examples
         return examples
     if len(own) != len(columns) or {*own} != {*columns}:
         raise DataError(
-            f"All tables must have the columns {', '.join(columns)}, found {', '.join(own)} in "
-            f"{who}. Give all tables the same columns, in any order."
+            f"{who} must have columns {', '.join(columns)}, found {', '.join(own)}: give it these."
         )
     places = torch.tensor([own.index(name) for name in columns])
     return replace(examples, inputs=examples.inputs.index_select(1, places), columns=columns)
@@ -238,8 +232,7 @@ def check_alike(sets: Mapping[str, Examples]) -> None:
     for what, kind in kinds.items():
         if kind != kinds[first]:
             raise DataError(
-                f"All examples must be of one kind, but those of {first} are {kinds[first]} and "
-                f"those of {what} {kind}. Make them alike."
+                f"{what} must bring what {first} does, {kinds[first]}, found {kind}: make it alike."
             )
 
 
@@ -266,16 +259,14 @@ def _from_columns(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: 
     columns = _columns(data)
     candidates = [name for name in ((label,) if label else LABELS) if name in columns]
     if len(candidates) != 1:
-        wanted = f"the column data.label = {label!r}" if label else "one column of labels"
-        several = f"{len(candidates)}: {', '.join(candidates)}" if candidates else "none"
         raise DataError(
-            f"{who} must have {wanted}, called {', '.join(LABELS)} if data.label names no other, "
-            f"found {several} among {', '.join([*columns][:8])}. Set data.label to its name."
+            f"{who} must have one column of labels, {label or ' or '.join(LABELS)}, found "
+            f"{', '.join(candidates) or 'none'} among {', '.join([*columns][:8])}: set data.label."
         )
     labels = columns.pop(candidates[0])
     if not columns:
         raise DataError(
-            f"{who} has a column {candidates[0]!r} of labels and no other. Add columns of inputs."
+            f"{who} must have columns of inputs, found {candidates[0]!r} alone: add some."
         )
     if isinstance(data, Mapping):
         if len(columns) == 1:
@@ -305,11 +296,8 @@ def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
         _check_finite(who, f"column {name!r}", side)
         if side.shape != sides[0].shape or side.dim() != 1:
             raise DataError(
-                f"{who}: where there are several columns of inputs each must be a list of "
-                f"numbers, found {tuple(side.shape)} in {name!r}, beside "
-                f"{', '.join(each for each in columns if each != name)}. Keep one column "
-                f"of inputs and one of labels; or, where a model takes all of these by "
-                f"keyword, pass a pair of a dict and its labels."
+                f"{who}: each of several columns must be a list of numbers, found {name!r} of "
+                f"{tuple(side.shape)}: keep one of inputs, or pass (dict, labels) for keywords."
             )
     wholes = [not each.is_floating_point() and each.dtype != torch.bool for each in sides]
     dtype = torch.int64 if all(wholes) else torch.float32
@@ -332,9 +320,8 @@ def _check_repeatable(who: str, data: Any, label: str, first: Examples) -> None:
     for at, one, other in zip(places, *(hashes(e.inputs, e.labels) for e in reads), strict=True):
         if one != other:
             raise DataError(
-                f"{who}: item {at} of your {type(data).__name__} must be the same whenever it is "
-                f"read, found another the second time. Leave out what it draws, and name the "
-                f"function that changes inputs in training in data.augment."
+                f"{who}: item {at} of your {type(data).__name__} must be the same when read again, "
+                f"found another: draw nothing there, but in a function that data.augment names."
             )
 
 
@@ -350,12 +337,12 @@ def _from_items(
     a tuple of arrays: several inputs of a model.
     """
     kind = type(data).__name__
-    remedy = "Pass a map-style data set, with __len__ and __getitem__."
+    remedy = "pass a map-style data set, with __len__ and __getitem__."
     with blamed(DataError, f"{who}: the length of its {kind}", remedy):
         count = len(data)
     items: list[Any] = []
     for at in range(count) if places is None else places:
-        with blamed(DataError, f"{who}: item {at} of your {kind}", "Correct its __getitem__."):
+        with blamed(DataError, f"{who}: item {at} of your {kind}", "correct its __getitem__."):
             items.append(data[at])
     if not items:
         return (), ()
@@ -364,8 +351,8 @@ def _from_items(
     for at, item in enumerate(items):
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise DataError(
-                f"{who}: item {at} of its {kind} must be (input, label) or "
-                f"a dict, found {described(item)}. Return both from __getitem__."
+                f"{who}: item {at} of its {kind} must be (input, label) or a dict, found "
+                f"{described(item)}: return both from __getitem__."
             )
     inputs, labels = zip(*items, strict=True)
     y = _column(who, "label", labels)
@@ -383,8 +370,7 @@ def _by_key(who: str, items: Sequence[Any]) -> dict[str, Tensor | np.ndarray]:
         for name in items[0]:
             if not isinstance(item, Mapping) or name not in item:
                 raise DataError(
-                    f"{who}: item {at} must have {name!r} like the first, found "
-                    f"{described(item)}. Give every item the same keys."
+                    f"{who}: item {at} must have {name!r}, too, found {described(item)}: add it."
                 )
     return {str(name): _column(who, name, [item[name] for item in items]) for name in items[0]}
 
@@ -402,14 +388,10 @@ def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarra
     """Return one value of each item as one array."""
     arrays: list[Tensor | np.ndarray] = []
     for at, value in enumerate(values):
-        subject = f"{who}: {what} of item {at} must be numbers, but it"
-        with blamed(DataError, subject, "Convert it."):
+        with blamed(DataError, f"{who}: {what} of item {at}", "make it numbers."):
             arrays.append(value.detach().cpu() if isinstance(value, Tensor) else np.asarray(value))
         if arrays[at].shape != arrays[0].shape:
-            raise DataError(
-                f"{who}: {what} of item {at} must have the shape of the first, "
-                f"{tuple(arrays[0].shape)}, found {tuple(arrays[at].shape)}. {ONE_SHAPE}."
-            )
+            raise _several_shapes(f"{who}: {what}", arrays[0].shape, arrays[at].shape)
     if all(isinstance(each, Tensor) for each in arrays):
         return torch.stack([torch.as_tensor(each) for each in arrays])
     return np.stack([np.asarray(each) for each in arrays])
@@ -444,18 +426,18 @@ def _from_pair(who: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN4
     fits = y.dim() == 1 if y.is_floating_point() else y.dim() in (1, 2)
     if not x.dim() or not fits or len(x) != len(y):
         raise DataError(
-            f"{who} must bring inputs (examples, ...) and as many labels: whole numbers "
-            f"(examples,) or (examples, labels), or floating-point numbers (examples,), "
-            f"found {tuple(x.shape)} and {tuple(y.shape)} of {y.dtype}. "
-            f"{'Pass labels.squeeze()' if y.numel() == len(x) else 'Correct its arrays'}."
+            f"{who} must bring inputs (examples, ...) and as many labels, whole (examples,) or "
+            f"(examples, labels), or floating-point (examples,), found {tuple(x.shape)} and "
+            f"{tuple(y.shape)} of {y.dtype}: "
+            f"{'pass labels.squeeze()' if y.numel() == len(x) else 'correct its arrays'}."
         )
     if not y.is_floating_point() and ((y < 0) & ((y != MASKED) | (y.dim() == 1))).any():
         raise DataError(
-            f"{who}: its labels must be class numbers from 0 or, of tokens, {MASKED} for "
-            f"padding, found {int(y.min())}. Number the classes 0, 1, 2 ..."
+            f"{who}: its labels must be class numbers from 0, or of padding {MASKED}, found "
+            f"{int(y.min())}: number the classes 0, 1, 2 ..."
         )
     if not len(y):
-        raise DataError(f"{who} must bring an example, found none. Leave it out.")
+        raise DataError(f"{who} must bring an example, found none: leave it out.")
     _check_finite(who, "its inputs", x)
     _check_finite(who, "its labels", y)
     return Examples(x, y, layout, names)
@@ -479,17 +461,16 @@ def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a
     by_name = isinstance(inputs, Mapping)
     pairs = sorted(_columns(inputs).items()) if by_name else [("", each) for each in inputs]
     parts = [_input(who, f"its input {name!r}" if name else "an input", x) for name, x in pairs]
-    if len({each.shape[:1] for each in parts}) != 1 or not parts[0].dim():
+    shapes = [tuple(each.shape) for each in parts]
+    if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
         raise DataError(
-            f"{who} must bring as many examples of every input, found inputs of shapes "
-            f"{[tuple(each.shape) for each in parts]}. Correct its arrays."
+            f"{who} must bring as many examples of every input, found {shapes}: correct them."
         )
     for each in parts:
         if each.dtype == torch.int64 and ((each > LARGEST) | (each < -LARGEST)).any():
             raise DataError(
-                f"{who}: where a model takes several inputs whole numbers must lie within "
-                f"2^53, found {int(each.max())} and {int(each.min())}. Number what they stand "
-                f"for 0, 1, 2 ..."
+                f"{who}: whole numbers of several inputs must lie within 2^53, found "
+                f"{int(each.min())} to {int(each.max())}: number what they stand for 0, 1, 2 ..."
             )
     named = zip((name for name, _ in pairs), parts, strict=True)
     layout = Layout(tuple(Input(name, tuple(x.shape[1:]), x.dtype) for name, x in named))
@@ -499,8 +480,7 @@ def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a
 def _check_finite(who: str, what: str, values: Tensor) -> None:
     if values.is_floating_point() and not values.isfinite().all():
         raise DataError(
-            f"{who}: {what} must be finite, found NaN or infinity. Fill in or remove what is "
-            f"missing."
+            f"{who}: {what} must be finite, found NaN or infinity: fill in or remove what lacks."
         )
 
 
@@ -518,11 +498,18 @@ def _input(who: str, what: str, array: object) -> Tensor:
     second, last = (x.dim() == 4 and x.shape[axis] in CHANNELS for axis in (1, -1))
     if second == last:
         raise DataError(
-            f"{who}: uint8 x must be images (n, h, w), or have its 1 or 3 channels either second "
-            f"or last, found {tuple(x.shape)}. Transpose images, or make features float32 and "
-            f"ids int64."
+            f"{who}: uint8 x must be images (n, h, w), or have 1 or 3 channels second or last, "
+            f"found {tuple(x.shape)}: transpose it, or make features float32 and ids int64."
         )
     return x if second else x.permute(0, 3, 1, 2).contiguous()
+
+
+def _several_shapes(what: str, one: Sequence[int], other: Sequence[int]) -> DataError:
+    return DataError(
+        f"{what} must be numbers of one shape, found {tuple(one)} and {tuple(other)}: crop or "
+        f"resize images, pad sequences (torch.nn.utils.rnn.pad_sequence) and pass a mask as a "
+        f"second input."
+    )
 
 
 def _shapes(values: object) -> list[tuple[int, ...]]:
@@ -550,8 +537,8 @@ def _tensor(who: str, what: str, array: object) -> Tensor:
         if array.is_complex() or not dense:
             kind = "a nested tensor" if array.is_nested else array.layout
             raise DataError(
-                f"{who}: {what} must be a dense tensor of real numbers, found {array.dtype} "
-                f"and {kind}. Convert it, with to_dense() or to_padded_tensor(0)."
+                f"{who}: {what} must be a dense tensor of real numbers, found {array.dtype} and "
+                f"{kind}: convert it, with to_dense() or to_padded_tensor(0)."
             )
         kept = array.detach().cpu()
         if kept.is_floating_point():
@@ -559,19 +546,15 @@ def _tensor(who: str, what: str, array: object) -> Tensor:
         return kept if kept.dtype in (torch.uint8, torch.bool) else kept.long()
     shapes = _shapes(array)
     if len(shapes) > 1:
-        raise DataError(
-            f"{who}: {what} must make one array of numbers, found parts of shapes {shapes[0]} and "
-            f"{shapes[1]}. {ONE_SHAPE}."
-        )
-    subject = f"{who}: {what} must make one array of numbers, but"
-    with blamed(DataError, subject, "Give all one shape."):
+        raise _several_shapes(f"{who}: {what}", *shapes)
+    with blamed(DataError, f"{who}: making one array of {what}", "give all one shape."):
         values = np.asarray(array)
         if values.dtype == object and values.ndim == 1:
             values = np.array(values.tolist())  # a column that may hold missing values
     if values.dtype.kind not in "biuf":
         raise DataError(
-            f"{who}: {what} must be numbers, found {values.dtype}. Number classes and "
-            f"words 0, 1, 2 ..., and fill in or remove what is missing."
+            f"{who}: {what} must be numbers, found {values.dtype}: number classes and words 0, 1, "
+            f"2 ..., and fill in or remove what lacks."
         )
     whole = np.uint8 if values.dtype == np.uint8 else np.int64
     return torch.from_numpy(

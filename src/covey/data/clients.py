@@ -92,7 +92,7 @@ def clients_of(clients: object, label: str = "") -> dict[ClientName, TrainTest]:
     """
     held = {name: client_data_of(name, data, label) for name, data in _named(clients)}
     if not held:
-        raise DataError("clients must hold at least one client, found none. Add some.")
+        raise DataError("clients must hold at least one client, found none: add some.")
     columns = next((own.train.columns for own in held.values() if own.train.columns), ())
     held = {
         name: TrainTest(
@@ -108,12 +108,10 @@ def clients_of(clients: object, label: str = "") -> dict[ClientName, TrainTest]:
 
 
 def _named(clients: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401 - anything
-    if isinstance(clients, Mapping):
-        yield from _by_name(clients)
-    elif hasattr(clients, "load_partition") and hasattr(clients, "num_partitions"):
+    if hasattr(clients, "load_partition") and hasattr(clients, "num_partitions"):
         # its natural ids are names where it has any
         subject = f"clients: your partitioner {type(clients).__name__}"
-        with blamed(DataError, subject, "Give it its data set before you pass it."):
+        with blamed(DataError, subject, "give it its data set before you pass it."):
             ids = getattr(clients, "partition_id_to_natural_id", None) or {}
             parts = [
                 (str(ids.get(index, f"client-{index:05}")), clients.load_partition(index))
@@ -123,26 +121,22 @@ def _named(clients: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401
     elif isinstance(clients, (list, tuple)) and form_of(clients) != "pair":
         for index, data in enumerate(clients):
             yield f"client-{index:05}", data
+    elif isinstance(clients, Mapping) and not {"train", "test"} <= set(clients) <= PARTS:
+        yield from _by_name(clients)
     else:
         raise DataError(
             f"clients must be a dict by name or a list, of data per client, found "
-            f"{described(clients)}. One client's data alone are a list of one: [data]."
+            f"{described(clients)}: give one client's data as [data]."
         )
 
 
 def _by_name(clients: Mapping[Any, object]) -> Iterator[tuple[ClientName, object]]:
-    if {"train", "test"} <= set(clients) <= PARTS:
-        raise DataError(
-            "clients must be a dict by client, found one by part: train and test. One "
-            "client's parts are a list of one: [data]."
-        )
     seen: set[str] = set()
     for key, data in clients.items():
         name = client_name(key)
         if not name.strip() or name in seen:
             raise DataError(
-                f"Clients must have different names that are texts or whole numbers, "
-                f"found {key!r}. Rename it."
+                f"Clients' names must be different texts or numbers, found {key!r}: rename it."
             )
         seen.add(name)
         yield name, data
@@ -226,10 +220,9 @@ def _with_groups(
         ("non_members", data.non_members, names if data.non_members else []),
     ):
         if odd := set(known) ^ set(needed):
-            name = min(odd)
+            found = f"{min(odd)!r} {'only there' if min(odd) in known else 'missing'}"
             raise DataError(
-                f"ClientData.{what} must have an entry for each of {sorted(needed)}, "
-                f"found {name!r} {'only there' if name in known else 'missing'}. Correct it."
+                f"ClientData.{what} must have each of {sorted(needed)}, found {found}: correct it."
             )
     return replace(
         population,

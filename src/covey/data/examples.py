@@ -281,8 +281,8 @@ class Shift(Component):
         """
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise DataError(
-                f"population.shift is for uint8 images (images, channels, height, width), "
-                f"found {images.dtype} of shape {tuple(images.shape)}. Set it to 'none'."
+                f"population.shift needs uint8 images (images, channels, height, width), found "
+                f"{images.dtype} of shape {tuple(images.shape)}: set it to 'none'."
             )
         shifted = torch.empty_like(images, memory_format=torch.contiguous_format)
         for start in range(0, len(images), CHUNK):
@@ -322,8 +322,8 @@ class ShiftRange:
     def __post_init__(self) -> None:
         if not -math.inf < self.low <= self.high < math.inf:
             raise ConfigError(
-                f"A {type(self.shift).__name__} needs two finite numbers [low, high] with "
-                f"low <= high, found [{self.low}, {self.high}]. Swap or correct them."
+                f"Amounts of {type(self.shift).__name__} must be finite, [low, high] with low <= "
+                f"high, found [{self.low}, {self.high}]: swap or correct them."
             )
 
     def draw(self, count: int, generator: np.random.Generator) -> Float64[Tensor, "_"]:

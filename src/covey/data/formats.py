@@ -40,6 +40,11 @@ def read_mnist(publication: Publication, folder: Path) -> Source:
     return Source(publication.source, train, test, num_classes=10)
 
 
+def _broken(path: Path, must: str, found: object) -> DataError:
+    """Return what is raised of a file that is not as its publisher made it."""
+    return DataError(f"{path} must {must}, found {found}: get it again.")
+
+
 EMNIST_TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
 NUM_CHARACTERS = 62
 
@@ -69,15 +74,9 @@ def _read_idx(publication: Publication, part: str, folder: Path, num_classes: in
     content, path = publication.read(f"{part}-labels-idx1-ubyte.gz", folder)
     labels = parse_idx(content, path, dimensions=1).long()
     if len(labels) != len(images):
-        raise DataError(
-            f"{path} must hold a label for each of {len(images):,} images, found "
-            f"{len(labels):,}. Get both files again."
-        )
+        raise _broken(path, f"hold {len(images):,} labels", f"{len(labels):,}")
     if (labels >= num_classes).any():
-        raise DataError(
-            f"{path} must hold labels below {num_classes}, found {int(labels.max())}. "
-            f"Get the file again."
-        )
+        raise _broken(path, f"hold labels below {num_classes}", int(labels.max()))
     return Examples(images, labels)
 
 
@@ -96,24 +95,18 @@ def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "...
         try:
             content = gunzip(content, LARGEST_IDX)
         except ValueError as error:
-            raise DataError(
-                f"{path} must be a whole gzip file: {error}. Get the file again."
-            ) from error
+            raise _broken(path, "be whole gzip", error) from error
     magic = bytes([0, 0, UNSIGNED_BYTE, dimensions])
     if content[:4] != magic:
-        raise DataError(
-            f"{path} must start with {magic.hex()} (idx, unsigned bytes, {dimensions} "
-            f"dimensions), found {content[:4].hex() or 'nothing'}. Get the file again."
-        )
+        must = f"start with {magic.hex()} (idx, unsigned bytes, {dimensions} dimensions)"
+        raise _broken(path, must, content[:4].hex() or "nothing")
     body = 4 + 4 * dimensions
     if len(content) < body:
-        raise DataError(f"{path} ends inside its header. Get the file again.")
+        raise _broken(path, "have a whole header", "a part of it")
     shape = struct.unpack(f">{dimensions}I", content[4:body])
     if len(content) - body != math.prod(shape):
-        raise DataError(
-            f"{path} announces {' x '.join(map(str, shape))} bytes after its header, "
-            f"found {len(content) - body:,}. Get the file again."
-        )
+        must = f"have {' x '.join(map(str, shape))} bytes after its header"
+        raise _broken(path, must, f"{len(content) - body:,}")
     values = np.frombuffer(content, np.uint8, offset=body).reshape(shape)
     return torch.from_numpy(values.copy())
 
@@ -145,7 +138,7 @@ def parse_batch(content: bytes, path: Path) -> Examples:
             hold a batch.
     """
     subject = f"{path} must be a CIFAR-10 python batch with 'data' and 'labels', but reading it"
-    with blamed(DataError, subject, "Get the file again."):
+    with blamed(DataError, subject, "get it again."):
         batch = _BatchUnpickler(content, path).load()
         images = torch.from_numpy(batch[b"data"].pixels()).view(-1, 3, 32, 32)
         classes = batch[b"labels"]
@@ -195,11 +188,8 @@ class _BatchUnpickler(pickle.Unpickler):
                 return _Array
             case ("numpy", "dtype"):
                 return _Dtype
-        raise DataError(
-            f"{self.path} must be a CIFAR-10 python batch, but this pickle asks for "
-            f"{module}.{name}, which no batch needs. It was not run: do not open "
-            f"this file with pickle; get it again."
-        )
+        found = f"a pickle that asks for {module}.{name} (not run: do not open it with pickle)"
+        raise _broken(self.path, "be a CIFAR-10 python batch", found)
 
 
 Part = Literal["train", "test"]
@@ -250,7 +240,7 @@ def parse_leaf(content: bytes, path: Path) -> dict[str, Written]:
         f"{path} must be LEAF's json of FEMNIST, with users, num_samples and user_data, 784 "
         f"numbers in [0, 1] per image and labels below {NUM_CHARACTERS}, but reading it"
     )
-    with blamed(DataError, subject, "Make it again with LEAF."):
+    with blamed(DataError, subject, "make it again with LEAF."):
         part = json.loads(content, object_hook=_compact)
         written = {user: part["user_data"][user] for user in part["users"]}
         counts = [len(labels) for _, labels in written.values()]
@@ -311,10 +301,8 @@ def parse_names(content: bytes, path: Path, part: Part) -> list[str]:
     lines = [line.split() for line in content.decode(errors="replace").splitlines()]
     names = [line[0] for line in lines if line[1:] == [number]]
     if not names or any(line and len(line) != 2 for line in lines):
-        raise DataError(
-            f"{path} must hold an image's name and the number of its part per line, found "
-            f"{len(names):,} images of part {number} ({part}). Get the file again."
-        )
+        must = "hold an image's name and the number of its part per line"
+        raise _broken(path, must, f"{len(names):,} images of part {number} ({part})")
     return names
 
 
@@ -331,10 +319,8 @@ def parse_attributes(
     for name in names:
         values = known.get(name, [])
         if len(values) != NUM_ATTRIBUTES or not {"-1", "1"}.issuperset(values):
-            raise DataError(
-                f"{path} must hold {NUM_ATTRIBUTES} times -1 or 1 after {name}, found "
-                f"{' '.join(values)[:60]!r}. Get the file again."
-            )
+            must = f"hold {NUM_ATTRIBUTES} times -1 or 1 after {name}"
+            raise _broken(path, must, repr(" ".join(values)[:60]))
     return torch.tensor([[int(value == "1") for value in known[name]] for name in names])
 
 
@@ -347,10 +333,7 @@ def parse_image(content: bytes, path: Path) -> UInt8[Tensor, "3 32 32"]:
         DataError: the file, which `path` names, is no image.
     """
     subject = f"{path} must be an image, but reading it"
-    with (
-        blamed(DataError, subject, "Get the file again."),
-        Image.open(io.BytesIO(content)) as image,
-    ):
+    with blamed(DataError, subject, "get it again."), Image.open(io.BytesIO(content)) as image:
         width, height = image.size
         side = min(width, height)
         left, top = (width - side) // 2, (height - side) // 2

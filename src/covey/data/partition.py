@@ -148,9 +148,8 @@ class ByWriter(Partition):
         """
         if source.writers is None:
             raise DataError(
-                f"population.partition = 'by-writer' needs to know who wrote each image, "
-                f"which {source.name}'s files do not say. Choose another partition, or a "
-                f"data set whose files name writers."
+                f"population.partition = 'by-writer' needs files that name writers, found none in "
+                f"{source.name}: choose another partition or data set."
             )
         stacks = _positions_by_value(source.writers[cards])
         amounts = np.array([len(stack) for stack in stacks])
@@ -160,10 +159,9 @@ class ByWriter(Partition):
             enough = np.flatnonzero(free & (amounts >= sizes[client]))
             if len(enough) == 0:
                 raise DataError(
-                    f"Each client's images must come from a writer of its own, so {len(sizes):,} "
-                    f"clients need {turn + 1:,} writers with {sizes[client]:,} images or more "
-                    f"that are not kept aside, found {turn:,}. Lower population.clients, "
-                    f"population.examples_per_client or population.audit_examples."
+                    f"Each of {len(sizes):,} clients must have a writer of its own, with up to "
+                    f"{sizes[client]:,} images that are not kept aside, found {turn:,}: lower "
+                    f"population.clients, .examples_per_client or .audit_examples."
                 )
             writer = generator.choice(enough)
             free[writer] = False

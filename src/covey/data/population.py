@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covey.base.errors import ConfigError, DataError
 from covey.base.files import read_text
-from covey.base.names import ClientName, Handle, do_you_mean
+from covey.base.names import ClientName, Handle, unknown
 from covey.base.rng import Streams
 from covey.data.examples import (
     CHUNK,
@@ -80,7 +80,7 @@ class PopulationSpec:
 
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-_COLUMNS = {"risk_threshold", "risk_weight"}
+_COLUMNS = ("risk_threshold", "risk_weight")
 """Of a file of preferences, beside each client's name."""
 
 
@@ -100,7 +100,7 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
     """
     forms = (
         "population.preferences must name a CSV file with columns name, risk_threshold, "
-        "risk_weight, or a TOML file with a table per client"
+        "risk_weight, or a TOML file with a table per client, found"
     )
     preferences: dict[ClientName, Preference] = {}
     for name, entry in _entries(path, forms).items():
@@ -110,12 +110,12 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
             weight = _share(row.get("risk_weight", weight_from_threshold(threshold)))
         except (KeyError, ValueError) as error:
             raise ConfigError(
-                f"{path} must give {name} a number risk_threshold and, if any, a risk_weight, "
-                f"both in [0, 1], found {entry!r} ({error}). Correct this client's entry."
+                f"{path} must give {name} a risk_threshold and at will a risk_weight, in [0, 1], "
+                f"found {entry!r} ({error}): correct it."
             ) from None
         preferences[name] = Preference(weight, threshold)
     if not preferences:
-        raise ConfigError(f"{forms}, found no client in {path}. Name one, or leave it out.")
+        raise ConfigError(f"{forms} no client in {path}: name one, or leave it out.")
     return preferences
 
 
@@ -133,18 +133,12 @@ def _entries(path: Path, forms: str) -> dict[ClientName, Any]:
             _rows(text) if path.suffix.lower() == ".csv" else list(tomllib.loads(text).items())
         )
     except (OSError, ValueError, RecursionError, csv.Error) as error:
-        raise ConfigError(
-            f"{forms}; {path} is neither: {error}. Correct the file or the setting."
-        ) from None
+        raise ConfigError(f"{forms} {path} ({error}): correct the file or the setting.") from None
     if len(dict(entries)) < len(entries):
-        raise ConfigError(f"{path} must name each client once, found one twice. Correct it.")
+        raise ConfigError(f"{path} must name each client once, found one twice: correct it.")
     for name, entry in entries:
-        if unknown := set(entry if isinstance(entry, Mapping) else ()) - _COLUMNS:
-            key = min(unknown)
-            raise ConfigError(
-                f"{path} must give clients {' and '.join(sorted(_COLUMNS))}, found {key!r} for "
-                f"{name}.{do_you_mean(key, _COLUMNS)} Correct or remove it."
-            )
+        for key in sorted(set(entry if isinstance(entry, Mapping) else ()).difference(_COLUMNS)):
+            raise ConfigError(unknown(f"{path}: what {name} has", key, _COLUMNS))
     return dict(entries)
 
 
@@ -162,8 +156,7 @@ def _rows(text: str) -> list[tuple[ClientName, dict[str, str]]]:
     header = [each.strip().lower() for each in rows[0]] if rows else []
     if "name" not in header:
         raise ValueError(
-            f"it has the columns {', '.join(header) or 'none'}, separated by "
-            f"{_SEPARATORS[separator]}, and none called name"
+            f"no column is name, of {', '.join(header) or 'none'} between {_SEPARATORS[separator]}"
         )
     entries: list[tuple[ClientName, dict[str, str]]] = []
     for row in rows[1:]:
@@ -276,9 +269,8 @@ def _hands(
     apart = len(everything.unique()) == len(everything)
     if counts != sizes or not apart or not torch.isin(everything, cards).all():
         raise DataError(
-            f"{type(spec.partition).__name__} must deal {sizes} of the cards to "
-            f"{len(sizes)} clients, and no card twice, found hands of {counts}. Return "
-            f"indices out of `cards`."
+            f"{type(spec.partition).__name__} must deal {sizes} of the cards, none twice, found "
+            f"hands of {counts}: return indices out of `cards`."
         )
     return hands
 
@@ -289,14 +281,12 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
     has_test = source.test is not None
     least_test = 0 if has_test else 1
     if left < max(spec.pool, 0) + least_test:
-        whose = f"{spec.clients:,} clients"
-        if spec.images == "per-group":
-            whose = "the clients of its largest group"
+        whose = "its largest group" if spec.images == "per-group" else f"{spec.clients:,} clients"
         raise DataError(
-            f"The population needs {need:,} images for {whose}, {spec.audit_examples:,} for the "
-            f"audit, {max(spec.pool, 0):,} for the pool and at least {least_test} to test with, "
-            f"but {source.name} has {len(source.train):,}. Lower population.clients, "
-            f"population.examples_per_client, population.audit_examples or population.pool."
+            f"The population needs {need:,} images for {whose}, {spec.audit_examples:,} to audit, "
+            f"{max(spec.pool, 0):,} for the pool and {least_test} or more to test, found "
+            f"{len(source.train):,} in {source.name}: lower population.clients, "
+            f".examples_per_client, .audit_examples or .pool."
         )
     if spec.partition.is_selective:
         # Half of what could be spared stays in the deck: who can only take the last
@@ -349,8 +339,8 @@ def reserve(name: ClientName, examples: Examples, holdout: float) -> tuple[Examp
     members = len(examples) - held_out
     if members < 1:
         raise DataError(
-            f"{name} must have an example to train on, but a holdout of {holdout} reserves "
-            f"{held_out} of its {len(examples)}. Lower population.holdout or give it more examples."
+            f"{name} must have an example to train on, found all {len(examples)} held out by "
+            f"population.holdout = {holdout}: lower it, or give it more examples."
         )
     reserved = examples.inputs[members:], examples.labels[members:]
     return examples.first(members), Examples(*reserved, examples.layout, examples.columns)
@@ -385,6 +375,13 @@ def _shifted_per_group(
     return tuple(Examples(inputs, base.labels) for inputs in shifted)
 
 
+def _not_normal(found: str) -> DataError:
+    return DataError(
+        f"data.normalise = 'image' needs a tensor of images or features, found {found}: set it to "
+        f"'none', or make features float32."
+    )
+
+
 def normalised_population(population: Population) -> Population:
     """Return the population as models see it when every example is normalised.
 
@@ -394,18 +391,11 @@ def normalised_population(population: Population) -> Population:
         DataError: examples are ids, or several inputs of a model.
     """
     if population.layout is not None:
-        raise DataError(
-            f"data.normalise = 'image' needs one tensor of inputs, found several: "
-            f"{population.layout}. Set data.normalise = 'none'."
-        )
+        raise _not_normal(f"several, {population.layout}")
 
     def seen(examples: Examples, owner: str) -> Examples:
         if examples.inputs.dtype == torch.int64:
-            raise DataError(
-                f"data.normalise = 'image' needs images or other numbers, found ids (whole "
-                f"numbers, {examples.inputs.dtype}) of {owner}. Set data.normalise = 'none', or "
-                f"make the inputs float32 if they are features."
-            )
+            raise _not_normal(f"whole numbers (ids) of {owner}")
         parts = [normalised(part) for part in examples.inputs.split(CHUNK)]
         return Examples(torch.cat(parts), examples.labels)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from covey.base.built_ins import component
 from covey.base.errors import DataError
+from covey.base.names import passed_again
 from covey.data.source import PUBLICATIONS, ClientSource, DataSet, Publication
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class NpzFolder(ClientSource):
         if by_name := {path.stem: read_client(path) for path in sorted(folder.glob("*.npz"))}:
             return by_name
         raise DataError(
-            f"{folder} must hold one .npz file per client, found none. Name the folder in data.dir."
+            f"{folder} must hold an .npz file per client, found none: name the folder in data.dir."
         )
 
     @classmethod
@@ -143,8 +144,4 @@ class PassedClients(ClientSource):
         Raises:
             DataError: always.
         """
-        raise DataError(
-            "The data of this run were passed by a Python program, and only such a "
-            "program can pass them again: call covey.resume(folder, model, clients), or "
-            "covey.load(folder, model=..., clients=...).audit()."
-        )
+        raise DataError(passed_again("data"))

@@ -212,24 +212,22 @@ class Publication:
         """
         paths, md5 = sorted(self.find(name, folder)), self.md5(name)
         if not paths:
-            places = " nor in ".join(map(str, self._places(folder)))
+            places = " or ".join(map(str, self._places(folder)))
             raise DataError(
-                f"{self.source} needs the file {name}{f' (MD5 {md5})' if md5 else ''}, which is "
-                f"neither in {places}. Get it from {self.address(name)}"
-                f"{', or wherever it has that MD5' if md5 else ''}, and name the folder in "
-                f"data.dir or COVEY_DATA."
+                f"{self.source} needs {name}, found none in {places}: get it from "
+                f"{self.address(name)}{f' or by its MD5 {md5}' if md5 else ''}, and name its "
+                f"folder in data.dir or COVEY_DATA."
             )
         for path in paths:
             try:
                 content = read_bounded(path, LARGEST)
             except OSError as error:
-                raise DataError(f"{path} must be readable: {error}. Check its rights.") from error
+                raise DataError(f"{path} must be readable, found {error}: check it.") from error
             md5 = self.md5(path.name)
             digest = hashlib.md5(content, usedforsecurity=False).hexdigest() if md5 else ""
             if digest != md5:
                 raise ChecksumError(
-                    f"{path} must be {self.source}'s published file with MD5 {md5}, found MD5 "
-                    f"{digest}. Delete it and get it again."
+                    f"{path} must have the published MD5 {md5}, found {digest}: get it again."
                 )
             yield content, path
 
