@@ -89,10 +89,10 @@ def test_initial_params_depend_on_the_stream_alone():
     ("name", "message"),
     [
         ("alexnet", "mnist-cnn, femnist-cnn, .*found 'alexnet'"),
-        ("no.such.module:net", "importing it failed: No module named"),
+        ("no.such.module:net", "what can be imported, .*No module named"),
         ("her_models:number", "found a int"),
-        ("her_models:greedy", "its signature is"),
-        ("her_models:text", "it returned a str"),
+        ("her_models:greedy", r"found \(width\)"),
+        ("her_models:text", "found a str"),
     ],
 )
 def test_a_wrong_model_name_is_explained(name: str, message: str):
@@ -125,10 +125,10 @@ class Returns(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Linear(4, 3), r"outputs \(2, 2\), but Linear gave \(2, 3\)"),
+        (nn.Linear(4, 3), r"outputs \(2, 2\), found \(2, 3\)"),
         (Returns(torch.zeros(2, 2, dtype=torch.long)), "of torch.int64"),
-        (Returns((torch.zeros(2, 2),)), "Returns must return one tensor, but it returned a tuple"),
-        (nn.Linear(5, 2), r"Linear raised RuntimeError on a batch of shape \(2, 4\)"),
+        (Returns((torch.zeros(2, 2),)), "Returns must return one tensor, found a tuple"),
+        (nn.Linear(5, 2), r"Linear must take a batch of shape \(2, 4\), found RuntimeError"),
         (Noisy(), "global generator"),
     ],
 )
@@ -142,6 +142,6 @@ def test_a_model_that_does_not_fit_is_refused(module: nn.Module, message: str):
 )
 def test_layers_that_mix_examples_are_refused_by_name(layer: nn.Module):
     module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(layer))
-    said = rf"^Noise needs .* {type(layer).__name__}\(4.*Use nn\.GroupNorm instead\.$"
+    said = rf"^Noise needs .* {type(layer).__name__}\(4.*use nn\.GroupNorm instead\.$"
     with pytest.raises((ConfigError, ModelError), match=said):
         refuse_batch_norm(module, "Noise")

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from covey.base.built_ins import built_ins, component
 from covey.base.components import Component, OwnFunction, Texts
 from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
-from covey.base.names import Params
+from covey.base.names import Params, passed_again
 from covey.base.params import STATISTICS, model_hash
 from covey.base.rng import Streams
 from covey.models import networks
@@ -79,8 +79,8 @@ def check_image(who: str, input_shape: tuple[int, ...], side: int, remedy: str) 
     """
     if len(input_shape) != 3 or min(input_shape[1:]) < side:
         raise ModelError(
-            f"{who} needs images (channels, height, width) of at least {side}x{side} pixels, but "
-            f"the inputs are {input_shape}. {remedy}"
+            f"{who} needs images (channels, height, width) of at least {side}x{side} pixels, found "
+            f"inputs {input_shape}: {remedy}"
         )
 
 
@@ -100,12 +100,6 @@ def fused_dropout_layers(module: nn.Module) -> list[nn.Module]:
     ]
 
 
-WHOLE = (
-    " Whole numbers stay whole, as ids for nn.Embedding; make them floating-point if they "
-    "are features."
-)
-
-
 def copied(module: nn.Module) -> nn.Module:
     """Return a deep copy.
 
@@ -113,7 +107,7 @@ def copied(module: nn.Module) -> nn.Module:
         ModelError: the module holds what cannot be copied.
     """
     subject = f"A model must be one that copy.deepcopy can copy, but {type(module).__name__}"
-    with blamed(ModelError, subject, "Keep no results and no open files in it."):
+    with blamed(ModelError, subject, "keep no results and no open files in it."):
         return copy.deepcopy(module)
 
 
@@ -125,8 +119,8 @@ def refuse_module(function: object, base: str) -> None:
     """
     if isinstance(function, nn.Module):
         raise ConfigError(
-            f"must be a covey.{base} or a function that returns an nn.Module, found a module "
-            f"itself, a {type(function).__name__}. Name a function that returns it."
+            f"must be a covey.{base} or a function that returns an nn.Module, found a "
+            f"{type(function).__name__} itself: name a function that returns it."
         )
 
 
@@ -144,11 +138,14 @@ def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module
     with blamed(ModelError, f"Your {what}", remedy):
         module = make()
     if not isinstance(module, nn.Module):
-        raise ModelError(
-            f"Your {what} must return an nn.Module, but it returned a "
-            f"{type(module).__name__}. Return the module itself."
-        )
+        raise no_such_result(f"Your {what}", "an nn.Module", module)
     return module
+
+
+def no_such_result(who: str, wanted: str, result: object) -> ModelError:
+    """Return what is raised where a user's own code returns something else than is wanted."""
+    kind = type(result).__name__
+    return ModelError(f"{who} must return {wanted}, found a {kind}: return that alone.")
 
 
 def factory_of(model: object) -> Callable[[], nn.Module]:
@@ -165,12 +162,11 @@ def factory_of(model: object) -> Callable[[], nn.Module]:
         return lambda: copied(kept)
     if not callable(model):
         raise ModelError(
-            f"model must be a function without arguments that returns an nn.Module, or an "
-            f"nn.Module, found a {type(model).__name__}. A network by name is a setting: "
-            f"model.name."
+            f"model must be an nn.Module or a function without arguments that returns one, found a "
+            f"{type(model).__name__}: name a network in the setting model.name."
         )
     what = f"model function {getattr(model, '__qualname__', type(model).__name__)}"
-    return partial(made_module, what, model, "It is called without arguments: correct it.")
+    return partial(made_module, what, model, "correct it: it is called without arguments.")
 
 
 def model_outputs(
@@ -196,26 +192,21 @@ def model_outputs(
     except Exception as error:
         if "Expected more than 1 value per channel" in str(error):
             raise ModelError(
-                f"The model {name} has a BatchNorm, which needs two examples in every "
-                f"batch that it trains on, and met one of {batch[0]}. Set "
-                f"train.drop_last = true, which leaves out a short last one; a client with "
-                f"one example alone has to be left out, or use nn.GroupNorm."
+                f"The BatchNorm of {name} needs two examples in every batch, found {batch[0]}: set "
+                f"train.drop_last = true and leave out who has one alone, or use nn.GroupNorm."
             ) from error
-        whole = "" if inputs.is_floating_point() else WHOLE
+        ids = " (ids, for nn.Embedding; make features floating-point)"
+        whole = "" if inputs.is_floating_point() else ids
         raise ModelError(
-            f"The model {name} raised {type(error).__name__} on a batch of shape {batch}: "
-            f"{error}. Correct its forward.{whole}"
+            f"The model {name} must take a batch of shape {batch}{whole}, found "
+            f"{type(error).__name__}: {error}: correct its forward."
         ) from error
     if not isinstance(outputs, Tensor):
-        raise ModelError(
-            f"The model {name} must return one tensor, but it returned a "
-            f"{type(outputs).__name__}. Return the outputs alone."
-        )
+        raise no_such_result(f"The model {name}", "one tensor", outputs)
     if outputs.dim() not in (2, 3) or len(outputs) != len(inputs):
         raise ModelError(
-            f"The model {name} must return a row of outputs per example, but a batch of "
-            f"shape {batch} gave {tuple(outputs.shape)}. Squeeze no axis of length 1, and "
-            f"mix no examples."
+            f"The model {name} must return a row of outputs per example of {batch}, found shape "
+            f"{tuple(outputs.shape)}: squeeze no axis of length 1, and mix no examples."
         )
     return outputs
 
@@ -281,22 +272,20 @@ def personal_params(module: nn.Module, patterns: Collection[str]) -> Params:
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in own):
             raise ConfigError(
-                f"model.personal must match parameters or buffers of the model, found "
-                f"{pattern!r}, which matches none of {len(params)}, such as "
-                f"{next(iter(params))!r}. Correct the pattern."
+                f"model.personal must match some of the model's {len(params)} parameters or "
+                f"buffers, such as {next(iter(params))!r}, found {pattern!r}: correct it."
             )
     tensors = dict(module.named_parameters(remove_duplicate=False))
     kept = {id(tensors[name]) for name in own if name in tensors}
     if tied := [name for name in params if name not in own and id(tensors.get(name)) in kept]:
         raise ConfigError(
-            f"model.personal must match all names of a tensor that has several, found "
-            f"{list(patterns)}, which leave {tied[0]}. Match that, too."
+            f"model.personal must match all names of a tensor, found {list(patterns)}, which leave "
+            f"{tied[0]}: match that, too."
         )
     if own.keys() >= {name for name, each in module.named_parameters() if each.requires_grad}:
         raise ConfigError(
             f"model.personal must leave a parameter that trains to be shared, found "
-            f"{list(patterns)}, which match all of them. Match fewer, or set method.name = "
-            f"'local'."
+            f"{list(patterns)}: match fewer, or set method.name = 'local'."
         )
     return own
 
@@ -358,8 +347,8 @@ def refuse_batch_norm(module: nn.Module, why: str) -> None:
         running = isinstance(layer, _INSTANCE_NORMS) and layer.track_running_stats
         if running or isinstance(layer, _BATCH_NORMS):
             raise ModelError(
-                f"{why} needs a model that sees every example alone, but the model's "
-                f"{layer} mixes the examples of a batch. Use nn.GroupNorm instead."
+                f"{why} needs a model that sees every example alone, found {layer}, which mixes a "
+                f"batch's: use nn.GroupNorm instead."
             )
 
 
@@ -374,9 +363,9 @@ def _check_state(module: nn.Module) -> None:
         if not real or value.layout != torch.strided:
             kind = value.dtype if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise ModelError(
-                f"A model's state must be dense tensors of real numbers, found {kind} in "
-                f"{name!r} of {type(module).__name__}. Register a constant with persistent=False, "
-                f"split complex numbers by torch.view_as_real, and leave out get_extra_state."
+                f"State of {type(module).__name__} must be dense tensors of real numbers, found "
+                f"{kind} in {name!r}: register a constant with persistent=False, split complex "
+                f"numbers by torch.view_as_real, and leave out get_extra_state."
             )
 
 
@@ -403,11 +392,9 @@ def check_model(
             torch's global generator other than by dropout layers, has lazy layers, or
             nothing to train.
     """
+    kind = type(module).__name__
     if any(is_lazy(each) for each in (*module.parameters(), *module.buffers())):
-        raise ModelError(
-            f"A model must know its sizes when it is made, but {type(module).__name__} has lazy "
-            f"layers. Give every layer its sizes."
-        )
+        raise ModelError(f"{kind} must know its sizes, found lazy layers: give each its sizes.")
     _check_state(module)
     trial = copied(module).train()
     for layer in (*dropout_layers(trial), *fused_dropout_layers(trial)):
@@ -418,10 +405,9 @@ def check_model(
         draws = not torch.equal(before, torch.get_rng_state())
     if draws:
         raise ModelError(
-            "A model must draw random numbers in dropout layers only (nn.Dropout, or the "
-            "dropout of nn.MultiheadAttention, nn.LSTM, nn.GRU and nn.RNN), but "
-            f"{type(module).__name__} moves torch's global generator in training. "
-            "Replace what draws by nn.Dropout."
+            f"{kind} must draw in dropout layers alone (nn.Dropout, or the dropout of "
+            f"nn.MultiheadAttention, nn.LSTM, nn.GRU and nn.RNN), found that it moves torch's "
+            f"global generator: replace what draws by nn.Dropout."
         )
     shape = tuple(outputs.shape)
     expected = (2, num_classes) if tokens is None else (2, tokens, num_classes)
@@ -429,15 +415,11 @@ def check_model(
     if not fits or shape[-1] < num_classes or not outputs.is_floating_point():
         least = "" if tokens is None else " at least"
         raise ModelError(
-            f"A model must turn inputs {(2, *input_shape)} into floating-point outputs "
-            f"{expected}, but {type(module).__name__} gave {shape} of "
-            f"{outputs.dtype}. Give its last layer{least} {num_classes} outputs."
+            f"{kind} must turn inputs {(2, *input_shape)} into floating-point outputs {expected}, "
+            f"found {shape} of {outputs.dtype}: give its last layer{least} {num_classes} outputs."
         )
     if not any(each.requires_grad for each in module.parameters()):
-        raise ModelError(
-            f"A model must have a parameter to train, but {type(module).__name__} has "
-            f"none that requires a gradient. Add one, or unfreeze it."
-        )
+        raise ModelError(f"{kind} must have a parameter to train, found none: add or unfreeze one.")
 
 
 @component("model", "python")
@@ -452,11 +434,7 @@ class PassedModel(ModelFactory):
         Raises:
             ConfigError: always.
         """
-        raise ConfigError(
-            "The model of this run was passed by a Python program, and only such a "
-            "program can pass it again: call covey.resume(folder, model, clients), or "
-            "covey.load(folder, model=..., clients=...).audit()."
-        )
+        raise ConfigError(passed_again("model"))
 
 
 class ModelFunction(ModelFactory, OwnFunction):
@@ -471,7 +449,7 @@ class ModelFunction(ModelFactory, OwnFunction):
         """Return a freshly initialised network."""
         factory, sizes = self.function, (input_shape, num_classes)
         if inspect.isclass(factory) and issubclass(factory, networks.ImageNetwork):
-            remedy = "Use larger images or another model, for example mlp."
+            remedy = "use larger images or another model, for example mlp."
             check_image(self.name, input_shape, factory.smallest_side, remedy)
         try:
             signature = inspect.signature(factory)
@@ -485,9 +463,9 @@ class ModelFunction(ModelFactory, OwnFunction):
             signature.bind(*arguments, **self.options)
         except TypeError as error:
             raise ModelError(
-                f"The factory of model {self.name!r} must take no arguments or "
-                f"(input_shape, num_classes), beside its settings {self.options}, but its "
-                f"signature is {signature}. Give its other arguments defaults."
+                f"The factory of model {self.name!r} must take (input_shape, num_classes) or "
+                f"nothing beside its settings {self.options}, found {signature}: give its other "
+                f"arguments defaults."
             ) from error
         module = self.call(*arguments)
         if self.is_own or self.task == "multiclass":
@@ -517,4 +495,4 @@ def build_model(
     """
     with streams.lent_to_torch():
         build = partial(model.build_for, input_shape, num_classes, streams.seed)
-        return made_module(f"model function {model.name}", build, "Correct the function.")
+        return made_module(f"model function {model.name}", build, "correct it.")

@@ -23,7 +23,7 @@ from covey.base.errors import ConfigError, ModelError, blamed
 from covey.base.own_code import source_hash
 from covey.base.rng import Streams
 from covey.data.examples import normalised
-from covey.models.build import ModelFactory, check_image, made_module, refuse_module
+from covey.models.build import ModelFactory, check_image, made_module, no_such_result, refuse_module
 
 
 class FeatureMap(Component):
@@ -121,7 +121,7 @@ class FilterMap(FeatureMap):
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
         """Return the filters, drawn."""
-        remedy = "Lower its option size, or choose a feature map that takes vectors."
+        remedy = "lower its option size, or choose a feature map that takes vectors."
         check_image(f"The feature map {self.name}", input_shape, self.size, remedy)
         return FilterBank(
             unit_filters(self.draw(input_shape[0], streams)), self.pool, self.response
@@ -298,9 +298,8 @@ class Whitening:
         """
         if len(self.input_shape) != 3:
             raise ModelError(
-                f"model.whiten needs images (channels, height, width), as it "
-                f"looks at the features of drawn ones; found inputs {self.input_shape}. Set "
-                f"it to 0, and whiten features by data of your own that are public."
+                f"model.whiten needs images (channels, height, width), found inputs "
+                f"{self.input_shape}: set it to 0, and whiten by public data of your own."
             )
         generator = self.streams.at("pink noise").generator()
         parts: list[np.ndarray] = []
@@ -391,10 +390,9 @@ class FrozenFeatures(nn.Module):
                 raise error from None
         if features.dim() != 2 or len(features) != 2 or not features.isfinite().all():
             raise ModelError(
-                f"The feature map {self.name} must turn two examples of shape "
-                f"{input_shape} into two rows of finite numbers, found shape "
-                f"{tuple(features.shape)}. Flatten its outputs, and leave none without a "
-                f"value where an example is constant."
+                f"The feature map {self.name} must turn two zero examples {input_shape} into two "
+                f"rows of finite numbers, found shape {tuple(features.shape)}: flatten its "
+                f"outputs, and give constant examples values, too."
             )
         self.size = features.shape[1]
         return self
@@ -402,15 +400,12 @@ class FrozenFeatures(nn.Module):
     def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
         """Return the features as float32; nothing is kept for a gradient."""
         subject = f"The feature map {self.name}, on a batch of shape {tuple(inputs.shape)},"
-        with torch.no_grad(), blamed(ModelError, subject, "Choose one that fits these inputs."):
+        with torch.no_grad(), blamed(ModelError, subject, "choose one that fits these inputs."):
             features: Any = inputs.clone()  # a user's may write
             for step in self._steps:
                 features = step(features)
         if not isinstance(features, Tensor):
-            raise ModelError(
-                f"The feature map {self.name} must return one tensor, but it returned a "
-                f"{type(features).__name__}. Return the features alone."
-            )
+            raise no_such_result(f"The feature map {self.name}", "one tensor", features)
         return features.float()
 
     def _apply(
@@ -435,10 +430,7 @@ def _tensor_hash(module: nn.Module) -> str:
     return hashlib.sha256(safetensors.torch.save(tensors)).hexdigest()
 
 
-REMEDY = (
-    "It is called without arguments or with input_shape, beside its settings, and returns an "
-    "nn.Module: correct it."
-)
+REMEDY = "correct it: beside its settings it takes input_shape or nothing."
 REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -516,8 +508,8 @@ class LinearHead(ModelFactory):
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Refuse: features are drawn from the seed of a run."""
         raise ConfigError(
-            f"A linear head's features are drawn from a run's seed, which build does not "
-            f"know. Call build_for({input_shape}, {num_classes}, seed)."
+            f"A linear head needs a run's seed for its features, found none: call "
+            f"build_for({input_shape}, {num_classes}, seed)."
         )
 
     def build_for(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
