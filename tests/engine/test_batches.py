@@ -59,5 +59,5 @@ def test_batch_norm_on_a_last_batch_of_one_is_refused_with_the_setting_that_leav
         "train.batch_size": 4,
     }
     clients = [(torch.randn(n, 4), torch.arange(n) % 3) for n in (9, 8)]
-    with pytest.raises(ModelError, match=r"BatchNorm.*Set train.drop_last = true"):
+    with pytest.raises(ModelError, match=r"BatchNorm.*set train.drop_last = true"):
         run(normalised, clients, settings, tmp_path / "run")

@@ -137,6 +137,6 @@ class Twice(nn.Module):
 
 @pytest.mark.parametrize("model", [Tied, Twice])
 def test_tensors_with_two_names_are_for_the_parallel_engine(model, tmp_path):
-    with pytest.raises(covey.ModelError, match=r"Use the parallel engine: engine\.name"):
+    with pytest.raises(covey.ModelError, match="use the parallel engine"):
         played(lambda: model(), tmp_path / "vmap", "vmap")
     assert played(lambda: model(), tmp_path / "run").history.finished

@@ -122,7 +122,7 @@ def test_labels_of_another_task_are_refused(task: str, labels: str):
     ids=["negative", "two", "nan", "negative token", "all masked"],
 )
 def test_impossible_labels_are_refused(task: Task, labels: torch.Tensor):
-    with pytest.raises(DataError, match="Correct the labels"):
+    with pytest.raises(DataError, match="correct them, or choose among"):
         task.outputs(labels)
 
 

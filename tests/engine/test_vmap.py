@@ -73,7 +73,7 @@ def test_one_client_that_does_not_fit_is_told_by_what_it_took():
     module = make_module()
     _, recipe = tight(most=0)
     (job,) = make_jobs(module, (10,), recipe)
-    with pytest.raises(ModelError, match=r"10 examples and batches of 4.*smaller") as e:
+    with pytest.raises(ModelError, match=r"10 examples .*: set train\.batch_size below 4") as e:
         list(VmapEngine(module).train([job]))
     assert out_of_memory(e.value)
     assert not out_of_memory(ValueError())

@@ -38,8 +38,8 @@ def in_order(job: TrainingJob, names: Sequence[str]) -> Memory:
 def _tensors(key: str, kept: Params, names: Sequence[str]) -> list[Tensor]:
     if missing := [name for name in names if name not in kept]:
         raise ConfigError(
-            f"What an objective remembers as {key!r} must have a tensor for every "
-            f"trained parameter, found none for {missing[0]}. Keep all names of the model."
+            f"An objective's {key!r} must have a tensor per trained parameter, found none for "
+            f"{missing[0]}: keep all names of the model."
         )
     return [kept[name] for name in names]
 
@@ -76,7 +76,7 @@ def corrected(
         ConfigError: it raised, or does not fit the weights.
     """
     name = type(objective).__name__
-    with blamed(ConfigError, f"The objective {name}", "Correct its correction."):
+    with blamed(ConfigError, f"The objective {name}", "correct its correction."):
         correction: Any = objective.correction(weights, start, memory)
         extra = None if correction is None else list(correction)
     if extra is None:
@@ -84,9 +84,8 @@ def corrected(
     shapes = [getattr(each, "shape", None) for each in extra]
     if shapes != [value.shape for value in weights]:
         raise ConfigError(
-            f"The objective {name} must return one tensor for each of the weights, in their "
-            f"shapes, found {len(shapes)} for {len(weights)}, or other shapes. Correct its "
-            f"correction."
+            f"The objective {name} must return {len(weights)} tensors in the weights' shapes, "
+            f"found {len(shapes)}, or other shapes: correct its correction."
         )
     return extra
 

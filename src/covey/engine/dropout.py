@@ -39,9 +39,8 @@ def check_dropout(module: nn.Module) -> None:
     for layer in dropout_layers(module):
         if type(layer) not in _REPRODUCIBLE:
             raise ModelError(
-                "Dropout layers must be nn.Dropout, nn.Dropout1d, nn.Dropout2d or "
-                "nn.Dropout3d, so that a client's masks can be reproduced, "
-                f"but the model has {layer}. Use nn.Dropout instead."
+                f"Dropout layers must be nn.Dropout, nn.Dropout1d, nn.Dropout2d or nn.Dropout3d, "
+                f"found {layer}: use nn.Dropout instead."
             )
 
 
@@ -61,10 +60,7 @@ def refuse_dropout(module: nn.Module, who: str, remedy: str, *, fused_alone: boo
         if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):  # it may have layers of its own
             shown = f"{type(layer).__name__} with dropout {layer.dropout:g}"
         model = "whose dropout is in layers of its own" if fused_alone else "without dropout"
-        raise ModelError(
-            f"{who} needs a model {model}, because masks drawn inside vmap cannot be "
-            f"reproduced, but the model has {shown}. {remedy}"
-        )
+        raise ModelError(f"{who} needs a model {model}, found {shown}: {remedy}")
 
 
 def has_dropout(module: nn.Module) -> bool:
@@ -165,9 +161,7 @@ class _SeededDraws(TorchDispatchMode):
         names = [argument.name for argument in func._schema.arguments]
         if "generator" not in names:
             raise ModelError(
-                f"A model must draw by dropout layers only, so that a client's draws can "
-                f"be reproduced, but it calls torch's {func}. Replace what draws by "
-                f"nn.Dropout."
+                f"A model must draw in dropout layers alone, found torch's {func}: use nn.Dropout."
             )
         arguments = dict(zip(names, args, strict=False)) | kwargs
         if arguments.get("generator") is None:

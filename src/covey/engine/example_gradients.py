@@ -49,7 +49,7 @@ def check_private(module: nn.Module) -> None:
         ModelError: naming the layer: one that mixes examples, or dropout.
     """
     refuse_batch_norm(module, FEATURE)
-    refuse_dropout(module, FEATURE, "Remove it.")
+    refuse_dropout(module, FEATURE, "remove it.")
 
 
 def sampling_rate(num_examples: int, recipe: Recipe) -> float:

@@ -211,4 +211,4 @@ class TorchOptimizer(Optimizer, OwnFunction):
     @property
     def _guard(self) -> AbstractContextManager[None]:
         subject = f"train.optimizer must take one step with these gradients, but {self.name}"
-        return blamed(ConfigError, subject, "Correct its settings, or choose another.")
+        return blamed(ConfigError, subject, "correct its settings, or choose another.")

@@ -96,8 +96,8 @@ def _num_classes(labels: Labels) -> int:
     classes = 1 + int(labels.max()) if len(labels) else 0
     if classes > MAX_CLASSES:
         raise DataError(
-            f"labels must be class numbers from 0, {MAX_CLASSES:,} at most, found "
-            f"{classes - 1:,}. Number the classes 0, 1, 2 ..."
+            f"labels must be class numbers from 0 to below {MAX_CLASSES:,}, found {classes - 1:,}: "
+            f"number the classes 0, 1, 2 ..."
         )
     return classes
 
@@ -202,12 +202,8 @@ def _token_classes(labels: Labels) -> int:
         or ((labels < 0) & (labels != MASKED)).any()
         or (labels == MASKED).all(dim=1).any()
     ):
-        raise _unfit(
-            "tokens",
-            f"a class number from 0 per token, {MASKED} where there is padding, and in every "
-            f"example a token that is none",
-            labels,
-        )
+        wanted = f"a class number from 0 per token, {MASKED} for padding, and not padding alone"
+        raise _unfit("tokens", wanted, labels)
     return _num_classes(labels)
 
 
@@ -232,11 +228,10 @@ TASKS: Mapping[str, Task] = MappingProxyType(
 
 def _unfit(task: str, expected: str, labels: Tensor) -> DataError:
     one = labels.dim() == 2 and labels.shape[1] == 1
-    remedy = "Pass labels.squeeze(1)" if one else "Correct the labels"
+    remedy = "pass labels.squeeze(1)" if one else "correct them"
     return DataError(
-        f"model.task = {task!r} needs labels with {expected}, found shape "
-        f"{tuple(labels.shape)} of {labels.dtype}. {remedy}, or choose the task that fits them: "
-        f"one of {', '.join(TASKS)}."
+        f"model.task = {task!r} needs labels with {expected}, found shape {tuple(labels.shape)} of "
+        f"{labels.dtype}: {remedy}, or choose among {', '.join(TASKS)}."
     )
 
 
@@ -277,13 +272,13 @@ class Loss(Component):
     def _checked(self, outputs: Outputs, labels: Labels) -> Losses:
         shapes = f"outputs of shape {tuple(outputs.shape)} and labels of {tuple(labels.shape)}"
         subject = f"On {shapes} the loss {self._name}"
-        with blamed(ConfigError, subject, "Correct it, or choose another train.loss."):
+        with blamed(ConfigError, subject, "correct it, or choose another train.loss."):
             values: Any = self.losses(outputs, labels)
         shape = values.shape if isinstance(values, Tensor) else type(values).__name__
         if shape != labels.shape[:1]:
             raise ConfigError(
-                f"The loss {self._name} must return one number per example, so shape "
-                f"{tuple(labels.shape[:1])}, found {shape}. Take no mean over the batch."
+                f"The loss {self._name} must return a number per example, shape "
+                f"{tuple(labels.shape[:1])}, found {shape}: take no mean over the batch."
             )
         return values
 
@@ -333,7 +328,7 @@ class CrossEntropy(Loss):
         """Return torch's own."""
         known, smoothing = self.class_weights, self.label_smoothing
         if known == "balanced":
-            raise ConfigError("class_weights must be numbers here, found 'balanced'. List them.")
+            raise ConfigError("class_weights must be numbers here, found 'balanced': list them.")
         weight = torch.tensor(known, device=outputs.device) if known else None
         return nn.functional.cross_entropy(
             outputs.float(), labels, weight, reduction="none", label_smoothing=smoothing
@@ -546,9 +541,8 @@ class Recipe(RecipeNumbers):
                 in_range(each.name, getattr(self, each.name), each.type)
         if self.record_noise > 0 and not self.record_clip > 0:
             raise ConfigError(
-                f"Noise hides an example only if its gradient is clipped: record_noise "
-                f"needs record_clip > 0, found {self.record_clip}. Set it, for example "
-                f"to 1.0."
+                f"record_noise needs record_clip > 0, as it hides clipped gradients alone, found "
+                f"{self.record_clip}: set it, for example to 1.0."
             )
 
     def at(self, round_index: int, rounds: int) -> "Recipe":
@@ -564,9 +558,8 @@ class Recipe(RecipeNumbers):
         factor = self.schedule.factor(round_index, rounds)
         if not (math.isfinite(factor) and factor >= 0):
             raise ConfigError(
-                f"train.schedule must give a finite factor of the learning rate, not "
-                f"below 0, found {factor} for round {round_index} of {rounds}. Correct "
-                f"the schedule."
+                f"train.schedule must give a finite factor, 0 or more, found {factor} for round "
+                f"{round_index} of {rounds}: correct it."
             )
         rate = self.learning_rate * factor
         return replace(self, learning_rate=rate, schedule=Constant())

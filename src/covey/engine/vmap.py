@@ -395,9 +395,8 @@ class VmapEngine:
         known = list(jobs)
         for part in (part for job in known for part in job.recipe.apart):
             raise ConfigError(
-                f"The recipe's {part} needs every client to be trained by itself, with the "
-                f"gradient of every example, but the vmap engine trains many as one tensor. "
-                f"Use the parallel engine."
+                f"The recipe's {part} needs every client to be trained by itself, found the vmap "
+                f"engine, which trains many as one: use the parallel engine."
             )
         chunk_of = {i: chunk for chunk in self._chunks(known) for i in chunk}
         trained: dict[int, Params] = {}
@@ -452,10 +451,9 @@ class VmapEngine:
                     raise
                 if len(piece) == 1:
                     raise ModelError(
-                        f"One client's training must fit into the memory of {self._device}, "
-                        f"but a client with {len(piece[0].examples)} examples and batches of "
-                        f"{piece[0].recipe.batch_size} took more. Set a smaller "
-                        f"train.batch_size, or use the parallel engine."
+                        f"A client must fit into the memory of {self._device}, found one of "
+                        f"{len(piece[0].examples)} examples that does not: set train.batch_size "
+                        f"below {piece[0].recipe.batch_size}, or use the parallel engine."
                     ) from error
                 self._most = len(piece) // 2
             else:
@@ -564,16 +562,15 @@ def check_batchable(module: nn.Module) -> None:
     for name, value in module.named_parameters(remove_duplicate=False):
         if (first := names.setdefault(id(value), name)) != name:
             raise ModelError(
-                f"The vmap engine needs a tensor for each name, but {first} and {name} of a model "
-                f"share one. Use the parallel engine: engine.name = 'parallel'."
+                f"The vmap engine needs a tensor per name, found one of {first} and {name}: use "
+                f"the parallel engine."
             )
     check_dropout(module)
-    remedy = "Set its dropout to 0, or use the parallel engine."
+    remedy = "set its dropout to 0, or use the parallel engine."
     refuse_dropout(module, "The vmap engine", remedy, fused_alone=True)
     for layer in module.modules():
         if isinstance(layer, _BATCH_NORMS) and layer.momentum is None:
             raise ModelError(
-                "The vmap engine needs BatchNorm with a momentum, "
-                f"but the model has {layer} with none. "
-                "Set momentum, or use nn.GroupNorm or the parallel engine."
+                f"The vmap engine needs BatchNorm with a momentum, found {layer}: set it, or use "
+                f"nn.GroupNorm or the parallel engine."
             )
