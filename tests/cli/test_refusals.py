@@ -42,20 +42,20 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ("rounds=-3", "rounds = -3 is not possible"),
-        ("population.clients=100", "Lower population.clients"),
-        ("population.exclude=['nobody']", "no such client"),
+        ("rounds=-3", "greater than 0, found -3"),
+        ("population.clients=100", "lower population.clients"),
+        ("population.exclude=['nobody']", "found 'nobody': take one of these"),
         ("population.preferences=who.csv", "who.csv"),
         ("model.name=nowhere:factory", "nowhere"),
-        ("model.name=collections:OrderedDict", "and is Python's own"),
-        ("model.name=three_classes:small", "Give its last layer 10 outputs"),
+        ("model.name=collections:OrderedDict", "which is Python's own"),
+        ("model.name=three_classes:small", "give its last layer 10 outputs"),
         ("data.name=mnist data.dir=.", "train-images-idx3"),
         ("data.name=npz data.dir=npz", "one.npz"),
         (
             "aggregation.name=anonymity-sets aggregation.min_anonymity=999",
-            "found 40: aggregation.min_anonymity = 999 needs 999",
+            "found 40 (aggregation.min_anonymity = 999 needs 999)",
         ),
-        ("model.name=[red]", "model.name = '[red]' is not possible"),  # what markup would eat
+        ("model.name=[red]", "found '[red]'"),  # what markup would eat
     ],
 )
 def test_settings_that_cannot_be(here, settings, said):
@@ -67,7 +67,7 @@ def test_settings_that_cannot_be(here, settings, said):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("run missing.toml", "no config file missing.toml"),
+        ("run missing.toml", "missing.toml must be a TOML file, found none"),
         ("run --out occupied", "is not a covey run"),
         ("run --frob[red]nicate", "--frob[red]nicate"),
         ("run --out RAN", "covey resume"),

@@ -171,9 +171,9 @@ def test_less_is_better_where_the_metric_says_so_and_a_run_ends_by_it(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("f11", "Do you mean 'f1'"),
-        ("accurac", "Do you mean 'accuracy'"),
-        ("auroc", "add it to metrics"),
+        ("f11", "do you mean 'f1'"),
+        ("accurac", "do you mean 'accuracy'"),
+        ("auroc", "or a metric of metrics, found"),
         ("confusion", "must be one of"),
     ],
 )

@@ -43,21 +43,18 @@ def test_torchs_optimizers_go_by_their_names(name):
     ("settings", "said"),
     [
         ({"train": {"optimizer": "RMSProp"}}, "has no attribute 'RMSProp'"),
-        (
-            {"train": {"optimizer": {"name": "adam", "alfa": 1}}},
-            "Unknown setting 'train.optimizer.alfa'",
-        ),
+        ({"train": {"optimizer": {"name": "adam", "alfa": 1}}}, "found 'train.optimizer.alfa'"),
         (
             {"train": {"optimizer": "RMSprop"}, "engine": {"name": "vmap"}},
             "'RMSprop' needs every client to be trained by itself",
         ),
         (
             {"train": {"loss": "cross-entropy"}, "model": {"task": "regression"}},
-            "needs one class per example, but model.task = 'regression' rules it out",
+            "needs one class per example, found model.task = 'regression'",
         ),
         (
             {"train": {"loss": Contrast()}, "privacy": {"record_clip": 1.0}},
-            "the gradient of a batch's mean loss, but privacy.record_clip = 1.0 rules",
+            "the gradient of a batch's mean loss, found privacy.record_clip = 1.0",
         ),
     ],
 )

@@ -38,5 +38,5 @@ def test_the_server_holds_as_many_images_as_the_settings_say():
     assert not len(dealt("federated").pool)
     for usual, other in zip(rest.clients, fifty.clients, strict=True):
         assert torch.equal(usual.train.inputs, other.train.inputs)
-    with pytest.raises(DataError, match=r"198 for the pool.*or population\.pool"):
+    with pytest.raises(DataError, match=r"198 for the pool.*or \.pool"):
         dealt("shadow", pool=198)

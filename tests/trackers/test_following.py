@@ -91,7 +91,7 @@ def test_off_loads_nothing(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tracking": ["tensorbord"]}, "Did you mean 'tensorboard'"),
+        ({"tracking": ["tensorbord"]}, "do you mean 'tensorboard'"),
         ({"tracking": ["pathlib:Path"]}, "derived from covey's"),
     ],
 )

@@ -96,8 +96,8 @@ def masked_aggregation_of(config: Config, rate: float) -> BeginRound:
     least, shares = plan.min_cohort, plan.update_shares(rate)
     if type(config.aggregation).begin is not Mean.begin:
         raise ConfigError(
-            f"Under privacy.secure_sums updates are averaged, found aggregation.name = "
-            f"{config.aggregation.name!r}. Take the mean, or set secure_sums = false."
+            f"aggregation.name must be 'mean' under privacy.secure_sums, found "
+            f"{config.aggregation.name!r}: set it, or secure_sums = false."
         )
     if config.engine.is_remote:
         return partial(ArrivedMeans, min_cohort=least, shares=shares)

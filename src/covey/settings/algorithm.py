@@ -155,9 +155,8 @@ def _cost(config: Config, inputs: SelectionInputs) -> Tensor:
     cost = config.method.choice.cost(inputs)
     if cost is None:
         raise ConfigError(
-            f"privacy.selection_noise is for choices by the lowest cost, found "
-            f"method.selection = {config.method.choice.name!r}. Choose a selection that has "
-            f"a cost, or set selection_noise = 0."
+            f"privacy.selection_noise needs a method.selection with a cost, found "
+            f"{config.method.choice.name!r}: choose one that has it, or set selection_noise = 0."
         )
     return cost
 

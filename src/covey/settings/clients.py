@@ -10,13 +10,12 @@ from jaxtyping import Shaped
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from covey.algorithms.algorithm import Clustered
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.components import Share, Unread
 from covey.base.errors import ConfigError, DataError, user_function
 from covey.base.events import Event
-from covey.base.names import ClientName, do_you_mean
+from covey.base.names import ClientName, unknown
 from covey.base.rng import Streams
 from covey.data.clients import PopulationRequest
 from covey.data.examples import Preference, ShiftRange
@@ -33,7 +32,7 @@ from covey.data.source import DataProfile, OwnSource, data_folder
 from covey.engine.recipe import TASKS
 from covey.models.build import NETWORKS
 from covey.settings.load import Config
-from covey.settings.rules import of_data, refusals
+from covey.settings.rules import of_data, one_cluster_per_group, refusals
 
 Counted = Callable[[Collection[ClientName]], Collection[ClientName]]
 """Which of these clients still take part."""
@@ -117,9 +116,9 @@ def with_preferences(
         return config
     if config.secrets.source == "os":
         raise ConfigError(
-            "thresholds and risk_weights are kept with the settings under handles that "
-            "follow from the seed, found secrets.source = 'os', which is to "
-            "hide who took part. Write them into a file and set population.preferences."
+            "thresholds and risk_weights need handles that follow from the seed, found "
+            "secrets.source = 'os', which hides who took part: write them into a file and set "
+            "population.preferences."
         )
     streams, fixed = Streams(config.seed), config.population.risk_weight
 
@@ -149,8 +148,7 @@ def _shares(what: str, found: Any) -> dict[ClientName, float]:  # noqa: ANN401 -
         each = error.errors()[0]
         whose = "".join(f" for {name}" for name in each["loc"])
         raise ConfigError(
-            f"{what} must be a dict of numbers in [0, 1] by client, found "
-            f"{each['input']!r}{whose}. Correct it."
+            f"{what} must have numbers in [0, 1], found {each['input']!r}{whose}: correct it."
         ) from None
 
 
@@ -160,18 +158,12 @@ def check_preference_names(named: Collection[ClientName], known: Collection[Clie
     Raises:
         ConfigError: naming the first of them.
     """
-    if unknown := {str(name) for name in named} - set(known):
-        raise _no_such_client("thresholds and risk_weights", unknown, known)
+    _check_names("thresholds and risk_weights", {str(name) for name in named}, known)
 
 
-def _no_such_client(
-    what: str, unknown: Collection[ClientName], known: Collection[ClientName]
-) -> ConfigError:
-    return ConfigError(
-        f"{what} must name clients of the run, found {min(unknown)!r}, and there is no such "
-        f"client.{do_you_mean(min(unknown), known)} The first is {min(known)!r}, the last "
-        f"{max(known)!r}. Correct the name."
-    )
+def _check_names(what: str, named: Collection[ClientName], known: Collection[ClientName]) -> None:
+    for name in sorted(set(named).difference(known)):
+        raise ConfigError(unknown(f"Who is in {what}", name, sorted(known)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,11 +223,11 @@ def population_and_notes(
         raise DataError(f"data.name = {config.data.name!r}: {error}") from error
     if config.data.normalise == "image":
         population = normalised_population(population)
-    _check_groups(config, population)
+    for refusal in one_cluster_per_group(config, len(population.groups)):
+        raise ConfigError(refusal.message)
     if config.population.preferences and not config.engine.is_remote:  # where more may come
-        known = {client.name for client in population.clients}
-        if unknown := read_preferences(Path(config.population.preferences)).keys() - known:
-            raise _no_such_client("population.preferences", unknown, known)
+        named = read_preferences(Path(config.population.preferences))
+        _check_names("population.preferences", named, [each.name for each in population.clients])
     return _without(population, config.population.exclude), notes
 
 
@@ -276,26 +268,11 @@ def _pool_of(config: Config) -> int:
     return -1 if not config.risk.needs_pool else 0 if size == "rest" else size
 
 
-def _check_groups(config: Config, population: Population) -> None:
-    """Refuse an oracle that does not know every cluster's group."""
-    groups, method = len(population.groups), config.method
-    if not isinstance(method, Clustered):
-        return
-    if method.initialisation == "groups" and groups != method.num_clusters:
-        raise ConfigError(
-            f"method.initialisation = 'groups' needs one cluster per group, found "
-            f"num_clusters = {method.num_clusters} for {groups} groups. Set "
-            f"method.num_clusters = {groups}, or another initialisation."
-        )
-
-
 def _without(population: Population, names: tuple[ClientName, ...]) -> Population:
-    known = {client.name for client in population.clients}
-    if unknown := set(names) - known:
-        raise _no_such_client("population.exclude", unknown, known)
+    _check_names("population.exclude", names, [each.name for each in population.clients])
     kept = tuple(c for c in population.clients if c.name not in names)
     if not kept:
-        raise ConfigError("population.exclude leaves no client. Exclude fewer.")
+        raise ConfigError("population.exclude must leave a client, found none: exclude fewer.")
     return replace(population, clients=kept)
 
 

@@ -112,10 +112,9 @@ def _mistakes(config: Sections) -> Iterator[Refusal]:
     if IN_USER.search(config.ledger.url) or IN_QUERY.search(config.ledger.url):
         yield Refusal(
             ("ledger.url",),
-            "ledger.url must hold no password: settings are kept and shown with the run. Put "
-            "the URL into an environment variable and set ledger.url = 'env:NAME', or into a "
-            "file that only its owner may read and set 'file:PATH', or leave the password to "
-            "libpq's own ~/.pgpass.",
+            "ledger.url must hold no password, as settings are kept and shown, found one: put the "
+            "URL into an environment variable and set ledger.url = 'env:NAME', or into a file that "
+            "only its owner may read and set 'file:PATH', or leave it to libpq's own ~/.pgpass.",
         )
 
 
@@ -196,15 +195,13 @@ def config_of(settings: object) -> Config:
     if not isinstance(settings, Mapping):
         raise ConfigError(
             f"config must be a covey.Config or a dict of settings, found a "
-            f"{type(settings).__name__}. A file's settings are covey.load_config(path)."
+            f"{type(settings).__name__}: take covey.load_config(path) for a file's."
         )
     nested: dict[str, Any] = {}
     seen: set[tuple[str, ...]] = set()
     for path, value in _pairs(cast("Mapping[Any, Any]", settings)):
         if path in seen:
-            raise ConfigError(
-                f"config sets {'.'.join(path)} twice, nested and with a dot. Remove one."
-            )
+            raise ConfigError(f"config must set {'.'.join(path)} once, found it twice: remove one.")
         seen.update(path[:depth] for depth in range(1, len(path) + 1))
         _put(nested, path, value)
     return Config.of(nested)
@@ -217,8 +214,7 @@ def _pairs(
     for key, value in table.items():
         if not isinstance(key, str):
             raise ConfigError(
-                f"config must have names of settings as keys, found {key!r}. Write for "
-                f"example {{'train.local_epochs': 5}}."
+                f"Keys of config must be texts, found {key!r}: write as {{'train.batch_size': 5}}."
             )
         path = (*above, *key.split("."))
         if isinstance(value, Mapping):
@@ -252,12 +248,11 @@ def read_settings(
         settings = {} if path is None else tomllib.loads(read_text(place("path", path)))
     except FileNotFoundError:
         raise ConfigError(
-            f"There is no config file {path}. Give the path of a TOML file, or none at "
-            f"all to run the embedded example."
+            f"{path} must be a TOML file, found none: give one, or none at all for the example."
         ) from None
     except (ValueError, RecursionError, OSError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{path} is not a readable TOML file: {why}. Correct it.") from None
+        raise ConfigError(f"{path} must be a TOML file, found {why}: correct it.") from None
     for pair in sorted(overrides, key=_names_first):
         try:
             put(settings, pair)
@@ -291,17 +286,14 @@ def put(settings: dict[str, Any], pair: str) -> None:
     key, equals, text = pair.partition("=")
     if not equals:
         raise ConfigError(
-            f"--set takes section.key=value, found {pair!r}. "
-            f"Write for example --set train.local_epochs=5."
+            f"--set takes section.key=value, found {pair!r}: write as --set train.local_epochs=5."
         )
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"--set takes a value that TOML can hold, but: {error}. Shorten it."
-        ) from None
+        raise ConfigError(f"--set takes what TOML holds, found {error}: shorten it.") from None
     replace_setting(settings, key.strip().split("."), value)
 
 
@@ -351,7 +343,6 @@ def _put(settings: dict[str, Any], path: Sequence[str], value: object) -> None:
         inner = inner.setdefault(section, {})
         if not isinstance(inner, dict):
             raise ConfigError(
-                f"Unknown setting {'.'.join(path)!r}: {section} is a value and has no "
-                f"keys. Correct the name."
+                f"{'.'.join(path)!r} must be in a section, found a value at {section}: correct it."
             )
     inner[key] = value

@@ -51,8 +51,8 @@ def model_of(
     if population.layout is not None:
         if has_fixed_features(module):
             raise ModelError(
-                f"A linear head over fixed features needs one tensor of inputs, found several: "
-                f"{population.layout}. Join them in one tensor that the features part."
+                f"A linear head over fixed features needs one tensor of inputs, found "
+                f"{population.layout}: join them in one, which the features part."
             )
         module.register_forward_pre_hook(population.layout, with_kwargs=True)
     tokens = labels[0] if config.model.task == "tokens" else None
@@ -74,9 +74,8 @@ def _refuse_other_starts(config: Config) -> None:
         and algorithm.num_clusters > 1
     ):
         raise ConfigError(
-            "method.initialisation = 'random' starts every cluster from a draw of its own, "
-            "found a module, whose weights are the start of all. Pass a function that "
-            "makes a fresh module, or set method.initialisation = 'warm'."
+            "method.initialisation = 'random' needs a function that makes a fresh module per "
+            "cluster, found a module: pass such a one, or set it to 'warm'."
         )
 
 
@@ -117,7 +116,7 @@ def check_trains(config: Config, engine: Engine, start: Params, population: Popu
     streams = Streams(config.seed).at("trial")
     # where examples are drawn, each is for certain
     usual = replace(recipe_for(config, population), local_steps=1, record_noise=0.0)
-    remedy = f"Correct the model, or choose another engine.name than {config.engine.name!r}."
+    remedy = f"correct the model, or choose another engine.name than {config.engine.name!r}."
     for client, batch in _batches(config, [each for each in population.clients if len(each.train)]):
         job = TrainingJob(start, batch, streams, replace(usual, batch_size=len(batch)))
         try:

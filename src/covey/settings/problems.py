@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, cast
 
 from pydantic import ValidationError
 
+from covey.base.arguments import must_be
 from covey.base.built_ins import default_of
 from covey.base.component_names import settings_of_kind
+from covey.base.names import nearest
 from covey.settings.reference import (
     Setting,
     choices,
@@ -132,40 +133,38 @@ def _problem(path: Path, errors: Sequence[Error], written: Mapping[str, Any]) ->
         return Problem(f"{key}: {errors[0]['ctx']['error']}", key)
     own = ":" in _named_at([str(part) for part in path[:-1]], written)
     if own or here is None:  # a setting of a user's own component, or a part of a list
-        why = errors[0]["msg"]
-        message = f"{key} = {_shown(value)} is not possible: {why[0].lower()}{why[1:]}."
-        return Problem(f"{message} Change the value.", key, _sayable(value), why)
+        message = f"{key} {must_be(errors[0])}, found {_shown(value)}: change the value."
+        return Problem(message, key, _sayable(value), errors[0]["msg"])
     expected = here.allowed
     if any(each["type"] == "finite_number" for each in errors):
         expected = expected.replace("a number", "a finite number")
     meant, hint = _value_meant(value, here)
-    message = f"{key} = {_shown(value)} is not possible: it must be {expected}. {hint}"
-    return Problem(f"{message}Change the value.", key, _sayable(value), expected, meant)
+    message = f"{key} must be {expected}, found {_shown(value)}: {hint}"
+    return Problem(message, key, _sayable(value), expected, meant)
 
 
 def _value_meant(value: object, here: Setting) -> tuple[str | None, str]:
-    """Return what was probably meant by a text, and the question whether it was."""
+    """Return what was probably meant by a text, and the question whether it was, or else advice."""
     if not isinstance(value, str):
-        return None, ""
-    for word in get_close_matches(value, choices(here.spec), n=1):
-        return word, f"Did you mean {word!r}? "
+        return None, "change the value."
+    if word := nearest(value, choices(here.spec)):
+        return word, f"do you mean {word!r}?"
     for kind, read in (("integer", int), ("number", float)):
         if kind in {each.get("type") for each in (here.spec, *here.spec.get("anyOf", ()))}:
             with suppress(ValueError):
                 number = str(read(value))
-                return number, f"Did you mean {number}, without quotes? "
-    return None, ""
+                return number, f"do you mean {number}, without quotes?"
+    return None, "change the value."
 
 
 def _unknown(path: Path, value: object, written: Mapping[str, Any]) -> Problem:
     """Return what is wrong with a name that no setting has, or no setting of a component."""
     key, section = ".".join(map(str, path)), [str(part) for part in path[:-1]]
-    shown = "" if isinstance(value, Mapping) else f", found {_shown(value)}"
+    shown = "" if isinstance(value, Mapping) else f" = {_shown(value)}"
     if holder := holder_missing([*section, str(path[-1])], written):
         needed, named = holder
         message = (
-            f"{key} = {_shown(value)} is a setting of {needed}, found {named!r}. "
-            f"Remove it, or choose another."
+            f"{key}{shown} must go with {needed}, found {named!r}: remove it, or choose that one."
         )
         return Problem(message, key, value, needed)
     prefix = "".join(f"{part}." for part in section)
@@ -173,10 +172,9 @@ def _unknown(path: Path, value: object, written: Mapping[str, Any]) -> Problem:
     own = known_settings(section, _named_at(section, written)) or ()
     known = sorted({*own, *(name.partition(".")[0] for name in inside)})
     meant = _name_meant(path, known)
-    there = f"Did you mean {meant}? " if meant else ""
-    if known and not meant:
-        there = f"Known there: {', '.join(known)}. "
-    message = f"Unknown setting {key!r}{shown}. {there}Correct the name."
+    remedy = f"take one of {', '.join(known)}." if known else "correct or remove it."
+    remedy = f"do you mean {meant}?" if meant else remedy
+    message = f"A setting must have a known name, found {key!r}{shown}: {remedy}"
     return Problem(message, key, _sayable(value), "the name of a setting", meant)
 
 
@@ -213,10 +211,10 @@ def _name_meant(path: Path, known: Sequence[str]) -> str | None:
     elsewhere = {} if inside else {s.name: s.key for s in reversed(settings())}
     if name in elsewhere:
         return elsewhere[name]
-    if near := get_close_matches(name, known, n=1):
-        return ".".join([*above, *near])
-    near = get_close_matches(name, elsewhere, n=1, cutoff=0.8)
-    return elsewhere[near[0]] if near else None
+    if near := nearest(name, known):
+        return ".".join([*above, near])
+    near = nearest(name, elsewhere, 0.8)
+    return elsewhere[near] if near else None
 
 
 def _shown(value: object) -> str:

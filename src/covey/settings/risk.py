@@ -73,15 +73,14 @@ class Components:
             return recipe
         if recipe.learning_rate == 0:
             raise ConfigError(
-                f"Noise is in units of a step's length (privacy.record_noise), found a schedule "
-                f"with rate 0 in round {round_number(round_index)}. Let it stay above 0."
+                f"A schedule must stay above 0 under privacy.record_noise, found 0 in round "
+                f"{round_number(round_index)}: raise it."
             )
         announced = float(f"{sum(len(client.train) for client in clients):.1e}")
         expected = self.config.privacy_plan.expected_records or announced
         if not expected:
             raise ConfigError(
-                "A sum of gradients is divided by how many records to expect, which a server of "
-                "remote clients does not see, found privacy.expected_records = 0. Set it."
+                "privacy.expected_records must be above 0 for remote clients, found 0: set it."
             )
         return replace(recipe, learning_rate=recipe.learning_rate * len(clients) / expected)
 

@@ -13,7 +13,7 @@ from covey.aggregation.robust import NormBounded
 from covey.aggregation.server import NoServerOptimizer
 from covey.algorithms.algorithm import Clustered, Subtractable
 from covey.base.components import components_in
-from covey.base.names import do_you_mean
+from covey.base.names import unknown
 from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
 from covey.engine.metrics import Confusion, metric_named
@@ -50,12 +50,12 @@ class Clash(NamedTuple):
     key: str
     needs: str
     other: str
-    remedy: str = "Change one of the two."
+    remedy: str = "change one of the two."
 
     def refusal(self, config: Sections) -> Refusal:
         """Return it with what is set."""
         key, other = (_key_and_value(config, each) for each in (self.key, self.other))
-        message = f"{key} needs {self.needs}, but {other} rules it out. {self.remedy}"
+        message = f"{key} needs {self.needs}, found {other}: {self.remedy}"
         return Refusal((self.key, self.other), message)
 
 
@@ -79,19 +79,19 @@ def _population(config: Sections) -> Conflicts:
             yield Refusal(
                 (f"population.{name}",),
                 f"population.{name} must be [low, high] with low <= high, found "
-                f"{[low, high]}. Swap the two numbers.",
+                f"{[low, high]}: swap the two numbers.",
             )
     shares = sum(group.share for group in population.groups)
     if population.groups and abs(shares - 1) > 1e-6:
         yield Refusal(
             ("population.groups",),
-            f"The shares in population.groups must add up to 1, found {shares:g}. Correct them.",
+            f"The shares in population.groups must add up to 1, found {shares:g}: correct them.",
         )
     if population.images == "per-group" and population.shift.changes_nothing:
         yield Refusal(
             ("population.images", "population.shift"),
             f"population.images = 'per-group' gives every group the same images, each in its own "
-            f"transform, found population.shift = {population.shift.name!r}. Choose a shift, or "
+            f"transform, found population.shift = {population.shift.name!r}: choose a shift, or "
             f"images = 'disjoint'.",
         )
 
@@ -125,10 +125,10 @@ def _drawn_data(config: Sections) -> Conflicts:
         ("audit.non_members", config.audit.non_members != "matched"),
     ):
         needs = "one data set out of which clients' examples are dealt"
-        yield Clash(holds, key, needs, "data.name", "Leave it at its default.")
-    remedy = "Set population.shift = 'none'."
+        yield Clash(holds, key, needs, "data.name", "leave it at its default.")
+    remedy = "set population.shift = 'none'."
     yield Clash(shifts, "population.shift", "images", "data.name", remedy)
-    remedy = "Set model.task = 'regression'."
+    remedy = "set model.task = 'regression'."
     yield Clash(config.model.task != "regression", "model.task", CLASSES, "data.name", remedy)
 
 
@@ -137,16 +137,23 @@ def _known_groups(config: Sections, source: DataSource) -> Conflicts:
     method, key, remote = config.method, "method.initialisation", config.engine.is_remote
     if not (isinstance(method, Clustered) and method.initialisation == "groups"):
         return
-    needs, remedy = "to know every client's group", "Set it to 'warm' or 'random'."
+    needs, remedy = "to know every client's group", "set it to 'warm' or 'random'."
     missing = "engine.name" if remote else "data.name"
     yield Clash(remote or not source.has_groups, key, needs, missing, remedy)
-    groups = len(config.population.groups) or 2
-    if source.simulates and method.num_clusters != groups:
+    if source.simulates:
+        yield from one_cluster_per_group(config, len(config.population.groups) or 2)
+
+
+def one_cluster_per_group(config: Sections, groups: int) -> Iterator[Refusal]:
+    """An oracle knows every cluster's group."""
+    method, key = config.method, "method.num_clusters"
+    if not isinstance(method, Clustered) or method.initialisation != "groups":
+        return
+    if method.num_clusters != groups:
         yield Refusal(
-            (key, "method.num_clusters"),
-            f"method.initialisation = 'groups' needs one cluster per group, found "
-            f"num_clusters = {method.num_clusters} for {groups} groups. Set "
-            f"method.num_clusters = {groups}.",
+            ("method.initialisation", key),
+            f"{key} must be {groups}, one per group, with method.initialisation = 'groups', found "
+            f"{method.num_clusters}: set it, or another initialisation.",
         )
 
 
@@ -157,7 +164,7 @@ def _held_out(config: Sections) -> Conflicts:
         ("method.select_on", config.method.compares_on[0] == "holdout"),
     ):
         bare = looks and config.population.holdout == 0
-        remedy = "Reserve some (population.holdout = 0.2), or change the other."
+        remedy = "reserve some (population.holdout = 0.2), or change the other."
         yield Clash(bare, key, "clients to hold examples out", "population.holdout", remedy)
 
 
@@ -167,9 +174,9 @@ def _one_batch(config: Sections) -> Conflicts:
         return
     key, step = "method.same_batch", "train.local_steps"
     several = config.train.local_steps != 1
-    yield Clash(several, key, "one step a round", step, "Set train.local_steps = 1.")
+    yield Clash(several, key, "one step a round", step, "set train.local_steps = 1.")
     clip, noisy = "privacy.record_clip", config.privacy_plan.record_clip > 0
-    yield Clash(noisy, key, "a batch that no guarantee rests on", clip, "Set it to 0.")
+    yield Clash(noisy, key, "a batch that no guarantee rests on", clip, "set it to 0.")
 
 
 def _tasks(config: Sections) -> Conflicts:
@@ -195,7 +202,7 @@ def _balanced_classes(config: Sections) -> Conflicts:
         ("aggregation.name", isinstance(config.aggregation, AnonymitySets)),
         ("privacy.exposure", config.privacy.exposure != 1),
     ):
-        remedy = "Write train.loss.class_weights as a list of numbers."
+        remedy = "write train.loss.class_weights as a list of numbers."
         yield Clash(holds and balances_classes(config), key, needs, other, remedy)
 
 
@@ -228,7 +235,7 @@ def _aggregations(config: Sections) -> Conflicts:
         ("privacy.record_clip", config.privacy_plan.sums_gradients),
     ):
         needs = "clients to count alike, however many examples they hold"
-        remedy = "Set aggregation.weights = 'equal'."
+        remedy = "set aggregation.weights = 'equal'."
         yield Clash(alike, needy, needs, "aggregation.weights", remedy)
 
 
@@ -236,7 +243,7 @@ def _noise_without_training(config: Sections) -> Conflicts:
     """Noise hides clients, and records, in what clients train."""
     solved = config.method.traits.subtracts or not config.method.traits.trains
     remedy = (
-        "Choose a method that trains, such as method.name = 'fedavg' with model.name = "
+        "choose a method that trains, such as method.name = 'fedavg' with model.name = "
         "'linear-head'."
     )
     for name in ("client_clip", "client_noise", "record_clip", "record_noise"):
@@ -251,26 +258,26 @@ def _noise_on_clients(config: Sections) -> Conflicts:
         if config.population.epsilon_limits:
             yield Refusal(
                 ("population.epsilon_limits", key),
-                "population.epsilon_limits are spent on updates under privacy.client_noise, found "
-                "none: a bare update costs more than any budget. Set it, or remove the limits.",
+                "population.epsilon_limits need updates under privacy.client_noise, found none: "
+                "set it, as a bare update costs more than any budget, or remove the limits.",
             )
         if privacy.client_clip:
             yield Refusal(
                 ("privacy.client_clip", key),
                 "privacy.client_clip is for updates that privacy.client_noise hides, found "
-                "client_noise = 0. Set the noise, or remove client_clip.",
+                "client_noise = 0: set the noise, or remove client_clip.",
             )
         return
     if privacy.client_clip == 0:
         yield Refusal(
             ("privacy.client_clip", key),
             "privacy.client_noise is in units of privacy.client_clip, the largest norm of an "
-            "update, found client_clip = 0. Set it, for example to 1.",
+            "update, found client_clip = 0: set it, for example to 1.",
         )
     if privacy.noise_model != "central":
         yield from _noise_of_clients(config)
         return
-    remedy = "Remove the noise, or use privacy.record_noise."
+    remedy = "remove the noise, or use privacy.record_noise."
     sees = config.aggregation.sees_updates
     yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
     yield Clash(
@@ -278,7 +285,7 @@ def _noise_on_clients(config: Sections) -> Conflicts:
         "train.participation",
         "one model for everybody",
         "method.name",
-        "Set train.participation = 1: with privacy.client_noise it is secret who came, which "
+        "set train.participation = 1: with privacy.client_noise it is secret who came, which "
         "the sizes of several clusters reveal.",
     )
 
@@ -287,7 +294,7 @@ def _noise_of_clients(config: Sections) -> Conflicts:
     """What clients send carries their noise: a share of a sum's, or all that hides an update."""
     privacy, method, key = config.privacy, config.method, "privacy.noise_model"
     local = privacy.noise_model == "local"
-    remedy = "Set privacy.noise_model = 'central', or change the other."
+    remedy = "set privacy.noise_model = 'central', or change the other."
     masks = "sums under masks" if not local else "every client to send its own update"
     yield Clash(privacy.secure_sums == local, key, masks, "privacy.secure_sums", remedy)
     one = method.num_models == 1
@@ -303,7 +310,7 @@ def _noise_of_clients(config: Sections) -> Conflicts:
         yield Refusal(
             ("privacy.colluders", "privacy.min_cohort"),
             f"privacy.colluders must be fewer than a fifth of privacy.min_cohort = "
-            f"{privacy.min_cohort}, as more can take masks off, found {privacy.colluders}. Raise "
+            f"{privacy.min_cohort}, as more can take masks off, found {privacy.colluders}: raise "
             f"min_cohort.",
         )
 
@@ -315,22 +322,22 @@ def _noise_on_records(config: Sections) -> Conflicts:
         yield Refusal(
             (clip, noise),
             "privacy.record_noise hides a record only if its gradient is clipped, found "
-            "privacy.record_clip = 0. Set it, for example to 1.0.",
+            "privacy.record_clip = 0: set it, for example to 1.0.",
         )
     if privacy.record_clip == 0:
         return
     rounded = getattr(config.engine, "precision", "float32") != "float32"
-    remedy = "Leave engine.precision at its default, and choose another engine."
+    remedy = "leave engine.precision at its default, and choose another engine."
     yield Clash(rounded, clip, "training in float32", "engine.precision", remedy)
     for part in recipe_of(config).by_batch:
         name = _key_of(part)
         needs = "the gradient of a batch's mean loss"
-        remedy = "Set privacy.record_clip = 0."
+        remedy = "set privacy.record_clip = 0."
         yield Clash(privacy.record_clip > 0, name, needs, clip, remedy)
     if config.privacy_plan.sums_gradients:
         yield from _sums_of_gradients(config)
         return
-    remedy = "Set privacy.noise_model = 'central' or 'distributed'."
+    remedy = "set privacy.noise_model = 'central' or 'distributed'."
     own = privacy.record_noise > 0 and config.engine.is_remote
     yield Clash(own, "privacy.noise_model", EVERYBODYS_DATA, "engine.name", remedy)
 
@@ -343,8 +350,8 @@ def _sums_of_gradients(config: Sections) -> Conflicts:
             ("privacy.client_noise", key),
             f"Noise on a sum hides clients or records, found privacy.client_noise = "
             f"{config.privacy.client_noise} and privacy.record_clip = "
-            f"{config.privacy.record_clip}. Noise that hides a client hides its records, too: "
-            f"remove privacy.record_clip.",
+            f"{config.privacy.record_clip}: remove privacy.record_clip, as noise that hides a "
+            f"client hides its records, too.",
         )
     step = "one step a round, whose direction is a sum of clipped gradients"
     objective = method.objective or train.objective
@@ -356,13 +363,13 @@ def _sums_of_gradients(config: Sections) -> Conflicts:
         ("leaving.store_updates", config.leaving.store_updates > 0),
         ("method.initialisation", method.starts_warm),
     ):
-        remedy = "Leave it at its default; steps of the server: aggregation.server_optimizer."
+        remedy = "leave it at its default; steps of the server: aggregation.server_optimizer."
         name = "method.name" if other == "train.objective" and method.objective else other
         yield Clash(holds, key, step, name, remedy)
     sees = config.aggregation.sees_updates
     yield Clash(sees, key, "the mean of updates", "aggregation.name")
     open_choices = config.privacy.selection_noise == 0 or train.participation < 1
-    remedy = "Choose fedavg, or set privacy.selection_noise and train.participation = 1."
+    remedy = "choose fedavg, or set privacy.selection_noise and train.participation = 1."
     needs = "one model for everybody, or choices of a cluster under noise, by all"
     yield Clash(method.num_models != 1 and open_choices, key, needs, "method.name", remedy)
     if config.privacy_plan.clients_add_noise:
@@ -378,26 +385,26 @@ def _exposures(config: Sections) -> Conflicts:
         yield Refusal(
             (key, "privacy.record_noise"),
             f"privacy.exposure bounds what noise on sums reveals, found exposure = "
-            f"{privacy.exposure!r} without noise. Set privacy.record_noise with record_clip, or "
+            f"{privacy.exposure!r} without noise: set privacy.record_noise with record_clip, or "
             f"client_noise with client_clip.",
         )
     local = privacy.noise_model == "local"
     yield Clash(local, key, "noise on a sum over all clients", "privacy.noise_model")
     several = config.method.num_models != 1
-    yield Clash(several, key, "one model for everybody", "method.name", "Choose fedavg.")
+    yield Clash(several, key, "one model for everybody", "method.name", "choose fedavg.")
     counts = config.risk.counts and privacy.noise_model == "distributed"
-    remedy = "Set risk.name = 'none'."
+    remedy = "set risk.name = 'none'."
     yield Clash(counts, key, "clients to send nothing but updates", "risk.name", remedy)
 
 
 def _noisy_choices(config: Sections) -> Conflicts:
     """Report-noisy-min is for choices by the lowest cost, whose loss is bounded."""
-    method, key, remedy = config.method, "privacy.selection_noise", "Set it to 0."
+    method, key, remedy = config.method, "privacy.selection_noise", "set it to 0."
     if config.privacy.selection_noise == 0:
         return
     lowest, chooses = "choices by the lowest cost of a round", method.traits.chooses_clusters
     yield Clash(not chooses, key, "clients that choose their cluster", "method.name", remedy)
-    warm, cold = chooses and method.starts_warm, "Set method.initialisation = 'random'."
+    warm, cold = chooses and method.starts_warm, "set method.initialisation = 'random'."
     yield Clash(warm, key, lowest, "method.initialisation", cold)
     other = "method.selection" if hasattr(method, "selection") else "method.name"
     yield Clash(chooses and not warm and not method.choice.minimises, key, lowest, other, remedy)
@@ -417,14 +424,14 @@ def _stopping_under_noise(config: Sections) -> Conflicts:
             yield Refusal(
                 (key,),
                 f"{key} = {value!r} lets the models decide how many rounds are played, and a "
-                f"guarantee counts the rounds that were fixed beforehand. Remove it, or the "
+                f"guarantee counts the rounds that were fixed beforehand: remove it, or the "
                 f"noise.",
             )
 
 
 def _masked_sums(config: Sections) -> Conflicts:
     """Under masks clients send nothing but sums."""
-    method, key, remedy = config.method, "privacy.secure_sums", "Set privacy.secure_sums = false."
+    method, key, remedy = config.method, "privacy.secure_sums", "set privacy.secure_sums = false."
     if not config.privacy.secure_sums:
         return
     other = "method.num_clusters" if method.vouches_for("sends_sums") else "method.name"
@@ -433,7 +440,7 @@ def _masked_sums(config: Sections) -> Conflicts:
     sees = config.aggregation.sees_updates
     yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
     central, other = config.privacy_plan.server_adds_noise, "privacy.noise_model"
-    remedy = "Set privacy.noise_model = 'distributed', or secure_sums = false."
+    remedy = "set privacy.noise_model = 'distributed', or secure_sums = false."
     yield Clash(central, key, "clients to add the noise on what they send", other, remedy)
 
 
@@ -441,7 +448,7 @@ def _leaving(config: Sections) -> Conflicts:
     """Updates are calibrated where one model is their mean; who is simulated leaves by chance."""
     method, train, optimizer = config.method, config.train, config.aggregation.server_optimizer
     if config.leaving.store_updates > 0:
-        key, remedy = "leaving.store_updates", "Set leaving.store_updates = 0."
+        key, remedy = "leaving.store_updates", "set leaving.store_updates = 0."
         for other, holds in (
             ("method.name", not method.traits.calibrates or method.personal is not None),
             ("aggregation.server_optimizer", not isinstance(optimizer, NoServerOptimizer)),
@@ -455,7 +462,7 @@ def _leaving(config: Sections) -> Conflicts:
             yield Clash(holds, key, needs, other, remedy)
     if config.leaving.request_probability > 0:
         key = "leaving.request_probability"
-        remedy = "Set it to 0: clients ask for themselves, or their own model is deleted."
+        remedy = "set it to 0: clients ask for themselves, or their own model is deleted."
         yield Clash(config.engine.is_remote, key, SIMULATED_HERE, "engine.name", remedy)
         yield Clash(method.traits.one_client_each, key, SHARED_MODELS, "method.name", remedy)
 
@@ -464,7 +471,7 @@ def _trained_apart(config: Sections) -> Conflicts:
     """An engine that trains clients as one tensor has no client, and no example, by itself."""
     for part in recipe_of(config).apart:
         needs = "every client to be trained by itself, with the gradient of every example"
-        remedy = "Change it, or choose another engine."
+        remedy = "change it, or choose another engine."
         yield Clash(config.engine.batches_clients, _key_of(part), needs, "engine.name", remedy)
 
 
@@ -482,7 +489,7 @@ def _objectives(config: Sections) -> Conflicts:
     """Entries that stay with clients are in one model; an algorithm's objective stands alone."""
     method, named = config.method, config.train.objective
     if config.model.personal:
-        key, remedy = "model.personal", "Set model.personal = []."
+        key, remedy = "model.personal", "set model.personal = []."
         several = method.traits.chooses_clusters or method.traits.one_client_each
         own = several or not method.traits.trains or method.personal is not None
         yield Clash(own, key, "one shared model that clients train", "method.name", remedy)
@@ -495,7 +502,7 @@ def _objectives(config: Sections) -> Conflicts:
         yield Refusal(
             ("train.objective",),
             f"method.name = {method.name!r} has an objective of its own, found "
-            f"train.objective = {named.name!r} beside it. Leave one of the two at its default.",
+            f"train.objective = {named.name!r} beside it: leave one of the two at its default.",
         )
 
 
@@ -508,7 +515,7 @@ def _fixed_cohorts(config: Sections) -> Conflicts:
         yield Refusal(
             (key, "train.participation"),
             f"Clients are drawn by their number or each by its own chance, found {key} = "
-            f"{train.cohort_size} and train.participation = {train.participation}. Set "
+            f"{train.cohort_size} and train.participation = {train.participation}: set "
             f"{key} = 0, or train.participation = 1.",
         )
     for other, value, fewest in () if config.is_unread else cohort_needs(config):
@@ -516,9 +523,9 @@ def _fixed_cohorts(config: Sections) -> Conflicts:
             yield Refusal(
                 (key, other),
                 f"{key} must be at least {fewest} with {other} = {value!r}, or no model ever "
-                f"moves, found {train.cohort_size}. Raise it.",
+                f"moves, found {train.cohort_size}: raise it.",
             )
-    remedy = f"Set {key} = 0, and train.participation for a share of the clients."
+    remedy = f"set {key} = 0, and train.participation for a share of the clients."
     noise, needs = privacy.client_noise > 0, "cohorts of a fixed size"
     yield Clash(noise, key, needs, "privacy.client_noise", remedy)
     sets, needs = isinstance(config.aggregation, AnonymitySets), "independent draws of clients"
@@ -532,14 +539,14 @@ def _metrics(config: Sections) -> Conflicts:
     key, task, labels = "metrics", config.model.task, [each.label for each in config.metrics]
     if len(set(labels)) < len(labels):
         yield Refusal(
-            (key,), f"{key} must differ from each other, found {', '.join(labels)}. Remove one."
+            (key,), f"{key} must differ from each other, found {', '.join(labels)}: remove one."
         )
     for metric in config.metrics:
         if task not in metric.tasks:
             yield Refusal(
                 (key, "model.task"),
                 f"The metric {metric.name!r} is for model.task = "
-                f"{' or '.join(map(repr, metric.tasks))}, found {task!r}. Remove it from {key}.",
+                f"{' or '.join(map(repr, metric.tasks))}, found {task!r}: remove it from {key}.",
             )
     known = [each.label for each in config.metrics if not isinstance(each, Confusion)]
     for of, name in (
@@ -547,17 +554,12 @@ def _metrics(config: Sections) -> Conflicts:
         ("checkpoints.best", config.checkpoints.best),
     ):
         if name not in FIGURES and metric_named(name, known) is None:
-            names = *FIGURES, *known
-            yield Refusal(
-                (of,),
-                f"{of} must be one of {', '.join(names)}, found {name!r}."
-                f"{do_you_mean(name, names)} Correct it, or add it to metrics.",
-            )
+            yield Refusal((of,), unknown(of, name, (*FIGURES, *known), "a metric of metrics"))
     if config.metrics and config.engine.is_remote:
         yield Refusal(
             (key, "engine.name"),
             f"{key} are measured on clients that are simulated here, found {', '.join(labels)} "
-            f"with engine.name = {config.engine.name!r}. Set {key} = [].",
+            f"with engine.name = {config.engine.name!r}: set {key} = [].",
         )
 
 

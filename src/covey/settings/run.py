@@ -171,10 +171,9 @@ def _population(
     backend = overrides.client_backend
     if config.engine.is_remote != (backend is not None):
         raise ConfigError(
-            f"Clients on machines of their own, and no others, are reached through a "
-            f"Flower server, found engine.name = {config.engine.name!r}: make a deployment "
-            f"with `covey deploy init CONFIG.toml --out DIR` and start it as its README "
-            f"says, or set engine.name = 'auto' to simulate."
+            f"engine.name must be 'flower' for clients on machines of their own, and those alone, "
+            f"found {config.engine.name!r}: make a deployment with `covey deploy init CONFIG.toml "
+            f"--out DIR` and start it as its README says, or set 'auto' to simulate."
         )
     if backend is None:
         return population_and_notes(config, overrides.clients, streams)

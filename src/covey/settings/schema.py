@@ -443,8 +443,8 @@ def recipe_for(config: Sections, population: Population) -> Recipe:
         loss = loss.balanced(torch.bincount(torch.cat(labels), minlength=classes))
     if len(loss.class_weights) != classes:
         raise ConfigError(
-            f"train.loss.class_weights must have one number per class, {classes}, found "
-            f"{len(loss.class_weights)}. Correct the list."
+            f"train.loss.class_weights must be {classes} numbers, one per class, found "
+            f"{len(loss.class_weights)}: correct it."
         )
     return replace(recipe, loss=loss)
 
