@@ -228,7 +228,7 @@ def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(tmp_pat
     assert verdict(new, now + second, public) is False
     with pytest.raises(ConfigError, match="covey ledger keys --rotate"):
         signing_key(place)
-    with pytest.raises(ConfigError, match="revoked already"):
+    with pytest.raises(ConfigError, match="it is revoked"):
         revoke_key(fingerprint(new), place)
     assert rotate_key(place).public_key() not in (old, new)
 

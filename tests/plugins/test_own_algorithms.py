@@ -375,7 +375,7 @@ def raising(_: RoundResult) -> RoundResult:
 
 def test_an_exception_is_told_with_file_and_line(changing: Callable[..., str]):
     line = raising.__code__.co_firstlineno + 1
-    assert f"raised KeyError: 'velocity' in {__file__}, line {line}. " in changing(raising)
+    assert f"raised KeyError: 'velocity' in {__file__}, line {line}: " in changing(raising)
 
 
 class Moving(FedAvg):

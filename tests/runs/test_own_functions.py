@@ -54,8 +54,8 @@ DATA, MODEL = "data.name", "model.name"
 BAD: list[tuple[dict[str, str], type[CoveyError], str]] = [
     ({SELECTION: "far"}, ConfigError, r"Your selection mine:far .*values \[9\]"),
     ({SELECTION: "nothing"}, ConfigError, "Your selection mine:nothing .*found a NoneType"),
-    ({SELECTION: "breaks"}, ConfigError, r"raised KeyError: 'cluster' in .*, line \d+. Correct"),
-    ({SELECTION: "answer"}, ConfigError, "must name a class or a function, found a int"),
+    ({SELECTION: "breaks"}, ConfigError, r"raised KeyError: 'cluster' in .*, line \d+: correct"),
+    ({SELECTION: "answer"}, ConfigError, "must be a class or a function, found a int"),
     ({AGGREGATION: "fewer"}, ConfigError, "Your aggregation mine:fewer must return 2 models"),
     ({AGGREGATION: "reshaped"}, ConfigError, r"shape \(3, 4\) for .*, found shape \(3, 4, 1\)"),
     ({AGGREGATION: "nan"}, ConfigError, "must make finite values"),
@@ -117,7 +117,7 @@ def test_what_a_function_does_wrong_is_said_by_its_name(
 
 @pytest.mark.parametrize("key", [SELECTION, AGGREGATION, MODEL, DATA])
 def test_a_module_that_cannot_be_imported_is_said(key: str, module: str, tmp_path: Path):
-    with pytest.raises(CoveyError, match=r"half_written:rule'.*failed.*PYTHONPATH"):
+    with pytest.raises(CoveyError, match=r"half_written:rule' .*PYTHONPATH"):
         play(tmp_path / "run", **{MODEL: "linear", key: "half_written:rule"})
     assert not (tmp_path / "run").exists()
 

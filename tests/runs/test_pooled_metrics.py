@@ -195,7 +195,7 @@ def test_a_misspelt_figure_of_python_is_refused_with_the_nearest(ended):
     with pytest.raises(ConfigError, match="Do you mean 'auroc"):
         ended.best("aurocc")
     stop = EarlyStopping(figure="f11")
-    with pytest.raises(ConfigError, match="Do you mean 'f1'"):
+    with pytest.raises(ConfigError, match="do you mean 'f1'"):
         covey.run(model, clients(), {**SETTINGS, "metrics": ["f1"]}, "unused", stop=stop)
 
 
