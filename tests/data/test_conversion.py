@@ -163,7 +163,7 @@ BAD_CLIENT: Mapping[str, tuple[Any, str]] = {
     "ragged items": (ragged(), r"must be numbers of one shape, found \(3,\) and \(4,\)"),
     "its own error": (Breaks(ITEMS), "item 0 of your Breaks raised KeyError"),
     "no length": (Streamed(), "found a Streamed|length"),
-    "unlike test": (((X, Y), (X[:, :2], Y)), r"ada \(test\) must bring what ada does"),
+    "unlike test": (((X, Y), (X[:, :2], Y)), r"ada \(test\) must be .*, as ada, found"),
 }
 
 
@@ -182,7 +182,7 @@ BAD_CLIENTS: Mapping[str, tuple[Callable[[], Any], str]] = {
     "same name": (lambda: {1: ITEMS, "1": ITEMS}, "different texts or numbers"),
     "unlike kinds": (
         lambda: {"ada": (X, Y), "bob": (np.ones((4, 3), int), Y)},
-        "bob must bring what ada does, floating-point .* found whole numbers",
+        "bob must be floating-point .*, as ada, found whole numbers",
     ),
     "a partitioner's error": (lambda: CYCLE, "Partitioner raised TypeError"),
 }

@@ -42,7 +42,7 @@ def test_one_flipped_bit_of_a_published_file_is_noticed(real_data, tmp_path):
     content[100] ^= 1
     path.write_bytes(content)
     with pytest.raises(
-        ChecksumError, match=f"published MD5 {Mnist.publication.md5(name)}, found "
+        ChecksumError, match=f"must have MD5 {Mnist.publication.md5(name)}, found "
     ) as e:
         Mnist.publication.read(name, tmp_path)
     assert str(path) in str(e.value)

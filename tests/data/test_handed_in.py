@@ -159,7 +159,7 @@ def test_settings_with_a_byte_order_mark_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("client;risk_threshold\na;0.6\n", "client, risk_threshold between semicolons"),
+        ("client;risk_threshold\na;0.6\n", r"'risk_threshold'\] between semicolons"),
         ("name,risk_treshold\nclient-00001,0.6\n", "do you mean 'risk_threshold'"),
         ("name,risk_threshold,risk_wieght\nclient-00001,0.6,0.1\n", "do you mean 'risk_weight'"),
         (NAMED + "clinet-00002,0.6\n", "found 'clinet-00002': do you mean 'client-00002'"),

@@ -94,7 +94,7 @@ def test_every_number_comes_back_bit_for_bit(rows):
     ("inputs", "message"),
     [
         ({"ids": IDS + 2**53}, "within 2.53, found"),
-        ({"ids": IDS, "age": AGE[:1]}, "as many examples of every input"),
+        ({"ids": IDS, "age": AGE[:1]}, "as many of every input"),
         ({"ids": IDS, "age": AGE * torch.nan}, "must be finite"),
     ],
 )

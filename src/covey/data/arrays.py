@@ -52,9 +52,7 @@ def client_data_of(name: ClientName, data: Any, label: str = "") -> TrainTest:  
     """
     if isinstance(data, Mapping) and "train" in data and PARTS.issuperset(data):
         if set(data) != {"train", "test"}:
-            raise DataError(
-                f"{name} must bring 'train' and 'test', found {', '.join(data)}: join the others."
-            )
+            raise DataError(f"{name} must bring 'train' and 'test', found {[*data]}: join them.")
         data = (data["train"], data["test"])
     parted = isinstance(data, (tuple, list)) and len(data) == 2 and form_of(data) != "pair"
     if not (parted and all(map(_is_set, data))):
@@ -214,9 +212,7 @@ def in_order(who: str, examples: Examples, columns: tuple[str, ...]) -> Examples
     if not own or not columns or own == columns:
         return examples
     if len(own) != len(columns) or {*own} != {*columns}:
-        raise DataError(
-            f"{who} must have columns {', '.join(columns)}, found {', '.join(own)}: give it these."
-        )
+        raise DataError(f"{who} must have columns {columns}, found {own}: give it these.")
     places = torch.tensor([own.index(name) for name in columns])
     return replace(examples, inputs=examples.inputs.index_select(1, places), columns=columns)
 
@@ -231,9 +227,7 @@ def check_alike(sets: Mapping[str, Examples]) -> None:
     first = next(iter(kinds))
     for what, kind in kinds.items():
         if kind != kinds[first]:
-            raise DataError(
-                f"{what} must bring what {first} does, {kinds[first]}, found {kind}: make it alike."
-            )
+            raise DataError(f"{what} must be {kinds[first]}, as {first}, found {kind}: change it.")
 
 
 def _kind(examples: Examples) -> str:
@@ -265,9 +259,7 @@ def _from_columns(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: 
         )
     labels = columns.pop(candidates[0])
     if not columns:
-        raise DataError(
-            f"{who} must have columns of inputs, found {candidates[0]!r} alone: add some."
-        )
+        raise DataError(f"{who} must have input columns, found {candidates[0]!r} alone: add some.")
     if isinstance(data, Mapping):
         if len(columns) == 1:
             return next(iter(columns.values())), labels
@@ -297,7 +289,8 @@ def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
         if side.shape != sides[0].shape or side.dim() != 1:
             raise DataError(
                 f"{who}: each of several columns must be a list of numbers, found {name!r} of "
-                f"{tuple(side.shape)}: keep one of inputs, or pass (dict, labels) for keywords."
+                f"{tuple(side.shape)}: keep one of inputs, or pass a pair (dict, labels), if a "
+                f"model takes all of them by keyword."
             )
     wholes = [not each.is_floating_point() and each.dtype != torch.bool for each in sides]
     dtype = torch.int64 if all(wholes) else torch.float32
@@ -463,9 +456,7 @@ def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a
     parts = [_input(who, f"its input {name!r}" if name else "an input", x) for name, x in pairs]
     shapes = [tuple(each.shape) for each in parts]
     if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
-        raise DataError(
-            f"{who} must bring as many examples of every input, found {shapes}: correct them."
-        )
+        raise DataError(f"{who} must bring as many of every input, found {shapes}: correct them.")
     for each in parts:
         if each.dtype == torch.int64 and ((each > LARGEST) | (each < -LARGEST)).any():
             raise DataError(
@@ -479,9 +470,7 @@ def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a
 
 def _check_finite(who: str, what: str, values: Tensor) -> None:
     if values.is_floating_point() and not values.isfinite().all():
-        raise DataError(
-            f"{who}: {what} must be finite, found NaN or infinity: fill in or remove what lacks."
-        )
+        raise DataError(f"{who}: {what} must be finite, found NaN or infinity: fill in or drop it.")
 
 
 def _input(who: str, what: str, array: object) -> Tensor:

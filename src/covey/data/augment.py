@@ -71,6 +71,4 @@ class OwnAugment(Augment, OwnFunction):
         if kinds[0] == kinds[1] and made.isfinite().all():
             return made.detach()
         found = "NaN or infinity" if kinds[0] == kinds[1] else kinds[1]
-        raise DataError(
-            f"data.augment must return finite inputs, {kinds[0]}, found {found}: correct it."
-        )
+        raise DataError(f"data.augment must return finite {kinds[0]}, found {found}: correct it.")

@@ -221,9 +221,7 @@ def _with_groups(
     ):
         if odd := set(known) ^ set(needed):
             found = f"{min(odd)!r} {'only there' if min(odd) in known else 'missing'}"
-            raise DataError(
-                f"ClientData.{what} must have each of {sorted(needed)}, found {found}: correct it."
-            )
+            raise DataError(f"ClientData.{what} must have {sorted(needed)}, found {found}: fix it.")
     return replace(
         population,
         groups=tuple(Group(name, 1.0, ShiftRange(NoShift(), 0.0, 0.0), 0) for name in names),

@@ -155,9 +155,7 @@ def _rows(text: str) -> list[tuple[ClientName, dict[str, str]]]:
     rows = list(csv.reader(text.splitlines(), delimiter=separator, skipinitialspace=True))
     header = [each.strip().lower() for each in rows[0]] if rows else []
     if "name" not in header:
-        raise ValueError(
-            f"no column is name, of {', '.join(header) or 'none'} between {_SEPARATORS[separator]}"
-        )
+        raise ValueError(f"no column is name, of {header} between {_SEPARATORS[separator]}")
     entries: list[tuple[ClientName, dict[str, str]]] = []
     for row in rows[1:]:
         entry = dict(zip(header, map(str.strip, row), strict=False))

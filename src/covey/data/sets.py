@@ -122,9 +122,7 @@ class NpzFolder(ClientSource):
         folder = request.folder
         if by_name := {path.stem: read_client(path) for path in sorted(folder.glob("*.npz"))}:
             return by_name
-        raise DataError(
-            f"{folder} must hold an .npz file per client, found none: name the folder in data.dir."
-        )
+        raise DataError(f"{folder} must hold an .npz file per client, found none: set data.dir.")
 
     @classmethod
     def file_of(cls, name: str, folder: Path) -> Path:

@@ -226,9 +226,7 @@ class Publication:
             md5 = self.md5(path.name)
             digest = hashlib.md5(content, usedforsecurity=False).hexdigest() if md5 else ""
             if digest != md5:
-                raise ChecksumError(
-                    f"{path} must have the published MD5 {md5}, found {digest}: get it again."
-                )
+                raise ChecksumError(f"{path} must have MD5 {md5}, found {digest}: get it again.")
             yield content, path
 
     def state(self, name: str, folder: Path) -> Literal["ok", "missing", "corrupt", "unchecked"]:
