@@ -85,7 +85,7 @@ def test_what_cannot_be_imported_is_refused(name, part):
 
 
 def test_what_is_no_component_of_the_kind_is_refused():
-    said(lambda: selection(f"{__name__}:EVERY"), "must be a class or a function, found a list")
+    said(lambda: selection(f"{__name__}:EVERY"), "must be a class or function, found list")
     said(
         lambda: selection("covey.algorithms.fedavg:FedAvg"),
         "must be a covey.ClusterSelection",

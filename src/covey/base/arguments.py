@@ -16,9 +16,14 @@ Inside = Annotated[float, Field(gt=0, lt=1)]
 """A number between 0 and 1, and neither."""
 
 
+_OF_KEYS = {"missing": "must be there", "extra_forbidden": "must not be there"}
+
+
 def must_be(error: Mapping[str, Any]) -> str:
     """Return what a value must be by a mistake of pydantic's: "must be greater than 0"."""
-    message: str = error["msg"]
+    message: str = error["msg"].removeprefix("Value error, ")
+    if error["type"] in _OF_KEYS:
+        return _OF_KEYS[error["type"]]
     _, should, wanted = message.partition(" should ")
     return f"must {wanted}" if should else f"must be possible ({message[0].lower()}{message[1:]})"
 

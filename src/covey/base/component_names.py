@@ -111,9 +111,7 @@ def named_object(key: str, name: str, path: str) -> Any:  # noqa: ANN401 - a cla
         ) from error
     if not callable(component):
         kind = type(component).__name__
-        raise ConfigError(
-            f"{key} = {name!r} must be a class or a function, found a {kind}: name one of these."
-        )
+        raise ConfigError(f"{key} = {name!r} must be a class or function, found {kind}: name one.")
     return component
 
 

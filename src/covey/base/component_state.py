@@ -198,9 +198,7 @@ def _plain(
 def _word(value: object, key: str) -> str:
     if isinstance(value, (str, int)):
         return str(value)
-    raise ConfigError(
-        f"Keys of state must be words or whole numbers, found {value!r} in {key}: change it."
-    )
+    raise ConfigError(f"Keys in {key} must be words or whole numbers, found {value!r}: change it.")
 
 
 def decoded(trees: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:

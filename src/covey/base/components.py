@@ -162,10 +162,8 @@ class Component(SettingsSection):
         for each in cls.__subclasses__():
             if issubclass(each, OwnFunction):
                 return each.model_validate({"function": function, **options})
-        kind, name = type(function).__name__, getattr(function, "__name__", function)
-        raise ConfigError(
-            f"must name a class derived from covey.{cls.__name__}, found {kind} {name}: derive it."
-        )
+        name = getattr(function, "__name__", function)
+        raise ConfigError(f"must be derived from covey.{cls.__name__}, found {name}: derive it.")
 
     def conflicts(self, settings: Any) -> Iterable[Any]:  # noqa: ANN401 - of a lower room
         """Return what it does not go with in all settings, as of `covey.settings.rules`."""
@@ -358,7 +356,7 @@ def _mistakes(error: ValidationError, key: str) -> str:
     return "; ".join(
         str(each.get("ctx", {}).get("why")).replace("{key}", key)
         if each["type"] in ("component", "unknown")
-        else f"{key}.{'.'.join(map(str, each['loc']))} {must_be(each)}, found {each['input']!r}: "
+        else f"{'.'.join(map(str, (key, *each['loc'])))} {must_be(each)}, found {each['input']!r}: "
         f"correct it."
         for each in error.errors()
     )

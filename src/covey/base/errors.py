@@ -12,7 +12,7 @@
         ├── LedgerLocked     another process is writing it
         └── LedgerMismatch   a replayed round differs from the recorded one
 
-Every message says what was expected, what was found and what to do.
+Every message says in two clauses what must be and what was found, and after a colon what to do.
 """
 
 import site

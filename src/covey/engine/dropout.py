@@ -160,9 +160,7 @@ class _SeededDraws(TorchDispatchMode):
             return func(*args, **kwargs)
         names = [argument.name for argument in func._schema.arguments]
         if "generator" not in names:
-            raise ModelError(
-                f"A model must draw in dropout layers alone, found torch's {func}: use nn.Dropout."
-            )
+            raise ModelError(f"A model must draw by dropout alone, found {func}: use nn.Dropout.")
         arguments = dict(zip(names, args, strict=False)) | kwargs
         if arguments.get("generator") is None:
             arguments["generator"] = self._generator

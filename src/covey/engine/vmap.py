@@ -561,16 +561,14 @@ def check_batchable(module: nn.Module) -> None:
     names = dict[int, str]()
     for name, value in module.named_parameters(remove_duplicate=False):
         if (first := names.setdefault(id(value), name)) != name:
-            raise ModelError(
-                f"The vmap engine needs a tensor per name, found one of {first} and {name}: use "
-                f"the parallel engine."
-            )
+            raise _unbatched("a tensor per name,", f"one of {first} and {name}")
     check_dropout(module)
     remedy = "set its dropout to 0, or use the parallel engine."
     refuse_dropout(module, "The vmap engine", remedy, fused_alone=True)
     for layer in module.modules():
         if isinstance(layer, _BATCH_NORMS) and layer.momentum is None:
-            raise ModelError(
-                f"The vmap engine needs BatchNorm with a momentum, found {layer}: set it, or use "
-                f"nn.GroupNorm or the parallel engine."
-            )
+            raise _unbatched("BatchNorm with a momentum, or nn.GroupNorm,", layer)
+
+
+def _unbatched(needed: str, found: object) -> ModelError:
+    return ModelError(f"The vmap engine needs {needed} found {found}: use the parallel engine.")
