@@ -55,7 +55,7 @@ def test_the_page_is_readable_narrow_and_wide_light_and_dark(
     ("model", "sentence"),
     [
         (lambda x: x[:, :1], "at least 4 classes"),
-        (lambda x: x @ torch.zeros(3, 3), "raised RuntimeError"),
+        (lambda x: x @ torch.zeros(3, 3), "found RuntimeError"),
     ],
 )
 def test_a_model_without_scores_is_refused(model, sentence, sides):

@@ -126,7 +126,7 @@ def test_a_revoked_key_speaks_nowhere_any_more(copy):
     told = checks(copy, receipt=copy / "receipt.json")
     assert told["receipt"].ok is False
     assert "its key: it was revoked at" in told["receipt"].detail
-    with pytest.raises(CoveyError, match="it was revoked"):
+    with pytest.raises(CoveyError, match="found it revoked"):
         signing_key()
 
 

@@ -92,7 +92,7 @@ BAD: list[tuple[Callable[[], dict[str, Any]], type[Exception], str]] = [
         ".*IndexError.*correct",
     ),
     (lambda: {"clients": {"ada": (torch.ones(4, 4), torch.ones(4))}}, DataError, "ada: model.task"),
-    (lambda: {"clients": SHAPES}, DataError, "client-00001 must bring what client-00000 does"),
+    (lambda: {"clients": SHAPES}, DataError, "client-00001 must be .*, as client-00000, found"),
     (lambda: {"thresholds": {"zoe": 0.5}}, ConfigError, "one of c0, .*found 'zoe'"),
     (lambda: {"risk_weights": {"c0": np.nan}}, ConfigError, "numbers in .*for c0"),
     (

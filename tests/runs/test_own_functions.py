@@ -55,7 +55,7 @@ BAD: list[tuple[dict[str, str], type[CoveyError], str]] = [
     ({SELECTION: "far"}, ConfigError, r"Your selection mine:far .*values \[9\]"),
     ({SELECTION: "nothing"}, ConfigError, "Your selection mine:nothing .*found a NoneType"),
     ({SELECTION: "breaks"}, ConfigError, r"raised KeyError: 'cluster' in .*, line \d+: correct"),
-    ({SELECTION: "answer"}, ConfigError, "must be a class or a function, found a int"),
+    ({SELECTION: "answer"}, ConfigError, "must be a class or function, found int"),
     ({AGGREGATION: "fewer"}, ConfigError, "Your aggregation mine:fewer must return 2 models"),
     ({AGGREGATION: "reshaped"}, ConfigError, r"shape \(3, 4\) for .*, found shape \(3, 4, 1\)"),
     ({AGGREGATION: "nan"}, ConfigError, "must make finite values"),

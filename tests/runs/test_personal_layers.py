@@ -145,7 +145,7 @@ def test_who_leaves_leaves_nothing_of_its_own(tmp_path):
 
 
 def test_patterns_that_match_nothing_or_all_that_trains_are_refused(tmp_path):
-    nothing = "'norm.*', which matches none of 9, such as 'body.weight'"
+    nothing = "9 parameters or buffers, such as 'body.weight', found 'norm.*'"
     all_of_it = "leave a parameter that trains"
     for patterns, error in ((["bn.*", "norm.*"], nothing), (["*.weight", "*.bias"], all_of_it)):
         with pytest.raises(ConfigError, match=re.escape(error)):

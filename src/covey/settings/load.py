@@ -285,9 +285,7 @@ def put(settings: dict[str, Any], pair: str) -> None:
     """
     key, equals, text = pair.partition("=")
     if not equals:
-        raise ConfigError(
-            f"--set takes section.key=value, found {pair!r}: write as --set train.local_epochs=5."
-        )
+        raise ConfigError(f"--set takes section.key=value, found {pair!r}: try train.batch_size=5.")
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:

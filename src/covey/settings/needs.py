@@ -34,6 +34,6 @@ def check_enough(config: Sections, clients: int, noun: str = "clients") -> None:
     ]
     if lacking:
         raise ConfigError(
-            f"There must be enough {noun}, found {clients} ({', '.join(lacking)}): add some, or "
-            f"change the settings."
+            f"There must be as many {noun} as the settings need, found {clients} "
+            f"({', '.join(lacking)}): add some, or change the settings."
         )
