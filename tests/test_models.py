@@ -90,7 +90,7 @@ def test_initial_params_depend_on_the_stream_alone():
     [
         ("alexnet", "mnist-cnn, femnist-cnn, .*found 'alexnet'"),
         ("no.such.module:net", "what can be imported, .*No module named"),
-        ("her_models:number", "found a int"),
+        ("her_models:number", "found int"),
         ("her_models:greedy", r"found \(width\)"),
         ("her_models:text", "found a str"),
     ],
