@@ -8,7 +8,7 @@ from covey.settings.run import build_run
 
 WRITTEN_NOWHERE = {"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<lambda>", "__init__"}
 """Part of the function around them, or made by a dataclass."""
-RECORDED = {("covey.runs.loop", "_record"), ("covey.ledger.store", "Ledger.append")}
+RECORDED = {("covey.runs.loop", "record_round"), ("covey.ledger.store", "Ledger.append")}
 """What a round's events pass after it."""
 
 

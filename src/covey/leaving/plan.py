@@ -1,6 +1,13 @@
-"""Every honest answer to clients that ask to leave, alone or together, and what each costs.
+"""Every honest answer to a client that asks to leave, and what each of them costs.
 
-Which answers go with what a request rests on.
+    deny        every anonymity set that held the client keeps at least x members
+    subtract    the client's sums are taken off those that models are solved from
+    roll_back   some set falls below x in round r: rounds from r on are played again
+    retrain     everything from the client's first round on is played again, choosing anew
+    calibrate   stored updates are calibrated (FedEraser): approximate
+    stop        no later round uses the client's data; nothing is erased, its name neither
+
+Which of them go with what a request rests on; what the law asks is not decided here.
 
     erasure      never a denial or a stop; of "auto" the subtraction where there is one, which
                  leaves nothing of the client in any model, else the retraining, the only answer
@@ -11,17 +18,6 @@ Which answers go with what a request rests on.
                  was done before may stay
     restriction  a stop alone: every other answer deletes something
     none         the cheapest answer that is exact
-
-What the law asks of an answer is not decided here.
-
-Every honest answer to a client that asks to leave, and what each of them costs.
-
-    deny        every anonymity set that held the client keeps at least x members
-    subtract    the client's sums are taken off those that models are solved from
-    roll_back   some set falls below x in round r: rounds from r on are played again
-    retrain     everything from the client's first round on is played again, choosing anew
-    calibrate   stored updates are calibrated (FedEraser): approximate
-    stop        no later round uses the client's data; nothing is erased, its name neither
 
 References:
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024, 3.1.

@@ -1,8 +1,6 @@
-"""How good the models are on unseen data, and whether a run ends early by it.
+"""How good the models are on unseen data, which round is the best, and whether a run ends early.
 
-Rounds compared by a figure: which is the best, and whether a run ends early.
-
-Both follow from what is recorded, so that a run that was stopped ends where it would have.
+The last two follow from what is recorded, so that a run that was stopped ends where it would have.
 """
 
 from collections import Counter

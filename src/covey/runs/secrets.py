@@ -4,14 +4,6 @@ Seeded, everything follows from the seed, and so does what should be hidden: a h
 of it can see who spoke for a set. From the operating system, 32 random bytes lie outside the
 run folder and are replaced by their hash after every durable round, so that a round's
 draws cannot be repeated once it is over.
-
-Salts that were handed out, kept sealed until somebody says that they arrived.
-
-    key    = HKDF-SHA256(signing key, info = purpose)
-    sealed = nonce || AES-256-GCM(key, nonce, what is handed over)
-
-One file per request, which names no one. The run's folder alone does not open it: the
-signing key lies elsewhere.
 """
 
 import hashlib

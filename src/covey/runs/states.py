@@ -1,9 +1,8 @@
-"""A run's whole state after each round: written, read, and checked against the ledger.
+"""Checkpoints: a run's whole state after a round, one safetensors file each.
 
-Checkpoints: a run's whole state after a round, one safetensors file each.
-
-A file appears under its name only when every byte of it is on the disk, so a checkpoint
-is whole or it is not there, whenever the process or the machine dies.
+They are written, read, and checked against the ledger. A file appears under its name only when
+every byte of it is on the disk, so a checkpoint is whole or it is not there, whenever the process
+or the machine dies.
 """
 
 import hashlib
@@ -47,6 +46,10 @@ TORN = (
     *(SafetensorError, OSError, ValueError, KeyError),
     *(TypeError, AttributeError, RecursionError),
 )
+DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
+"""What reading a header raises whose JSON is whole, and says something else."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,10 +152,6 @@ def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
     return round_index, cast("dict[str, Any]", state)
 
 
-DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
-"""What reading a header raises whose JSON is whole, and says something else."""
-
-
 def state_bytes(state: ServerState, ledger_head: str) -> bytes:
     """Return the file of the state after the last played round, and of the ledger's head then."""
     states, tensors = encoded(state.states)
@@ -196,9 +195,6 @@ def load_state(path: Path) -> tuple[ServerState, str]:
             f"{path} must be a state that covey wrote, but it cannot be read as one "
             f"({type(error).__name__}). Run `covey ledger doctor` on the run's folder."
         ) from error
-
-
-log = logging.getLogger(__name__)
 
 
 def state_problem(path: Path, ledger: Ledger) -> str:
