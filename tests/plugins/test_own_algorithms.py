@@ -268,7 +268,7 @@ class Hoarding(FedAvg):
 
 def test_who_has_left_is_not_asked_again(tmp_path: Path):
     run = played(Hoarding(), tmp_path / "run")
-    said = "asked client h-.*, which this run does not have"
+    said = "found client h-.*, which this run does not have"
     with pytest.raises(ConfigError, match=said):
         run.forget(LEAVER, basis="erasure")
     Hoarding.everybody.clear()
@@ -335,7 +335,7 @@ def with_entry(make: Callable[[torch.Tensor], object]) -> Change:
 
 
 WRONG = {
-    "None": (lambda _: None, "must return a covey.RoundResult, found None"),
+    "None": (lambda _: None, "must return a covey.RoundResult in `round`, found None"),
     "a word": (lambda r: r._replace(events=("x",)), "covey.base.events alone .* a str"),
     "too many clusters": (
         lambda r: with_models(*r.state.clusters * 2)(r),
@@ -345,7 +345,7 @@ WRONG = {
     "float64": (with_entry(lambda v: v.double()), "found torch.float64 instead of"),
     "the same round": (
         lambda r: r._replace(state=replace(r.state, round_index=0)),
-        "must return the state before round 1, found the one before round 0",
+        "must return the state before round 1, found that before 0",
     ),
     "events leave one out": (
         told(lambda c: dict(list(c.items())[1:])),

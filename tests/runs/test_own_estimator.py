@@ -45,7 +45,7 @@ class Wrong(covey.RiskEstimator):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("nothing", "must return a covey.RiskEstimate.* found a NoneType"),
+        ("nothing", "must return a covey.RiskEstimate.* found None"),
         ("far", "a risk from 0 to 1"),
         ("error", "found 0.5 with inf"),
         ("raises", "raised ValueError: no luck"),
