@@ -58,19 +58,23 @@ class Case:
 
     Attributes:
         requests: those that wait ("asked"), or those of one answer.
+        served: what their proofs need, once answers are recorded.
         clients: by request, the data of who leaves, where this process had them.
         answers: what was signed.
     """
 
     phase: Phase
     requests: Sequence[Request]
+    served: Sequence[Served] = ()
     clients: Mapping[str, Client | None] = field(default_factory=dict[str, Client | None])
     answers: Sequence[AnsweredRequest] = ()
 
-    @property
-    def served(self) -> list[Served]:
-        """What is known of the requests, once their answers are recorded."""
-        return [Served.of(each) for each in self.requests if each.served]
+    @classmethod
+    def recorded(
+        cls, requests: Sequence[Request], clients: Mapping[str, Client | None] | None = None
+    ) -> "Case":
+        """Return the case of answers that have just been recorded, or may have been."""
+        return cls("recorded", requests, tuple(map(Served.of, requests)), clients or {})
 
     @property
     def first(self) -> int | None:
@@ -100,7 +104,7 @@ def case_of(session: Session) -> Case | None:
     roster = session.roster
     if not roster.serving:
         return Case("asked", roster.pending) if roster.pending else None
-    case = Case("recorded", roster.serving)
+    case = Case.recorded(roster.serving)
     begun = case.first is not None and session.record.next_round > case.first
     return replace(case, phase="tidied") if begun else case
 
@@ -221,7 +225,7 @@ def record(case: Case, at: Position) -> tuple[Case | None, Position]:
     tombstones = {handle: session.secrets.tombstone(name) for handle, name in erased.items()}
     links = session.ledger.serve(served, tombstones, session.following(events))
     session = rest.took(links)
-    case = Case("recorded", session.roster.serving, clients)
+    case = Case.recorded(session.roster.serving, clients)
     return case, _position(session, case)
 
 
