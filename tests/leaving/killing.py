@@ -21,6 +21,8 @@ import torch
 import covey
 from covey.leaving.case import Case
 from covey.ledger.store import Ledger
+from covey.runs.folder import RunFolder
+from covey.settings.ledger_terms import terms_of
 from runs.left_runs import NARROW, SETTINGS, SUMS
 
 STORED = {"aggregation": {"name": "mean"}, "leaving": {"store_updates": 1}}
@@ -44,7 +46,10 @@ def begun(place: Path, kind: str) -> Path:
 
 def phase(folder: Path) -> str:
     """Return how far the case is, as the ledger says."""
+    place = RunFolder(folder)
+    place.reader.compare_with(terms_of(place.config()))
     with Ledger.read(folder / "ledger.sqlite") as ledger:
+        place.reader.read(ledger)  # what a kill leaves stands before the grammar
         roster, last = ledger.roster(), ledger.last_round()
     if not roster.serving:
         return "asked" if roster.pending else "closed" if roster.requests else "none"

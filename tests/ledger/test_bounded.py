@@ -66,7 +66,6 @@ def costs(path: Path, rounds: int) -> list[int]:
             [
                 lambda: ledger.append(rounds, facts(rounds)),
                 lambda: ledger.files.note_state(rounds, "0" * 64),
-                lambda: ledger.head_of(rounds),
                 lambda: ledger.compare(rounds, facts(rounds)),
                 ledger.last_round,
                 ledger.files.newest_state,

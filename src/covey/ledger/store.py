@@ -232,12 +232,6 @@ class Ledger(ClientTables):
             last = rows.newest(connection)
             return last.hash if last else GENESIS
 
-    def head_of(self, round_index: int) -> str | None:
-        """Return the hash of the last event that still counts of one round."""
-        with self._database.reading() as connection:
-            links = rows.read_round(connection, round_index)
-        return links[-1].hash if links else None
-
     def is_being_written(self) -> bool:
         """Return whether some process holds the right to write."""
         with errors_explained(self._database.backend):
