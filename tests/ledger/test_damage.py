@@ -121,9 +121,9 @@ def of_another_version(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda _: None, "no such file"),
+        (lambda _: None, "must be at .* found none"),
         (no_database, "file is not a database"),
-        (Path.touch, "it holds no ledger"),
+        (Path.touch, "must hold a ledger, found none"),
         (of_another_version, r"of format 13, found 7: .* have to be played again"),
     ],
 )

@@ -50,7 +50,7 @@ def test_of_two_writers_the_second_is_locked_out_and_reading_goes_on(where: str,
     with Ledger.create(where, noon) as first:
         first.append(0, life.rounds[0])
         for door in (Ledger.open, Ledger.create):
-            with pytest.raises(LedgerLocked, match="another one does"):
+            with pytest.raises(LedgerLocked, match="found another process"):
                 door(where, noon)
         reader = Ledger.read(where)
         assert reader.last_round() == 0

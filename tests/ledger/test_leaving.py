@@ -105,7 +105,7 @@ def test_serving_answers_seals_and_erases_at_once(where: str):
 def test_a_serving_that_fails_leaves_nothing_behind(where: str):
     with begun(where) as ledger:
         asked, head = ask(ledger, "beef", "auto"), ledger.head()
-        with pytest.raises(LedgerError, match="no client is behind the handle beef"):
+        with pytest.raises(LedgerError, match="handle beef must be a client"):
             serve(ledger, asked, "a mark")
         assert ledger.requests() == [asked]
         assert ledger.head() == head
@@ -115,19 +115,19 @@ def test_a_serving_that_fails_leaves_nothing_behind(where: str):
 
 def test_every_step_is_taken_once_and_in_order(where: str):
     with begun(where) as ledger:
-        with pytest.raises(LedgerError, match="there is none"):
+        with pytest.raises(LedgerError, match="for this step, found none"):
             serve(ledger, NOBODY, "a mark")
         request = ask(ledger, HANDLE, "auto")
         asked = request.id
-        with pytest.raises(LedgerError, match=r"must be serving .* it is pending"):
+        with pytest.raises(LedgerError, match=r"must be serving .* found pending"):
             ledger.answered(asked, "deny")
         serve(ledger, request, "a mark")
-        with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
+        with pytest.raises(LedgerError, match=r"must be pending .* found serving"):
             serve(ledger, request, "a mark")
-        with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
+        with pytest.raises(LedgerError, match=r"must be pending .* found serving"):
             ledger.refused(asked, "too late")
         ledger.answered(asked, "deny")
-        with pytest.raises(LedgerError, match=r"must be serving .* it is done"):
+        with pytest.raises(LedgerError, match=r"must be serving .* found done"):
             ledger.answered(asked, "deny")
 
 
@@ -152,7 +152,7 @@ def test_reading_asks_nothing_and_scrubs_nothing(where: str):
         lambda: ledger.refused("id", "why"),
         ledger.scrub,
     ):
-        with pytest.raises(LedgerError, match=r"Use Ledger\.open"):
+        with pytest.raises(LedgerError, match=r"use Ledger\.open"):
             step()
 
 

@@ -169,5 +169,5 @@ def test_there_is_no_proof_of_what_is_not_there():
         lambda: consistency_proof(LEAVES, 0),
         lambda: consistency_proof(LEAVES, 9),
     ):
-        with pytest.raises(ValueError, match="expected"):
+        with pytest.raises(ValueError, match="must be"):
             call()

@@ -37,7 +37,7 @@ def test_runs_share_a_database_and_nothing_else(where: str, life):
 @pytest.mark.parametrize("query", ["", "?run=Digits", '?run=a"', "?run=a&run=b"])
 def test_a_url_names_one_run_that_can_name_a_schema(query: str):
     url = f"postgresql://covey:secret@host/runs{query}"
-    with pytest.raises(LedgerError, match=r"End the URL with \?run=NAME") as no:
+    with pytest.raises(LedgerError, match=r"end the URL with \?run=NAME") as no:
         Ledger.create(url, noon)
     assert "secret" not in str(no.value)
 
@@ -54,7 +54,7 @@ def test_a_stranger_s_tables_are_left_alone(postgres, where: str):
 def test_no_server_is_one_sentence_without_the_password():
     url = "postgresql://covey:secret@127.0.0.1:1/runs?run=a&password=secret"
     for door in (Ledger.read, Ledger.exists, lambda url: Ledger.create(url, noon)):
-        with pytest.raises(LedgerError, match="Check the URL") as no:
+        with pytest.raises(LedgerError, match="check the URL") as no:
             door(url)
         assert "secret" not in str(no.value)
         assert "\n" not in str(no.value)
@@ -93,7 +93,7 @@ def test_who_lost_the_lock_writes_no_more(postgres, where: str, life):
         ((ours,),) = set(postgres.execute(holders)) - set(others)
         postgres.execute(f"SELECT pg_terminate_backend({ours}, 5000)")
         for _ in range(2):
-            with pytest.raises(LedgerLocked, match="Open the ledger again"):
+            with pytest.raises(LedgerLocked, match="open the ledger again"):
                 ledger.append(1, life.rounds[1])
         with Ledger.open(where, noon) as second:
             second.append(1, life.rounds[1])

@@ -97,7 +97,7 @@ def test_the_other_trackers_and_the_ledger_do_too(name, tmp_path):
 
 def test_a_ledgers_url_with_more_than_a_path_is_refused(tmp_path):
     url = f"sqlite:///{tmp_path}/lr?0.1/ledger.sqlite"
-    with pytest.raises(LedgerUnavailable, match="and has more after"):
+    with pytest.raises(LedgerUnavailable, match=r"found a \?"):
         run(config={**TINY, "ledger": {"url": url}}, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 

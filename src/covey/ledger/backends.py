@@ -40,22 +40,20 @@ def _resolved(location: str) -> str:
         if url := os.environ.get(name, "").strip():
             return url
         raise LedgerUnavailable(
-            f"The ledger's URL is to be in the environment variable {name}, but that is "
-            f"not set. Set it, for example to postgresql://USER@HOST/DATABASE?run=NAME."
+            f"The environment variable {name} must hold the ledger's URL, found none: set it, for "
+            f"example to postgresql://USER@HOST/DATABASE?run=NAME."
         )
     path = Path(location.removeprefix(FILE))
     try:
         mode, url = path.stat().st_mode, read_text(path).strip()
     except (OSError, ValueError) as error:
         raise LedgerUnavailable(
-            f"The ledger's URL is to be in the file {path}, but it cannot be read "
-            f"({type(error).__name__}). Put the URL there, as its only line."
+            f"{path} must hold the ledger's URL alone, found {type(error).__name__}: put it there."
         ) from None
     if sys.platform != "win32" and stat.S_IMODE(mode) & 0o077:
         raise LedgerUnavailable(
-            f"{path} holds the ledger's URL, maybe with a password, and must be for its "
-            f"owner only, found mode {stat.S_IMODE(mode):04o}. Run `chmod 600 {path}`, "
-            f"and change the password if others could read it."
+            f"{path} must be its owner's alone, found mode {stat.S_IMODE(mode):04o}: run `chmod "
+            f"600 {path}`, and change the ledger's password if others could read it."
         )
     return url
 
@@ -82,8 +80,8 @@ class Lock:
 
 def _another_writes(ledger: "SqliteFile | PostgresRun") -> LedgerLocked:
     return LedgerLocked(
-        f"Only one process can write the ledger {ledger}, and another one does. "
-        f"Wait until it ends, or stop it; reading is always possible."
+        f"The ledger {ledger} must have one writer at a time, found another process: wait until it "
+        f"ends, or stop it; reading is always possible."
     )
 
 
@@ -110,7 +108,7 @@ class SqliteFile:
 
     path: Path
 
-    remedy: ClassVar[str] = "Check the file, its permissions and the free space, or restore a copy."
+    remedy: ClassVar[str] = "check the file, its permissions and the free space, or restore a copy."
 
     def __str__(self) -> str:
         return str(self.path)
@@ -188,7 +186,7 @@ class SqliteFile:
         """
         result = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
         if result != "ok":
-            raise LedgerError(f"The file {self} is damaged: {result}. {self.remedy}")
+            raise LedgerError(f"{self} must be whole, found {result}: {self.remedy}")
 
     def scrub(self) -> None:
         """Rewrite the file, so that no page holds what was erased.
@@ -204,8 +202,8 @@ class SqliteFile:
             busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar()
         if busy:
             raise LedgerError(
-                f"The write-ahead log of {self} must be emptied to erase a name, but "
-                f"another process is reading. Stop it, and scrub again."
+                f"The write-ahead log of {self} must be emptied to erase a name, found another "
+                f"process reading: stop it, and scrub again."
             )
 
     def _engine(self, mode: str, *at_begin: str) -> Engine:
@@ -238,7 +236,7 @@ class PostgresRun:
     run: str
     secret: str = ""
 
-    remedy: ClassVar[str] = "Check the URL, your rights, and that the server runs and has space."
+    remedy: ClassVar[str] = "check the URL, your rights, and that the server runs and has space."
 
     def __str__(self) -> str:
         if self.secret:
@@ -283,8 +281,7 @@ class PostgresRun:
             if connection.scalar(HELD):
                 return
         raise LedgerLocked(
-            f"Only who holds its lock can write the ledger {self}, but the "
-            f"server ended the session that held it. Open the ledger again."
+            f"The lock of {self} must be held, found that its session ended: open the ledger again."
         )
 
     def is_locked(self) -> bool:
@@ -329,8 +326,7 @@ class PostgresRun:
             return _engine(self.url, *begin, isolation_level=isolation)
         except ImportError as error:
             raise LedgerUnavailable(
-                f"The ledger {self} needs the package psycopg, but it cannot be loaded "
-                f"({error}). Install it: {how_to_install('postgres')}."
+                f"{self} needs the package psycopg, found {error}: {how_to_install('postgres')}."
             ) from error
 
 
@@ -365,8 +361,7 @@ def backend_of(location: str | Path) -> Backend:
         if url.get_backend_name() == "sqlite" and url.database:
             if "?" in text:
                 raise LedgerUnavailable(
-                    "A ledger's URL of SQLite must be sqlite:///PATH, and has more after a "
-                    "question mark. Give the path alone, without sqlite:///."
+                    "A SQLite URL must be sqlite:///PATH, found a ? in it: give the bare path."
                 )
             return SqliteFile(Path(url.database))
     return _postgres(text)
@@ -379,15 +374,14 @@ def _postgres(text: str, secret: str = "") -> PostgresRun:
         url = sql.make_url(text)
     if url is None or url.drivername not in ("postgresql", "postgresql+psycopg"):
         raise LedgerUnavailable(
-            f"{whose} must be the place of a ledger in SQLite or PostgreSQL, and is none that "
-            f"can be read. Give a path, sqlite:///PATH or "
-            f"postgresql://USER@HOST/DATABASE?run=NAME; env: and file: stand for the last alone."
+            f"{whose} must be a place in SQLite or PostgreSQL, found none: give a path, "
+            f"sqlite:///PATH or postgresql://USER@HOST/DATABASE?run=NAME, or its env: or file:."
         )
     run = url.query.get("run", "")
     if not isinstance(run, str) or not RUN.fullmatch(run):
         raise LedgerUnavailable(
-            f"{whose} must name its run, a letter a-z and then up to 62 of a-z, 0-9 and _, and "
-            f"does not. End the URL with ?run=NAME."
+            f"{whose} must name its run, a letter a-z and then up to 62 of a-z, 0-9 and _, found "
+            f"none: end the URL with ?run=NAME."
         )
     bare = url.set(drivername="postgresql+psycopg").difference_update_query(["run"])
     if "connect_timeout" not in bare.query:
@@ -395,9 +389,8 @@ def _postgres(text: str, secret: str = "") -> PostgresRun:
     backend = PostgresRun(bare, run, secret)
     if not _is_local(bare) and not _says_tls(bare):
         raise LedgerUnavailable(
-            f"The ledger {backend} is on another host, and its URL must say how the connection "
-            f"is encrypted: add &sslmode=verify-full (or verify-ca, require), or sslmode=disable "
-            f"where nobody else can read the network."
+            f"The URL of {backend}, on another host, must say how it is encrypted, found nothing: "
+            f"add &sslmode=verify-full (verify-ca, require), or =disable if nobody else reads it."
         )
     return backend
 
@@ -471,7 +464,9 @@ class Database:
     def check_writer(self) -> None:
         """Refuse to write without the right to."""
         if self.lock is None:
-            raise LedgerError(f"{self.backend} was opened to be read. Use Ledger.open to write it.")
+            raise LedgerError(
+                f"{self.backend} must be writable, found it open to read: use Ledger.open."
+            )
         self.lock.check()
 
 
@@ -486,6 +481,5 @@ def errors_explained(place: Backend) -> Iterator[None]:
         closed = isinstance(error, OperationalError | OSError)
         # its first line: PostgreSQL quotes the row, a client's name, in the next ones
         raise (LedgerUnavailable if closed else LedgerError)(
-            f"{place} must be a covey ledger that can be used here, but: "
-            f"{reason.partition(chr(10))[0]}. {place.remedy}"
+            f"{place} must be a usable ledger, found {reason.partition(chr(10))[0]}: {place.remedy}"
         ) from (None if isinstance(place, PostgresRun) and place.secret else error)

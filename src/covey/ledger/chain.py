@@ -75,12 +75,15 @@ class Link:
 def no_event(position: int | None, problem: str) -> LedgerError:
     """Return what is raised where something else than an event of a run was sealed."""
     if position is None:
-        return LedgerError(
-            f"What is recorded must be an event of this run, but {problem}. Correct it."
-        )
+        return LedgerError(f"What is recorded must be an event of this run, found that {problem}.")
+    return torn(position, f"an event of this run, found that {problem}")
+
+
+def torn(position: object, expected: str) -> LedgerError:
+    """Return what is raised where a ledger holds something else than this."""
     return LedgerError(
-        f"The ledger is broken at position {position}: what was sealed there cannot be an "
-        f"event of this run, since {problem}. Restore the ledger from a copy."
+        f"The ledger is broken at position {position}, which must hold {expected}: restore it from "
+        f"a copy, as nothing from there on can be trusted."
     )
 
 
@@ -117,8 +120,7 @@ def canonical_body(body: Mapping[str, Any]) -> str:
         return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise LedgerError(
-            f"An event must hold only what JSON can say, but {error}. "
-            f"Turn the value into a text, a number or null before it is recorded."
+            f"An event must hold only what JSON can say, found {error}: give text, numbers or null."
         ) from error
 
 
@@ -154,11 +156,7 @@ def verify(links: Iterable[Link], after: Link | None = None) -> None:
     for position, entry in enumerate(links, start=begin + 1):
         head = link(head, entry.round_index, entry.kind, entry.body)
         if (position, head) != (entry.position, entry.hash):
-            raise LedgerError(
-                f"The ledger is broken at position {position}: what stands there is "
-                f"not what was sealed. Restore the file from a copy; nothing from "
-                f"this position on can be trusted."
-            )
+            raise torn(position, "what was sealed, found something else")
 
 
 REWIND = "RunRolledBack"

@@ -8,11 +8,11 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Column, Connection, bindparam, delete, insert, select, update
 
 from covey.base.errors import LedgerError
-from covey.base.names import ANSWERS, BASES, ClientName, Handle
+from covey.base.names import ANSWERS, BASES, ClientName, Handle, unknown
 from covey.ledger import rows
 from covey.ledger.backends import Database
 from covey.ledger.chain import Link, Record, canonical_body
-from covey.ledger.requests import NAMELESS, Mark, Request, Roster, State, damaged_note
+from covey.ledger.requests import NAMELESS, Mark, Request, Roster, State, damaged_note, mistimed
 from covey.ledger.tables import clients, requests, tombstones
 
 AT_ONCE = 10_000
@@ -60,15 +60,14 @@ class ClientTables:
         rebound = any(known.get(one, name) != name for one, name in handles.items())
         if rebound or named < len(known) + len(new):
             raise LedgerError(
-                f"A client has one handle in {self.location}, for good, but an enrolment binds "
-                f"a handle or a client twice. Enrol clients under the handles that this run "
-                f"first gave them."
+                f"A client must keep its one handle in {self.location}, found a handle or a client "
+                f"bound twice: enrol clients under the handles that this run first gave them."
             )
         erased = select(requests.c.handle).where(requests.c.state.in_(NAMELESS))
         if handles.keys() & set(connection.scalars(erased)):
             raise LedgerError(
-                f"Who left {self.location} stays out, but an enrolment lets a client back in "
-                f"whose name was erased. Leave out every client that has a tombstone."
+                f"Who left {self.location} must stay out, found a client whose name was erased: "
+                f"leave out every client that has a tombstone."
             )
         for start in range(0, len(new), AT_ONCE):
             some = [{"handle": h, "name": name} for h, name in new[start : start + AT_ONCE]]
@@ -190,14 +189,11 @@ def _bind_keys(connection: Connection, to: Mapping[Handle, str]) -> bool:
 
 def _ask(connection: Connection, new: Request, asked_at: str) -> Request:
     for what, value, known in (
-        ("want", new.wanted, ("auto", *ANSWERS)),
-        ("rest its request on", new.basis, BASES),
+        ("answer", new.wanted, ("auto", *ANSWERS)),
+        ("basis", new.basis, BASES),
     ):
         if value not in known:
-            raise LedgerError(
-                f"A client can {what} {', '.join(known)}, but it is {value!r}. "
-                f"Ask with one of those."
-            )
+            raise LedgerError(unknown(f"The {what} of a request", value, known))
     earlier = _read_requests(connection)
     for request in earlier:
         if new.after_round is not None and request.after_round == new.after_round:
@@ -221,11 +217,7 @@ def _advance(
     known = requests.c.id == request_id
     state = connection.scalar(select(requests.c.state).where(known))
     if state != before:
-        actual = "there is none" if state is None else f"it is {state}"
-        raise LedgerError(
-            f"The request {request_id} must be {before} for this step, but {actual}. "
-            f"Look at the requests again and take each step once."
-        )
+        raise mistimed(request_id, before, state or "none")
     connection.execute(update(requests).where(known).values(**changes))
 
 
@@ -241,8 +233,7 @@ def _erase(connection: Connection, handle: Handle, mark: str) -> None:
     gone = connection.execute(delete(clients).where(clients.c.handle == handle))
     if gone.rowcount != 1:
         raise LedgerError(
-            f"A client is erased once, but no client is behind the handle {handle}. "
-            f"Check the handle; it may be erased already."
+            f"The handle {handle} must be a client's, found none: check it; it may be gone already."
         )
     if mark not in set(connection.scalars(select(tombstones.c.mark))):
         connection.execute(insert(tombstones).values(mark=mark))
@@ -256,8 +247,7 @@ def _request(note: str | None, **cells: Any) -> Request:  # noqa: ANN401 - as th
         raise damaged_note(cells["id"], error) from error
     if not str(cells["id"]).isalnum():
         raise LedgerError(
-            f"A request's name must be letters and digits, as files have it, found "
-            f"{cells['id']!r}. Restore the ledger from a copy."
+            f"A request's name must be letters and digits, found {cells['id']!r}: restore a copy."
         )
     del cells["number"]
     return Request(**cells, mark=mark, served=None if waits else note)

@@ -105,9 +105,17 @@ class Roster:
         return tuple(each for each in self.requests if each.state == "serving")
 
 
+def mistimed(request: str, expected: str, found: str) -> LedgerError:
+    """Return what is raised where a request is not in the state that a step needs."""
+    return LedgerError(
+        f"The request {request} must be {expected} for this step, found {found}: look at the "
+        f"requests again and take each step once."
+    )
+
+
 def damaged_note(request: str, error: ValidationError) -> LedgerError:
     """Return what to raise of a request with which something else stands than it needs."""
     return LedgerError(
-        f"A request keeps what its answer needs, but what stands with {request} is not that: "
-        f"{error.errors()[0]['msg']}. Restore the ledger from a copy."
+        f"What stands with the request {request} must be what its answer needs, found that "
+        f"{error.errors()[0]['msg']}: restore the ledger from a copy."
     )

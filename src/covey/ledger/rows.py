@@ -19,7 +19,16 @@ from covey.base.errors import LedgerError
 from covey.base.files import file_hash, make_folder, replace_whole
 from covey.ledger import tables
 from covey.ledger.backends import Database
-from covey.ledger.chain import REWIND, Link, Record, counts, rewound_to, seal, superseded_up_to
+from covey.ledger.chain import (
+    REWIND,
+    Link,
+    Record,
+    counts,
+    rewound_to,
+    seal,
+    superseded_up_to,
+    torn,
+)
 from covey.ledger.tables import events, files, states
 
 MOST_ROWS = 50
@@ -43,8 +52,8 @@ def add(
         other = "no round" if None in strays else f"round {strays[0]}" if strays else ""
         actual = f"one of {other}" if other else "none"
         raise LedgerError(
-            f"What is recorded {where} must be at least one event, and all of them from there, "
-            f"but there is {actual}. Record what happened, each round by itself."
+            f"What is recorded {where} must be at least one event, all of them from there, found "
+            f"{actual}: record each round by itself."
         )
     for one in records:
         rewound_to(one)  # refuses a rewind that no reader could follow
@@ -150,10 +159,7 @@ def _link(cells: tuple[Any, ...]) -> Link:
                 pass
         case _:
             pass
-    raise LedgerError(
-        f"The ledger is broken at position {cells[0]}: what stands there is not an event. "
-        f"Restore it from a copy."
-    )
+    raise torn(cells[0], "an event, found none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +256,8 @@ def check_tables(connection: Connection) -> None:
         recorded = _hashes_of(connection, f"ledger:{table.name}")
         if _content_hash(connection, table) not in recorded:
             raise LedgerError(
-                f"The ledger's table of {table.name} must hold what covey last wrote "
-                f"there, but it holds something else. Restore the ledger from a copy: "
-                f"who takes part, who requested to leave and who left cannot be trusted."
+                f"The ledger's table {table.name} must hold what covey wrote, found another: "
+                f"restore it from a copy, as who takes part or left is not sure."
             )
 
 

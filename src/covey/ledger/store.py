@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 from covey.base.errors import LedgerError, LedgerMismatch
 from covey.ledger import rows, tables
 from covey.ledger.backends import Backend, Database, backend_of, errors_explained
-from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, verify
+from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, torn, verify
 from covey.ledger.client_tables import ClientTables
 from covey.ledger.rows import FileHashes
 
@@ -141,9 +141,8 @@ class Ledger(ClientTables):
             last = rows.last_round(connection)
             if last is not None and round_index <= last:
                 raise LedgerError(
-                    f"A round is recorded once and in order, but round {round_index} "
-                    f"comes after round {last} in {self.location}. Compare a replayed "
-                    f"round instead of appending it."
+                    f"A round must be recorded once and in order, found round {round_index} after "
+                    f"{last} in {self.location}: compare a replayed round instead of appending it."
                 )
             return rows.add(connection, round_index, records, self._clock())
 
@@ -172,10 +171,7 @@ class Ledger(ClientTables):
                 known = connection.scalar(at) if after else GENESIS
                 links, is_last = rows.read_piece(connection, position)
             if known != head:
-                raise LedgerError(
-                    f"The ledger is broken at position {position}: what stands there is not "
-                    f"what was read before. Restore it from a copy."
-                )
+                raise torn(position, "what was read before, found something else")
             verify(links, after)
             if links:
                 after = links[-1]
@@ -216,9 +212,8 @@ class Ledger(ClientTables):
         difference = first_difference(recorded, records)
         if difference:
             raise LedgerMismatch(
-                f"Round {round_index} must replay as {self.location} recorded it, but "
-                f"{difference}. Resume with the configuration, the data and the "
-                f"version of covey that began this run, or start a new run."
+                f"Round {round_index} must replay as {self.location} recorded it, found that "
+                f"{difference}: resume with its settings, data and version of covey, or begin anew."
             )
 
     def last_round(self) -> int | None:
@@ -313,6 +308,5 @@ def _existing(location: str | Path) -> Backend:
         if backend.exists():
             return backend
     raise LedgerError(
-        f"A ledger was expected at {backend}, but no such file is there. "
-        f"Check the path; a run makes its ledger when it starts."
+        f"A ledger must be at {backend}, found none: check the path; a run makes it at its start."
     )

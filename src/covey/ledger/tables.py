@@ -103,8 +103,7 @@ def lay_out(connection: Connection, location: str) -> None:
     """Make the tables, unless a ledger is there already."""
     if is_laid_out(connection):
         raise LedgerError(
-            f"A new ledger needs a new place, but {location} holds one already. "
-            f"Open it to carry it on, or choose another place."
+            f"{location} must be new, found a ledger: open it to carry it on, or choose another."
         )
     metadata.create_all(connection, checkfirst=False)  # never takes over a stranger's
     connection.execute(sql.insert(schema).values(version=VERSION))
@@ -124,9 +123,7 @@ def check_version(connection: Connection, location: str) -> None:
     In an SQLite file whatever covey did not lay out is refused, too, before it is queried.
     """
     if not is_laid_out(connection):
-        raise LedgerError(
-            f"{location} must hold a ledger, but it holds no ledger. Check the place."
-        )
+        raise LedgerError(f"{location} must hold a ledger, found none: check the place.")
     odd = ""
     if connection.dialect.name == "sqlite":
         found = layout(connection.exec_driver_sql(LAYOUT))
@@ -144,8 +141,8 @@ def check_version(connection: Connection, location: str) -> None:
 
 def _not_laid_out(location: str, odd: str) -> LedgerError:
     return LedgerError(
-        f"{location} must hold the tables of a ledger as covey lays them out and nothing else, "
-        f"and differs by the {odd}. Restore it from a copy."
+        f"{location} must hold a ledger's tables as covey lays them out and nothing else, found "
+        f"that the {odd} differs: restore it from a copy."
     )
 
 

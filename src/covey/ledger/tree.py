@@ -59,7 +59,7 @@ def inclusion_proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
         ValueError: there is no such leaf.
     """
     if not 0 <= index < len(leaves):
-        raise ValueError(f"expected a leaf below {len(leaves)}, found {index}")
+        raise ValueError(f"index must be below {len(leaves)}, found {index}: take a leaf")
     return _beside(leaves, index)
 
 
@@ -70,7 +70,7 @@ def consistency_proof(leaves: Sequence[bytes], size: int) -> list[bytes]:
         ValueError: the tree of before is empty, or larger than this one.
     """
     if not 0 < size <= len(leaves):
-        raise ValueError(f"expected a size from 1 to {len(leaves)}, found {size}")
+        raise ValueError(f"size must be 1 to {len(leaves)}, found {size}: take one of them")
     if size == len(leaves):
         return []
     level, whole = leaves, _whole_levels(size)
@@ -253,8 +253,7 @@ def _one_form() -> Generator[None]:
         yield
     except ValueError as error:
         raise LedgerError(
-            f"A tree head must be a checkpoint as transparency logs write it, but "
-            f"{str(error)!a}. Fetch it again from who signed it."
+            f"A tree head must be a checkpoint, found {str(error)!a}: fetch it from who signed it."
         ) from error
 
 
