@@ -79,7 +79,7 @@ def test_a_changed_source_is_refused(name: str, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(KeyboardInterrupt):
         covey.run(config=config, out=tmp_path / "run", observe=stop_after(1))
     source.write_text(with_a_thought(text, case.own.__name__))
-    said = rf"source of {case.key} must be what began .*Put it back"
+    said = rf"source of {case.key} must be what began .*put it back"
     with pytest.raises(covey.RunError, match=said):
         covey.load(tmp_path / "run", trust_code=True).resume()
     source.write_text(f"{text}\n# another thought\n")

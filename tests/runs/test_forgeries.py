@@ -453,7 +453,7 @@ ANCHORS: Lies = {
         "a receipt from after the answer": (receipt(signed=LATER), "receipt: it was signed"),
         "a receipt of another request": (receipt(request="0" * 16), "receipt: request:"),
         "a receipt of another run": (receipt(run="0" * 16), "receipt: run:"),
-        "a receipt without a head": (receipt(linked=False, checkpoint="-"), "must be the receipt"),
+        "a receipt without a head": (receipt(linked=False, checkpoint="-"), "must be a receipt"),
         "a proof as a receipt": (receipt(linked=False, format="covey-proof"), "must be the"),
         "a stranger's receipt": (strangers_receipt, "receipt: its trust"),
         "a receipt by a revoked key": (receipt_by_a_revoked_key, "receipt: its key: it was rev"),

@@ -131,7 +131,7 @@ def test_a_denial_changes_no_model_names_nobody_and_counts_for_the_next(small, c
     assert_nowhere(folder, LEAVER)
     said = []
     for nobody in (LEAVER, "client-99999"):
-        with pytest.raises(RunError, match=f"has no client '{nobody}'") as unknown:
+        with pytest.raises(RunError, match=f"records, found '{nobody}'") as unknown:
             left(folder, nobody)
         said.append(re.sub(r"client-\d+", "", str(unknown.value)))  # of both, the nearest
     assert said[0] == said[1]
@@ -323,7 +323,7 @@ def test_who_has_a_model_of_its_own_is_stopped_and_no_other_model_changes(play, 
     assert [held.plan("client-00002", basis=each).chosen for each in ("none", "erasure")] == [
         None
     ] * 2
-    with pytest.raises(RunError, match="Delete that client's model"):
+    with pytest.raises(RunError, match="delete that client's model"):
         held.forget("client-00002", basis="erasure")
     (left,) = held.forget("client-00002", basis="objection")
     assert left.answered.option.answer == "stop"

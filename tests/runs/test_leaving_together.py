@@ -154,7 +154,7 @@ def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
     # what was sealed is destroyed, in every byte
     assert kept(folder) == [None, None]
     for salt in (first.answered.salt, done.answered.salt):
-        with pytest.raises(RunError, match="has no client 'client-00002'"):
+        with pytest.raises(RunError, match="records, found 'client-00002'"):
             left(folder, Returning(ONE, salt), answer="retrain")
     assert ONE not in load(folder).names
     assert resume(folder).summary.model_hash == without(ONE)
@@ -170,7 +170,7 @@ def test_without_its_salt_nobody_comes_back(denied):
             left(folder, back, answer="retrain")
         sentences.add(re.sub("client-0000.", "X", str(no.value)))
     assert len(sentences) == 1
-    with pytest.raises(RunError, match="A salt is hexadecimal digits"):
+    with pytest.raises(RunError, match="A salt must be hexadecimal"):
         left(folder, Returning(ONE, "xyz"), answer="retrain")
     for answer in ("deny", "auto"):
         with pytest.raises(RunError, match="a denial is none"):

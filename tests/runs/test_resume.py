@@ -81,7 +81,7 @@ def test_changed_data_do_not_pass_for_the_same_run(tmp_path):
     run(model=model, clients=clients(0), config=config, out=tmp_path / "own")
     with pytest.raises(RunError, match="clients' data must be what"):
         resume(tmp_path / "own", model, clients(1))
-    with pytest.raises(RunError, match="came from a program"):
+    with pytest.raises(RunError, match="must come from a program"):
         resume(tmp_path / "own")
 
 

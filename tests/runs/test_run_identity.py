@@ -63,11 +63,11 @@ def test_a_file_with_the_url_is_its_owners_only(tmp_path):
         Ledger.create(f"file:{place}", str)
     assert SECRET not in str(refused.value)
     place.chmod(0o600)
-    with pytest.raises(LedgerError, match="Check the URL") as refused:
+    with pytest.raises(LedgerError, match="check the URL") as refused:
         Ledger.create(f"file:{place}", str)
     assert SECRET not in str(refused.value)
     for missing in ("env:COVEY_NO_SUCH_NAME", f"file:{tmp_path}/none"):
-        with pytest.raises(LedgerError, match="The ledger's URL is to be in"):
+        with pytest.raises(LedgerError, match="must hold the ledger's URL"):
             Ledger.read(missing)
 
 
@@ -120,7 +120,7 @@ def test_a_run_whose_ledger_is_gone_is_left_alone(play):
     lost = played.folder / "ledger.sqlite"
     lost.unlink()
     before = contents(played.folder)
-    with pytest.raises(RunError, match=r"The ledger of .* is gone"):
+    with pytest.raises(RunError, match=r"The ledger of .* must be there"):
         resume(played.folder)
     assert not lost.exists()
     assert contents(played.folder) == before

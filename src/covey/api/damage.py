@@ -86,7 +86,8 @@ def _of_ledger(
         yield Damage(folder.config_path, "the settings", problem, COPY)
     hidden = config.secrets.source == "os"
     if hidden and (problem := lost_secret(marker, ledger)):
-        yield Damage(marker, "the name of the run's secret", problem, secret_remedy())
+        remedy = f"Nothing holds it a second time: {secret_remedy()}"
+        yield Damage(marker, "the name of the run's secret", problem, remedy)
     yield from _states(folder, ledger, hidden=hidden)
     for t in rounds_in(folder.updates):
         if problem := updates_problem(folder.updates, t, ledger.files):

@@ -136,7 +136,7 @@ def copies_of(folder: RunFolder) -> tuple[Copy, ...]:
     Raises:
         RunError: a record cannot be read.
     """
-    remedy = "Restore it, or delete it and look yourself for the copy that it spoke of."
+    remedy = "restore it, or delete it and look yourself for the copy that it spoke of."
     copies: list[Copy] = []
     for path in sorted(folder.copies.glob("*.json")):
         with as_written(path, "the record of a copy", remedy):
@@ -214,8 +214,7 @@ def keep_copy(folder: RunFolder, copy: Copy) -> None:
         replace_whole(path, checked_json(asdict(copy)), mode=0o600)
     except OSError as error:
         raise RunError(
-            f"What is written out of a run is put on record in {folder.copies}, but that "
-            f"cannot be written: {error.strerror}. Get the right to write there."
+            f"{folder.copies} must take records, found {error.strerror}: get the right."
         ) from error
 
 

@@ -15,7 +15,7 @@ from covey.base.components import Count, create
 from covey.base.errors import ConfigError, RunError, user_function
 from covey.base.events import ModelAttacked
 from covey.base.history import History
-from covey.base.names import Params
+from covey.base.names import Params, unknown
 from covey.data.examples import Examples
 from covey.engine.protocol import ScoringJob
 from covey.ledger.store import Ledger
@@ -59,8 +59,7 @@ def finished_session(run: BuiltRun, folder: RunFolder, purpose: str) -> Generato
                 yield session
                 return
     raise RunError(
-        f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
-        f"`covey resume {folder.path}`."
+        f"{purpose} needs a finished run, found another: run `covey resume {folder.path}`."
     )
 
 
@@ -130,8 +129,7 @@ def audit_run(
     references = in_range("references", references, Count)
     if references < 2:
         raise ConfigError(
-            f"An audit needs at least 2 references, so that every record has one that "
-            f"learnt it and one that did not; found {references}."
+            f"references must be 2 or more, one with each record, found {references}: raise it."
         )
     by_answers = [each for each in attacks if each not in NOT_BY_ANSWERS]
     named = dict(map(named_attack, by_answers))
@@ -193,8 +191,8 @@ def _attack_weights(
     pool = [candidates.examples, *background, *elsewhere]
     if (size := sum(map(len, pool))) > MAX_POOL:
         raise ConfigError(
-            f"The attack weights solves for at most {MAX_POOL} records together, "
-            f"found {size}. Audit a smaller federation with the same settings."
+            f"The attack weights must solve for at most {MAX_POOL} records together, found {size}: "
+            f"audit a smaller federation with the same settings."
         )
     attacks = weights_attacks(run, target.params)
     scores = {
@@ -204,9 +202,8 @@ def _attack_weights(
     by_attack = {name: each for name, each in scores.items() if each is not None}
     if not by_attack:
         raise ConfigError(
-            f"The attack weights needs a model whose last layer is linear, and one "
-            f"class per example, found model.name = {run.config.model.name!r}. Leave "
-            f"it out."
+            f"The attack weights needs a linear last layer and one class per example, found "
+            f"model.name = {run.config.model.name!r}: leave it out."
         )
     return {name: each[: len(candidates.examples)] for name, each in by_attack.items()}
 
@@ -219,8 +216,7 @@ def check_attacks(attacks: object) -> None:
     """
     if isinstance(attacks, str) or not isinstance(attacks, Sequence) or not attacks:
         raise ConfigError(
-            f"attacks must be a list of at least one attack, found {attacks!r}. Pass for example "
-            f"attacks=['loss']."
+            f"attacks must be a list of at least one, found {attacks!r}: pass for example ['loss']."
         )
 
 
@@ -228,15 +224,13 @@ def named_attack(attack: str | Scorer) -> tuple[str, Scorer]:
     """Return an attack, and what its figures are called."""
     if not isinstance(attack, str) and not callable(attack):
         raise ConfigError(
-            f"An attack is named, as package.module:name if it is your own, or is the "
-            f"attack itself, found a {type(attack).__name__}. Give one of them."
+            f"An attack must be a name, package.module:name if it is your own, or the attack "
+            f"itself, found a {type(attack).__name__}: give one of them."
         )
     name = attack if isinstance(attack, str) else ""
     if name and ":" not in name and name not in known_names("attack"):
-        known = ", ".join([*known_names("attack"), *NOT_BY_ANSWERS])
-        raise ConfigError(
-            f"--attack must be one of {known}, or package.module:name, found {name!r}."
-        )
+        known = *known_names("attack"), *NOT_BY_ANSWERS
+        raise ConfigError(unknown("--attack", name, known, "package.module:name"))
     made = create("attack", attack, "--attack", Attack)
     name = made.name
     options = ", ".join(f"{key}={value}" for key, value in made.own_settings().items())

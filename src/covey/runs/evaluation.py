@@ -222,8 +222,8 @@ def _figure(metric: Metric, scored: Scored, labels: Tensor) -> float:
         values, shape = torch.empty(0), f"a {type(result).__name__}"
     if shape not in ((), (len(labels),)):
         raise ConfigError(
-            f"Your {what} must return one number per example, here {len(labels)}, or one for "
-            f"all of them, found {shape}. Correct its measure."
+            f"Your {what} must return one number per example, here {len(labels)}, or one for all "
+            f"of them, found {shape}: correct its measure."
         )
     value = float(values.mean())
     return inf if isinf(value) else value

@@ -70,7 +70,7 @@ class _Inside:
 
 
 @contextmanager
-def as_written(path: Path, what: str, remedy: str = "Restore the file.") -> Generator[None]:
+def as_written(path: Path, what: str, remedy: str = "restore the file.") -> Generator[None]:
     """Where the block cannot read a file of a run, say what it must hold.
 
     Raises:
@@ -80,7 +80,7 @@ def as_written(path: Path, what: str, remedy: str = "Restore the file.") -> Gene
         yield
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(
-            f"{path} must hold {what}, as covey wrote it, but: {error}. {remedy}"
+            f"{path} must hold {what}, as covey wrote it, found that {error}: {remedy}"
         ) from error
 
 
@@ -108,17 +108,15 @@ class RunFolder:
         folder = cls(path)
         if folder.config_path.is_file():
             raise RunError(
-                f"{path} already holds a run. Carry it on with `covey resume {path}`, delete "
-                f"the folder, or give another one: --out, or out= in Python."
+                f"{path} must hold no run yet, found one: carry it on with `covey resume {path}`, "
+                f"delete the folder, or give another one: --out, or out= in Python."
             )
         # what a start that was cut off leaves
         empty = not path.exists() or (
             path.is_dir() and all(each.name == "config.unfinished" for each in path.iterdir())
         )
         if not empty:
-            raise RunError(
-                f"{path} exists and is not a covey run. Give another --out, or an empty folder."
-            )
+            raise RunError(f"{path} must be new or empty, found no run there: give another --out.")
         made = make_folder(path)
         settings = config.model_dump(mode="json")
         consent = Consent(str(path.resolve())).with_code(_own_code(settings))
@@ -137,8 +135,8 @@ class RunFolder:
         folder = cls(path)
         if not folder.config_path.is_file():
             raise RunError(
-                f"{path} is not a covey run: it has no config.toml. Give the folder "
-                f"that `covey run` named, for example with --out."
+                f"{path} must be a run's folder, found no config.toml in it: give the folder that "
+                f"`covey run` named."
             )
         folder.check_links()
         return folder
@@ -152,7 +150,7 @@ class RunFolder:
         if link := leaving_link(self.path, TRACKING):
             raise RunError(
                 f"What is in {self.path} must be there itself, found the link {link}, which leads "
-                f"out of it. Put the files in its place; the whole folder may lie behind a link."
+                f"out of it: put the files in its place; the whole folder may lie behind a link."
             )
 
     def discard(self) -> None:
@@ -226,7 +224,7 @@ class RunFolder:
     def queued_requests(self) -> Iterator[QueuedRequest]:
         """Yield the queued requests to leave."""
         for path in sorted(self.request_queue.glob("*.json")):
-            with as_written(path, "a request to leave", "Delete it, and ask again."):
+            with as_written(path, "a request to leave", "delete it, and ask again."):
                 request = _reader(read_bounded(path))
                 if path != self._request_path(request.client):
                     raise ValueError("its name is not that of the client's request")
@@ -367,9 +365,8 @@ def _servers(settings: Mapping[str, Any]) -> dict[str, object]:
 def _not_reached(folder: Path, what: str) -> str:
     """Return what is said of a place that this user did not allow for a run's folder."""
     return (
-        f"What {folder} names outside of itself must be allowed by you before it is used, "
-        f"found {what}. If you trust it, add --trust-servers once to covey resume or report, or "
-        f"trust_servers=True to covey.load."
+        f"What {folder} names outside of itself must be allowed by you, found {what}: to trust it, "
+        f"add --trust-servers once to covey resume or report, or trust_servers=True to covey.load."
     )
 
 
@@ -448,8 +445,8 @@ def check_settings(config: "Config", history: History, folder: RunFolder) -> Non
     began, now = history.started, settings_hash(config)
     if began and began.config_hash != now:
         raise RunError(
-            f"The settings in config.toml must be those that began the run in {folder.path}, with "
-            f"hash {began.config_hash[:12]}, found {now[:12]}. Put them back, or start a new run."
+            f"config.toml must hold the settings that began the run in {folder.path}, with hash "
+            f"{began.config_hash[:12]}, found {now[:12]}: put them back, or start a new run."
         )
 
 

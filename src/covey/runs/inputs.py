@@ -75,8 +75,8 @@ def check_inputs(
     changed = chain(_other_sources(active, history), of_data)
     for what in changed if history.started else ():
         raise RunError(
-            f"{what} must be what began the run in {ledger.location}, but it was changed since. "
-            f"Put it back, or start a new run."
+            f"{what} must be what began the run in {ledger.location}, found it changed: put it "
+            f"back, or start a new run."
         )
     return hashes
 

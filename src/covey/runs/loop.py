@@ -15,7 +15,6 @@ from itertools import compress
 from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.round import divergences
 from covey.algorithms.state import Cohort, RoundResult, ServerState
-from covey.base.errors import LedgerError
 from covey.base.events import (
     BudgetSpent,
     ClientsAssigned,
@@ -53,6 +52,7 @@ from covey.runs.replay import Replay, replay_of, solved_again, unchanged_models,
 from covey.runs.session import Session, rounds_of
 from covey.runs.states import (
     load_state,
+    lost_rounds,
     newest_whole_state,
     read_updates,
     save_state,
@@ -357,12 +357,9 @@ def _restored(session: Session, before: int | None) -> tuple[ServerState, bool]:
     state, head = load_state(newest)
     seen = state.round_index - 1
     if record.head_of(seen) != head:
-        raise LedgerError(
-            f"The ledger must hold every round that a checkpoint has seen, but {newest} "
-            f"is after round {seen} with head {head[:12]}, and the ledger has "
-            f"{(record.head_of(seen) or 'nothing')[:12]} there. Events were removed or "
-            f"exchanged: restore {session.ledger.location} from a copy."
-        )
+        there = (record.head_of(seen) or "nothing")[:12]
+        found = f"{there} for head {head[:12]} after round {seen}"
+        raise lost_rounds(session.ledger, newest, found)
     left = state.assignment.keys() - {client.handle for client in run.population.clients}
     return state.without(left), not left
 

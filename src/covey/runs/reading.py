@@ -47,9 +47,8 @@ def unknown_client(
 ) -> RunError:
     """Return what is raised where a run has none of these clients of a name."""
     return RunError(
-        f"Clients have the names that {folder.path} records, but it has no client "
-        f"{name!r}: it never did, or not any more.{do_you_mean(name, known)} Check the "
-        f"spelling{more}."
+        f"A client must be one that {folder.path} records, found {name!r}, which never was there "
+        f"or has left: check the spelling{more}.{do_you_mean(name, known)}"
     )
 
 

@@ -113,9 +113,8 @@ def check_anchors(folder: RunFolder, ledger: Ledger) -> None:
         *_, head = read_receipt(path)
         if not begins_with(folder.reader.read(ledger).hashes, head):
             raise LedgerError(
-                f"The history in {ledger.location} must be the one that {path} was signed "
-                f"for, up to event {head.size}, but it is another: events were changed or "
-                f"taken out, and the chain was sealed again. Restore it from a copy."
+                f"The history in {ledger.location} must be what {path} was signed for, up to event "
+                f"{head.size}, found another, sealed again: restore it from a copy."
             )
 
 
@@ -133,7 +132,6 @@ def read_receipt(path: Path) -> tuple[bytes, dict[str, Any], TreeHead]:
             raise ValueError("it is not in the one form of a receipt")
     except (*_UNREADABLE, AttributeError, RecursionError) as error:
         raise LedgerError(
-            f"{path} must be the receipt of a request, as covey wrote it, but it cannot "
-            f"be read: {str(error)!a}. Restore it from a copy."
+            f"{path} must be a receipt that covey wrote, found {str(error)!a}: restore a copy."
         ) from error
     return written, receipt, head

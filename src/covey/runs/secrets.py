@@ -120,7 +120,7 @@ class Secrets:
 
     def _kept(self) -> dict[str, Any]:
         assert self.path is not None  # noqa: S101 - callers have looked
-        remedy = "Without it the run cannot go on; restore the file, or start a new run."
+        remedy = "restore the file, or start a new run, as this one cannot go on without it."
         with as_written(self.path, "the secret of a run", remedy):
             return _whole(json.loads(checked(read_bounded(self.path))))
 
@@ -160,8 +160,7 @@ def _name_in(marker: Path) -> str:
         name = str(error)
     if not NAME.fullmatch(name):
         raise RunError(
-            f"{marker} must name the secret of this run in 16 hexadecimal digits, found "
-            f"{name[:80]!r}. {secret_remedy()}"
+            f"{marker} must name a secret, 16 hex digits, found {name[:80]!r}: {secret_remedy()}"
         )
     return name
 
@@ -188,15 +187,15 @@ def check_secret(marker: Path, ledger: Ledger) -> None:
     """
     if problem := lost_secret(marker, ledger):
         raise RunError(
-            f"{marker} must name the secret that began this run, but {problem}. With another one, "
-            f"clients that were erased would be taken for new ones. {secret_remedy()}"
+            f"{marker} must name the secret that began this run, found that {problem}, and another "
+            f"would take clients that were erased for new ones: {secret_remedy()}"
         )
 
 
 def secret_remedy() -> str:
     """Say what to do where the file that names a run's secret is lost."""
     return (
-        "Restore the file from a copy: it holds the name, without .json, of this run's file in "
+        f"restore it from a copy, with the name, without .json, of this run's file in "
         f"{_secret_folder()}."
     )
 
@@ -211,9 +210,9 @@ def _whole(kept: dict[str, Any]) -> dict[str, Any]:
     """Return what a secret's file holds, if that is what it must."""
     for name in ("key", "tombstones"):
         if len(bytes.fromhex(kept[name])) != BYTES:
-            raise ValueError(f"its {name} must have {BYTES} bytes")
+            raise ValueError(f"its {name} has not {BYTES} bytes")
     if not isinstance(kept["round"], int) or kept["round"] < 0:
-        raise ValueError("its round must be a whole number from 0")
+        raise ValueError("its round is no whole number from 0")
     return {name: kept[name] for name in ("round", "key", "tombstones")}
 
 

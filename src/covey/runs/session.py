@@ -201,9 +201,9 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
             # it judges requests, not training
             if terms.deniability_threshold < x and any(r.is_open for r in session.roster.requests):
                 raise RunError(
-                    f"A threshold is not lowered while a request waits for its answer, found "
-                    f"aggregation.deniability_threshold = {terms.deniability_threshold} after "
-                    f"{x}. Set it to {x}, answer with `covey resume`, and lower it then."
+                    f"aggregation.deniability_threshold must not be lowered while a request waits, "
+                    f"found {terms.deniability_threshold} after {x}: set it to {x}, answer with "
+                    f"`covey resume`, and lower it then."
                 )
             session.append([ThresholdChanged(terms.deniability_threshold)])
     return session.with_roster()
@@ -283,9 +283,7 @@ def _ledger(folder: RunFolder) -> Ledger:
         return Ledger.open(where, now, folder.reader.last)
     if left := [each for each in TRACES if (folder.path / each).exists()]:
         raise RunError(
-            f"The ledger of {folder.path} is gone: {left[0]} is there and was written "
-            f"after it. Restore {where if where == folder.ledger_path else 'it'} from a "
-            f"copy; without it nothing is known of who took part, and nothing of the run "
-            f"is touched. Or start a new run, with another --out."
+            f"The ledger of {folder.path} must be there, found {left[0]} alone: restore "
+            f"{where if where == folder.ledger_path else 'it'}, or start a run with another --out."
         )
     return Ledger.create(where, now)

@@ -91,8 +91,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except TORN as error:
         raise RunError(
-            f"{path} must be a whole checkpoint, but: {error}. "
-            f"Resume from an older one, or start the run again."
+            f"{path} must be a whole checkpoint, found {error}: take an older one, or begin again."
         ) from error
     return Checkpoint(round_index, tensors, state)
 
@@ -148,7 +147,7 @@ def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
         raise ValueError(another_format("it", repr(written_format), FORMAT))
     round_index, state = header["round"], header["state"]
     if not isinstance(round_index, int) or not isinstance(state, dict):
-        raise TypeError("its round must be a number and its state a table")
+        raise TypeError("its round is no number or its state no table")
     return round_index, cast("dict[str, Any]", state)
 
 
@@ -192,9 +191,16 @@ def load_state(path: Path) -> tuple[ServerState, str]:
         return state, checkpoint.state["ledger_head"]
     except DAMAGE as error:
         raise RunError(
-            f"{path} must be a state that covey wrote, but it cannot be read as one "
-            f"({type(error).__name__}). Run `covey ledger doctor` on the run's folder."
+            f"{path} must be a state, found {type(error).__name__}: do `covey ledger doctor RUN`."
         ) from error
+
+
+def lost_rounds(ledger: Ledger, path: Path, found: str) -> LedgerError:
+    """Return what is raised where a ledger lost what a checkpoint has seen."""
+    return LedgerError(
+        f"The ledger must hold every round that {path} has seen, found {found}: restore "
+        f"{ledger.location} from a copy, as events were removed or exchanged."
+    )
 
 
 def state_problem(path: Path, ledger: Ledger) -> str:
@@ -212,11 +218,7 @@ def state_problem(path: Path, ledger: Ledger) -> str:
         same = written_after == round_of(path)
         return "" if same else f"it is the state after round {written_after}"
     if known:
-        raise LedgerError(
-            f"The ledger must hold every round that a checkpoint has seen, but the last "
-            f"one that {path} has seen is not there. Events were removed or exchanged: "
-            f"restore {ledger.location} from a copy."
-        )
+        raise lost_rounds(ledger, path, "fewer")
     return "its bytes are not those that were written"
 
 
@@ -244,9 +246,8 @@ def newest_whole_state(folder: Path, ledger: Ledger, before: int | None = None) 
         log.warning("a damaged state is passed over: %s: %s", path, problem)
     if problems:
         raise RunError(
-            f"A run resumes from a whole state, but none of the {len(paths)} in {folder} "
-            f"is: {problems[0]}. Restore one from a copy, or do what `covey ledger doctor "
-            f"{folder.parent}` says."
+            f"A run must resume from a whole state, found none of {len(paths)} in {folder}, as "
+            f"{problems[0]}: restore one, or do what `covey ledger doctor {folder.parent}` says."
         )
     return None
 
@@ -261,20 +262,21 @@ def kept_state(folder: RunFolder, ledger: Ledger, after: int | None = None) -> S
     remedy = f"`covey ledger doctor {folder.path}` says what is damaged, and what to do."
     if missing is not None:
         raise RunError(
-            f"The state after round {missing} must be in {folder.checkpoints}, but it is gone. "
-            f"{remedy}"
+            f"The state after round {missing} must be in {folder.checkpoints}, found none: {remedy}"
         )
     paths = {round_of(path): path for path in checkpoint_paths(folder.checkpoints)}
     path = paths.get(max(paths, default=0) if after is None else after)
     if path is None:
         raise RunError(
-            f"The state after a round must have been kept, and {folder.checkpoints} has those "
-            f"after rounds {', '.join(map(str, paths)) or '(none)'}, found {after}. Take one of "
-            f"these, or play on: covey resume {folder.path}. checkpoints.every and "
-            f"checkpoints.best say which are kept."
+            f"The state after a round must have been kept, found {after}, and in "
+            f"{folder.checkpoints} those of {', '.join(map(str, paths)) or 'none'}: take one of "
+            f"these, or play on with `covey resume {folder.path}` (checkpoints.every and "
+            f"checkpoints.best say which are kept)."
         )
     if problem := state_problem(path, ledger):
-        raise RunError(f"{path} must be the state that the run wrote, but {problem}. {remedy}")
+        raise RunError(
+            f"{path} must be the state that the run wrote, found that {problem}: {remedy}"
+        )
     return load_state(path)[0]
 
 
@@ -317,8 +319,8 @@ def whole_models(
         return tuple(models)
     if problem := frozen_problem(folder, used.frozen):
         raise RunError(
-            f"{folder.frozen} must hold the model's parameters that do not train, but "
-            f"{problem}. Resume the run, with its model: that writes them anew."
+            f"{folder.frozen} must hold the model's parameters that do not train, found that "
+            f"{problem}: resume the run, with its model, which writes them anew."
         )
     frozen = load_file(folder.frozen)
     return tuple({**model, **frozen} for model in models)
@@ -345,9 +347,9 @@ def read_updates(folder: Path, round_index: int, hashes: FileHashes) -> Mapping[
         return {}
     if problem := updates_problem(folder, round_index, hashes):
         raise RunError(
-            f"The updates stored of round {round_index} must be those that clients sent, "
-            f"but of the file in {folder} {problem}. Restore it from a copy, or ask for the answer "
-            f"'retrain', which needs none; `covey ledger doctor` says what else is damaged."
+            f"The updates of round {round_index} in {folder} must be what clients sent, found that "
+            f"{problem}: restore them, or ask for the answer 'retrain', which needs none; `covey "
+            f"ledger doctor` says what else is damaged."
         )
     updates: dict[Handle, dict[str, Tensor]] = {}
     for key, value in load_checkpoint(checkpoint_path(folder, round_index)).tensors.items():
