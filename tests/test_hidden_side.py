@@ -21,12 +21,12 @@ def test_a_salt_opens_under_its_own_request_alone(tmp_path: Path):
     for each in kept:
         keep_handover(folder, KEY, each)
     assert unacknowledged(folder, KEY) == (*kept,)
-    with pytest.raises(RunError, match="must open with the signing key"):
+    with pytest.raises(RunError, match="must open with the key"):
         unacknowledged(folder, SigningKey.from_private_bytes(bytes([1] * 32)))
     first, second = sorted(folder.unacknowledged.iterdir())
     assert b"01" * 16 not in first.read_bytes()
     second.write_bytes(first.read_bytes())
-    with pytest.raises(RunError, match="must open with the signing key"):
+    with pytest.raises(RunError, match="must open with the key"):
         unacknowledged(folder, KEY)
     acknowledge(folder, "cd" * 8)
     assert unacknowledged(folder, KEY) == (kept[0],)

@@ -66,7 +66,7 @@ def test_tiny_probabilities_do_not_vanish():
 
 def test_impossible_settings_are_refused():
     for wrong in ((5, 2, 3, 1, 1), (5, 6, 2, 1, 1), (5, 2, 0, 1, 1), (5, 2, 2, 1, 6)):
-        with pytest.raises(ValueError, match=r"expected .*, found .*: "):
+        with pytest.raises(ValueError, match=r"must .*, found .*: "):
             rollback_probability(*wrong)
     with pytest.raises(ValueError, match=r"found 5\.0"):
         settings_below(5.0, 20, 10, 3)

@@ -284,7 +284,7 @@ def test_no_name_no_salt_and_no_other_member_occurs(facts: Facts):
 
 def test_what_is_no_code_is_not_signed():
     for reason in ("experts certify it", "data erased", "<script>alert(1)</script>"):
-        with pytest.raises(LedgerError, match="codes and numbers alone, but 'guarantee'"):
+        with pytest.raises(LedgerError, match="codes and numbers alone, found that 'guarantee'"):
             signed(replace(DENIED, guarantee=ValueOrReason(None, reason)))
 
 

@@ -179,7 +179,7 @@ def test_nobody_is_denied_whom_an_algorithm_of_ones_own_was_handed(tmp_path: Pat
     merge = {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 1}
     run = played(Weighed(), tmp_path / "run", aggregation=merge)
     by_name = {each.answer: each for each in run.plan(LEAVER).options}
-    assert "was handed the client itself, first in round 0" in by_name["deny"].reason
+    assert "found the client handed to your own algorithm" in by_name["deny"].reason
     (done,) = run.forget(LEAVER, answer="auto")
     assert done.answered.option.answer == "retrain"
 

@@ -152,7 +152,7 @@ def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
         assert verify(after.proof, copy / "run", keys(copy), (name, after.salt)).failed == ()
         held.acknowledge(mine.request)
         assert mine.request not in {each.request for each in held.unacknowledged}
-        with pytest.raises(CoveyError, match="acknowledged once"):
+        with pytest.raises(CoveyError, match="to be acknowledged, once"):
             held.acknowledge(mine.request)
         secret = mine.salt.encode()
         left = [p for p in (copy / "run").rglob("*") if p.is_file() and secret in p.read_bytes()]

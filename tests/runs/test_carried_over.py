@@ -126,7 +126,7 @@ def test_a_part_that_keeps_nothing_is_named_in_the_proof_as_the_operators_word(t
 def test_sets_of_a_users_own_deny_nobody_unless_their_class_says_that_they_hide(tmp_path):
     config = TINY | {"aggregation": {"name": "owned:Sets", **SETS}}
     held = run(config=config, out=tmp_path / "silent")
-    with pytest.raises(RunError, match="Only a run that hides updates in anonymity sets"):
+    with pytest.raises(RunError, match="A denial needs a run that hides updates in anonymity sets"):
         held.forget(LEAVER, "deny")
     config = TINY | {"aggregation": {"name": "owned:SoundSets", **SETS}}
     held = run(config=config, out=tmp_path / "sound")

@@ -151,8 +151,8 @@ def test_an_export_is_on_record_with_its_round_and_for_whom(play, tmp_path):
     assert copy.location(folder) == folder.path / "exports" / "cluster-0.safetensors"
     assert copy.location(folder).is_file()
     assert (copy.cluster, copy.round_index, copy.recipient) == (0, 4, "The Clinic")
-    with pytest.raises(ConfigError, match="--recipient takes one line"):
+    with pytest.raises(ConfigError, match="--recipient must be one printable line"):
         export_model(folder, 0, recipient="two\nlines")
-    with pytest.raises(RunError, match="An export is a file that can be written"):
+    with pytest.raises(RunError, match="An export and its record"):
         export_model(folder, 0, out=tmp_path)
     assert copies_of(folder) == (kept,)

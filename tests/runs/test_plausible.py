@@ -125,16 +125,16 @@ def test_the_latest_round_with_a_state_before_it_is_taken(tmp_path):
 
 
 def test_what_cannot_be_measured_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(RunError, match=r"secrets\.source = 'os'.*Measure a run with the same"):
+    with pytest.raises(RunError, match=r"secrets\.source = 'os'.*measure a run with the same"):
         measured(played(tmp_path / "os", [1, 2], secrets={"source": "os"}))
     with pytest.raises(RunError, match="found 'mean' and none"):
         measured(played(tmp_path / "mean", [1, 2], {"name": "mean"}))
-    with pytest.raises(RunError, match="no set of the last round has a second member"):
+    with pytest.raises(RunError, match="set of the last round must have a second member"):
         measured(played(tmp_path / "alone", [1, 2], {**SETS, "min_anonymity": 1}))
     own = {**SETS, "server_optimizer": "momentum"}
     with pytest.raises(RunError, match="a server optimizer"):
         measured(played(tmp_path / "momentum", [1, 2], own, rounds=2))
     left = played(tmp_path / "left", [1, 2, 3], {**SETS, "min_anonymity": 3})
     left.forget("c0", "deny")
-    with pytest.raises(RunError, match="1 clients of round 1 have left since"):
+    with pytest.raises(RunError, match="found 1 of round 1 gone"):
         measured(left)

@@ -119,9 +119,8 @@ def plausible_models(session: Session) -> PlausibleModels:
     """
     if session.run.config.secrets.source != "seeded":
         raise RunError(
-            "A round is played again with the draws that it had, which follow from the seed, but "
-            "this run's came from the operating system (secrets.source = 'os') and are gone. "
-            "Measure a run with the same settings and secrets.source = 'seeded'."
+            "A round must be drawn again from its seed, found secrets.source = 'os': measure a run "
+            "with the same settings and secrets.source = 'seeded'."
         )
     state, sets, released = _played_again(session)
     by_cluster: dict[int, list[HiddenSet]] = {}
@@ -134,9 +133,8 @@ def plausible_models(session: Session) -> PlausibleModels:
     ]
     if not found:
         raise RunError(
-            "A model is compared with those that its anonymity sets allow, but no set of the "
-            "last round has a second member. Measure a run with aggregation.min_anonymity of 2 "
-            "or more."
+            "An anonymity set of the last round must have a second member, found none: measure a "
+            "run with aggregation.min_anonymity of 2 or more."
         )
     return PlausibleModels(
         view=VIEW,
@@ -167,9 +165,8 @@ def _played_again(session: Session) -> tuple[ServerState, tuple[HiddenSet, ...],
     cohort = tuple(client for client in run.population.clients if client.handle in handles)
     if len(cohort) < len(handles):
         raise RunError(
-            f"A round is played again with everybody who took part in it, but "
-            f"{len(handles) - len(cohort)} clients of round {t + 1} have left since. Measure a "
-            f"run that nobody has left after its last round."
+            f"A round must be replayed with all who took part, found {len(handles) - len(cohort)} "
+            f"of round {t + 1} gone: measure a run that nobody left after its last round."
         )
     streams = session.secrets.at_round(t).at("round", t)
     there = run.clients(cohort, t, recorded={t: chosen})
@@ -179,18 +176,16 @@ def _played_again(session: Session) -> tuple[ServerState, tuple[HiddenSet, ...],
     sets = hidden_sets(run.config, size, state.clusters, played.stored, merge)
     if not sets:
         raise RunError(
-            "Models that anonymity sets allow are those of a run with aggregation.name = "
-            f"'anonymity-sets' in whose last round a set was formed, found "
-            f"{run.config.aggregation.name!r} and none. Measure such a run."
+            f"The last round must have formed sets, by aggregation.name = 'anonymity-sets', found "
+            f"{run.config.aggregation.name!r} and none: measure another."
         )
     released = mean_per_cluster(state.clusters, [each.released() for each in sets], merge).clusters
     recorded = [each.model_hash for each in of_kinds(facts, events.ModelsMerged)]
     if recorded != [model_hash(released)]:
         raise RunError(
-            f"Round {t + 1} must come out as it was recorded when it is played again, but its "
-            f"models are others: another engine or version of covey, a server optimizer, pooled "
-            f"models, or a round that was calibrated. Measure a run without these, where it was "
-            f"played."
+            f"Round {t + 1} must come out as recorded when it is played again, found other models, "
+            f"as with another engine or version of covey, a server optimizer, pooled models or a "
+            f"calibrated round: measure a run without these, where it was played."
         )
     return state, sets, released
 
@@ -233,8 +228,8 @@ def _threshold(run: BuiltRun, model: Params, members: Sequence[Client]) -> float
     others = [each for each in (*others, *(client.holdout for client in members)) if len(each)]
     if not others:
         raise RunError(
-            "A threshold between members and others needs records that nobody trained on, but "
-            "this run has none. Reserve some: population.audit_examples or population.holdout."
+            "A threshold must have records that nobody trained on, found none: reserve some by "
+            "population.audit_examples or population.holdout."
         )
     jobs = (Examples.joined([client.train for client in members]), Examples.joined(others))
     inside, outside = run.engine.score([ScoringJob(model, each) for each in jobs])

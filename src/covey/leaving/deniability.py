@@ -96,17 +96,11 @@ def rollback_probability(clients: int, k: int, x: int, rounds: int, requests: in
         ValueError: not 1 <= x <= k <= N, R not in 0..N, or T negative.
     """
     if not 1 <= x <= k <= clients:
-        raise ValueError(
-            f"expected 1 <= x <= k <= N, found x = {x}, k = {k}, N = {clients}: "
-            "let no more members remain than a set has, and a set no more than there are"
-        )
+        raise ValueError(f"1 <= x <= k <= N must hold, found {x}, {k}, {clients}: lower x or k")
     if not 0 <= requests <= clients:
-        raise ValueError(
-            f"expected 0 to {clients} requests of {clients} clients, found {requests}: "
-            "count each client that leaves once"
-        )
+        raise ValueError(f"requests must be 0 to {clients}, found {requests}: count each once")
     if rounds < 0:
-        raise ValueError(f"expected 0 or more rounds, found {rounds}: give their count")
+        raise ValueError(f"rounds must be 0 or more, found {rounds}: give their count")
     drawn = math.comb(clients, requests) ** rounds
     borne = _ways_to_leave(clients, clients // k, x, requests) ** rounds
     return (drawn - borne) / drawn
@@ -129,9 +123,7 @@ def settings_below(
         ValueError: the target is no probability, R not in 0..N, or T negative.
     """
     if not 0 <= target <= 1:
-        raise ValueError(
-            f"expected a probability from 0 to 1, found {target}: set target in between"
-        )
+        raise ValueError(f"target must be from 0 to 1, found {target}: give a probability")
     rows: list[DeniabilityRow] = []
     for k in range(2, min(clients // 2, MAX_SET_SIZE) + 1):
         for x in range(2, k + 1):

@@ -288,8 +288,8 @@ def _subtracted(answer: Answer) -> list[SubtractedSums]:
     before, after = latest_sums(answer.before), latest_sums(answer.now)
     if before is None or after is None or len(before.sums) != len(after.sums):
         raise RunError(
-            "A proof of a subtraction names the sums before and after it, but no event "
-            "HeadsSolved is recorded. An algorithm that `subtracts` records it every round."
+            "A proof of a subtraction must name the sums before and after it, found no "
+            "HeadsSolved: record it every round in an algorithm that `subtracts`."
         )
     rows = zip(before.sums, after.sums, before.clients, after.clients, strict=True)
     return [

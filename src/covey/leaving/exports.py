@@ -13,7 +13,7 @@ from covey.base.components import Count
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import delete_whole, make_folder, replace_whole
 from covey.base.history import History
-from covey.base.names import Params, do_you_mean
+from covey.base.names import Params, unknown
 from covey.engine.metrics import metric_named
 from covey.leaving.copies import Copy, erase_copy, record_copy
 from covey.ledger.store import Ledger
@@ -62,17 +62,13 @@ def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRou
     metrics = {name for row in history.rounds for name in row.metrics}
     if figure not in FIGURES and metric_named(figure, metrics) is None:
         known = *FIGURES, *sorted(metrics)
-        raise ConfigError(
-            f"Rounds are compared by {', '.join(known)}, found {figure!r}."
-            f"{do_you_mean(figure, known)} Take one of these."
-        )
+        raise ConfigError(unknown("The figure of the best round", figure, known))
     kept = set(rounds_in(folder.checkpoints))
     best = best_round((row for row in history.rounds if row.round_index in kept), figure)
     if best is None:
         raise RunError(
-            f"The best round by {figure} needs one whose state is in {folder.checkpoints} "
-            f"and of which it is known, found none among {len(kept)}. Choose another "
-            f"figure, or set checkpoints.best before the run."
+            f"The best round by {figure} must have its state in {folder.checkpoints}, found none "
+            f"known of {len(kept)}: choose another figure, or set checkpoints.best before the run."
         )
     return best
 
@@ -95,7 +91,7 @@ def latest_model(folder: RunFolder, cluster: int, after: int | None = None) -> t
         state = kept_state(folder, ledger, after)
         models = whole_models(folder.reader.read(ledger).history, folder, state.clusters)
     if not 0 <= cluster < len(models):
-        raise RunError(f"{folder.path} has clusters 0 to {len(models) - 1}, found {cluster}.")
+        raise RunError(f"cluster must be 0 to {len(models) - 1}, found {cluster}: take one.")
     return state.round_index, models[cluster]
 
 
@@ -122,8 +118,8 @@ def export_model(
     name = recipient.strip()
     if len(name) > MAX_RECIPIENT_LENGTH or not name.isprintable():
         raise ConfigError(
-            f"--recipient takes one line of at most {MAX_RECIPIENT_LENGTH} characters that can be "
-            f"printed, found {name[:80]!r}. Shorten it."
+            f"--recipient must be one printable line of at most {MAX_RECIPIENT_LENGTH} characters, "
+            f"found {name[:80]!r}: shorten it."
         )
     rounds, params = latest_model(folder, cluster, after)
     payload = model_bytes(params)
@@ -142,7 +138,7 @@ def export_model(
             raise
     except OSError as error:
         raise RunError(
-            f"An export is a file that can be written, and a record of it in the run's folder, "
-            f"but {path}: {error.strerror}. Give another --out, or the right to write there."
+            f"An export and its record in the run's folder must be writable, found "
+            f"{error.strerror} for {path}: give another --out, or the right to write."
         ) from error
     return copy

@@ -54,7 +54,7 @@ class ValueOrReason(Generic[T, R]):
 
     def __post_init__(self) -> None:
         if (self.value is None) != bool(self.reason):
-            raise ValueError("expected a value or a reason: give one of them")
+            raise ValueError("a value or a reason must be given, found both or none: give one")
 
 
 def known(value: T | None, reason: R) -> ValueOrReason[T, R]:

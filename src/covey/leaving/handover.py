@@ -57,9 +57,8 @@ def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
             content = unseal(key.private_bytes_raw(), PURPOSE, sealed, beside)
         except (InvalidTag, OSError, ValueError) as error:
             raise RunError(
-                f"{path} must open with the signing key that it was sealed with, but it "
-                f"does not: the key was replaced, or the file is damaged. Put the old key "
-                f"back (its file ends in .retired), or delete the file."
+                f"{path} must open with the key that it was sealed with, found another, or damage: "
+                f"put the old key back (its file ends in .retired), or delete the file."
             ) from error
         handovers.append(Handover(**json.loads(content)))
     return tuple(handovers)
@@ -74,8 +73,8 @@ def acknowledge(folder: RunFolder, request: str) -> None:
     if not request.isalnum() or not (path := _path(folder, request)).exists():
         kept = ", ".join(sorted(each.stem for each in folder.unacknowledged.glob("*.sealed")))
         raise RunError(
-            f"A salt is acknowledged once, by its request, found {request!a}, and kept "
-            f"are: {kept or 'none'}. `covey forget {folder.path} --again` shows them."
+            f"A salt must be kept of a request to be acknowledged, once, found {request!a}, and "
+            f"kept are {kept or 'none'}: see `covey forget {folder.path} --again`."
         )
     path.unlink()
     flush_folder(path.parent)

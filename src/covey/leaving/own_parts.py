@@ -41,7 +41,7 @@ def carried_over(session: Session, leavers: Sequence[Handle], answers: Sequence[
         return ""
     parts = ", ".join(f"{setting} = {name!r}" for setting, name in sorted(own.items()))
     return (
-        f"A round that is played twice must come out the same, but round {round_number(first)} "
-        f"did not: a part that is not covey's keeps something outside of the run's state, which "
-        f"a replay would carry over ({parts}). Keep it in that state, or ask with --answer stop."
+        f"A round that is played twice must come out the same, found another round "
+        f"{round_number(first)}, as a part that is not covey's keeps something outside of the "
+        f"run's state ({parts}): keep it in that state, or ask with --answer stop."
     )

@@ -144,8 +144,8 @@ def options(participation: Participation, handle: Handle, rules: AnswerRules) ->
     """Return all answers: those that let a client go, cheapest first, then the stop."""
     if rules.own_models:
         reason = (
-            "Clients leave a model that they share, but here each has its own. Delete that "
-            "client's model instead, or stop its training: --answer stop."
+            "Who leaves must share a model, found that each has its own: delete that client's "
+            "model instead, or stop its training: --answer stop."
         )
         return (*(Option(each, reason) for each in ANSWERS if each != "stop"), Option("stop"))
     broken = _first_broken(participation, handle, rules)
@@ -237,8 +237,8 @@ def sizes_left(
 
 
 NO_SETS = (
-    "Only a run that hides updates in anonymity sets can deny that a client took part, "
-    "and this one's aggregation (aggregation.name) does not. Ask with --answer retrain."
+    "A denial needs a run that hides updates in anonymity sets, found another aggregation "
+    "(aggregation.name): ask with --answer retrain."
 )
 
 
@@ -249,24 +249,23 @@ def _deny(broken: int | None, rules: AnswerRules, in_the_open: int | None) -> Op
     if rules.stored_updates:
         return Option(
             "deny",
-            "A participation can be denied only while nobody can find whose update spoke "
-            "for a set, but this run keeps raw updates (leaving.store_updates). Delete "
-            "its updates/ folder for good, or ask with --answer retrain.",
+            "A participation can be denied only where nobody finds whose update spoke for a set, "
+            "found raw updates kept (leaving.store_updates): delete updates/ for good, or ask with "
+            "--answer retrain.",
         )
     if in_the_open is not None:
         return Option(
             "deny",
-            f"A participation can be denied where a client's data reach the models through "
-            f"anonymity sets alone, but an algorithm of your own (method.name) was handed "
-            f"the client itself, first in round {in_the_open}. Ask with --answer auto, "
-            f"roll_back or retrain.",
+            f"A denial needs models that a client's data reach through anonymity sets alone, found "
+            f"the client handed to your own algorithm (method.name), first in round {in_the_open}: "
+            f"ask with --answer auto, roll_back or retrain.",
         )
     if broken is not None:
         return Option(
             "deny",
-            f"A denial must leave at least {x} members in every anonymity set that held "
-            f"the client, and in round {round_number(broken)} fewer would be left. "
-            f"Ask with --answer auto, roll_back or retrain.",
+            f"A denial must leave at least {x} members in every anonymity set that held the "
+            f"client, found fewer in round {round_number(broken)}: ask with --answer auto, "
+            f"roll_back or retrain.",
         )
     return Option("deny")
 
@@ -275,8 +274,8 @@ def _subtract(first: int | None, rules: AnswerRules) -> Option:
     if not rules.subtracts:
         return Option(
             "subtract",
-            "A client's data are subtracted where models depend on them through sums alone, and "
-            "with this method (method.name) they do not. Ask with --answer retrain.",
+            "A subtraction needs models that depend on data through sums alone, found others "
+            "(method.name): ask with --answer retrain.",
         )
     if first is None or rules.next_round == 0:
         return Option("subtract")
@@ -290,8 +289,8 @@ def _roll_back(broken: int | None, rules: AnswerRules) -> Option:
     if broken is None:
         return Option(
             "roll_back",
-            "A run is rolled back to the first round in which a set would become too "
-            "small, and none would. Ask with --answer deny or retrain.",
+            "A roll-back must have a round in which a set would become too small, found none: ask "
+            "with --answer deny or retrain.",
         )
     return _replay_option("roll_back", broken, rules)
 
@@ -300,8 +299,8 @@ def _calibrate(first: int | None, rules: AnswerRules) -> Option:
     if not rules.stored_updates:
         return Option(
             "calibrate",
-            "Updates can be calibrated where they were stored, and this run stores none "
-            "(leaving.store_updates = 0). Ask with --answer retrain.",
+            "A calibration needs stored updates, found leaving.store_updates = 0: ask with "
+            "--answer retrain.",
         )
     return _from_first("calibrate", first, rules)
 
@@ -328,23 +327,15 @@ def check_basis(wanted: str, basis: str) -> None:
     Raises:
         RunError: it does not.
     """
-    if basis == "erasure" and wanted == "stop":
+    if (basis == "erasure" and wanted == "stop") or (basis in REMOVING and wanted == "deny"):
         raise RunError(
-            "A request for erasure is never answered by a stop, which removes nothing from the "
-            "model, but the request has --answer stop --basis erasure. Ask with --answer "
-            "retrain, or state another --basis."
-        )
-    if basis in REMOVING and wanted == "deny":
-        raise RunError(
-            f"A request for {basis} is never denied, since a denial removes nothing from "
-            f"the model, but the request has --answer deny --basis {basis}. Ask with "
-            f"--answer retrain, or state another --basis."
+            f"A request for {basis} must change the model, found --answer {wanted}, which removes "
+            f"nothing from it: ask with --answer retrain, or state another --basis."
         )
     if basis == "restriction" and wanted not in ("auto", "stop"):
         raise RunError(
-            f"A restriction asks that nothing be deleted and nothing more be done with "
-            f"the data, but --answer {wanted} deletes the client's name at least. Ask "
-            f"with --answer stop, or state another --basis."
+            f"A restriction must delete nothing and leave the data alone, found --answer {wanted}, "
+            f"which deletes the client's name: ask with --answer stop, or state another --basis."
         )
 
 

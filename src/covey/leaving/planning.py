@@ -69,8 +69,7 @@ def _unsealed_handle(roster: Roster, returning: Returning) -> Handle | None:
         salt = bytes.fromhex(returning.salt)
     except ValueError as error:
         raise RunError(
-            f"A salt is hexadecimal digits, as the answer printed them, but: {error}. "
-            f"Copy it again."
+            f"A salt must be hexadecimal, as an answer has it, found {error}: copy it."
         ) from error
     records = [each.sealed for each in roster.requests if each.sealed]
     opened = (unsealed(record, returning.client, salt) for record in records)
@@ -119,7 +118,7 @@ def plans_for(
     if present <= leaving:
         reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
         raise RunError(
-            f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
+            f"A run must go on with somebody, found that {reason}: delete the run's folder instead."
         )
     plans = choose_answers(record.participation, wanted, rules)
     took = ledger.seconds_per_round()
@@ -144,9 +143,8 @@ def current_rules(
     alone = config.method.traits.one_client_each
     if alone and next_round == 0:
         raise RunError(
-            f"With method.name = {config.method.name!r} each client has a model of its own once a "
-            f"round was played, and none was in {folder.path}. Play it first, or leave the client "
-            f"out of a new run: population.exclude."
+            f"With method.name = {config.method.name!r} a client's model must have played a round, "
+            f"found none in {folder.path}: play it, or list the client in population.exclude."
         )
     terms = anonymity_of(config)
     return AnswerRules(

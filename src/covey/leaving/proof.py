@@ -54,8 +54,8 @@ def signed_proof(key: SigningKey, facts: Facts) -> dict[str, Any]:
         one_form = TypeAdapter(Facts).validate_json(canonical(asdict(facts)))
     except ValidationError as error:
         raise LedgerError(
-            f"A proof must hold codes and numbers alone, but {_first_error(error)}. Nothing was "
-            f"signed; report it with the run's settings."
+            f"A proof must hold codes and numbers alone, found that {_first_error(error)}: report "
+            f"it with the settings; nothing was signed."
         ) from error
     document = {"format": "covey-proof", "version": VERSION, **asdict(one_form)}
     return sign(key, json.loads(canonical(document)))

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from covey.base.errors import LedgerError
 from covey.leaving.facts import STRICT, AttackFigure, Superseded, Unmeasured, ValueOrReason
 from covey.leaving.plan import Option
-from covey.ledger.requests import Request, damaged_note
+from covey.ledger.requests import Request, damaged_note, mistimed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +46,7 @@ class Served:
             LedgerError: it is not, or what stands with it is something else.
         """
         if request.served is None:
-            raise LedgerError(
-                f"The request {request.id} must be served for this step, but it is "
-                f"{request.state}. Look at the requests again and take each step once."
-            )
+            raise mistimed(request.id, "served", request.state)
         try:
             return _json.validate_json(request.served)
         except ValidationError as error:

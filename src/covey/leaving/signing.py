@@ -256,15 +256,14 @@ def _write_proof(
     answer = find_answer(record, times, request, at)
     if answer is None:
         raise LedgerError(
-            f"A proof is signed of an answer that the ledger records, but it does not hold "
-            f"the request {request.id} and its answer, each once. Restore it from a copy."
+            f"A proof must be of a request and its answer, each once in the ledger, found no such "
+            f"{request.id}: restore it from a copy."
         )
     signed = facts(answer, record, session.run.config, word)
     if signed.model_after != word.model_after:
         raise RunError(
-            f"A proof names the model that the ledger recorded last, {signed.model_after}, but "
-            f"the state's is another one. Nothing was signed; `covey ledger doctor "
-            f"{session.folder.path}` says what is damaged."
+            f"A proof must name the model recorded last, {signed.model_after}, found another in "
+            f"the state: see `covey ledger doctor {session.folder.path}`; nothing was signed."
         )
     written = document_json(signed_proof(key, signed)).encode("ascii")
     path = path_inside(session.folder.proofs, f"{request.id}.json")

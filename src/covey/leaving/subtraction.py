@@ -93,9 +93,8 @@ def _written(session: Session, round_index: int) -> ServerState:
         if not state_problem(path, ledger):
             return _unsolved(session.run, load_state(path)[0])
     raise RunError(
-        f"Sums are subtracted from a whole state, but neither {folder.subtracted} nor "
-        f"{folder.superseded} holds the one after round {round_index}. Restore one of "
-        f"them from a copy, and resume."
+        f"The state after round {round_index} must be whole in {folder.subtracted} or "
+        f"{folder.superseded}, found neither: restore one from a copy, and resume."
     )
 
 

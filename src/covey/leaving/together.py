@@ -65,8 +65,8 @@ def _choose_alone(participation: Participation, request: Request, rules: AnswerR
         possible = tuple(
             Option(
                 each.answer,
-                f"Who left a run can get a stronger answer than the one it got, and a "
-                f"{weak[each.answer]} is none. Ask with --answer retrain.",
+                f"Who left a run must get a stronger answer than it got, found a "
+                f"{weak[each.answer]}: ask with --answer retrain.",
             )
             if each.answer in weak
             else each

@@ -142,8 +142,8 @@ def verify(
         mine = (name_and_salt[0], bytes.fromhex(name_and_salt[1])) if name_and_salt else None
     except (OSError, ValueError) as error:
         raise RunError(
-            f"A proof must be a file that can be read, and a salt hexadecimal, but: "
-            f"{getattr(error, 'strerror', None) or error}. Check {proof}, and the salt."
+            f"A proof must be a file that can be read, and a salt hexadecimal, found "
+            f"{getattr(error, 'strerror', None) or error}: check {proof}, and the salt."
         ) from error
     trusted = key_records(Path(key)) if key is not None else None
     document, checks = check_proof(written, trusted)
