@@ -291,7 +291,7 @@ def test_a_sweep_has_a_seed(seeds):
 
 @pytest.mark.parametrize("values", [[], (), "fedavg", 3, {1: 2}])
 def test_a_sweep_goes_over_lists_of_values(values):
-    with pytest.raises(covey.ConfigError, match=r"over must name at least one value of rounds"):
+    with pytest.raises(covey.ConfigError, match=r"over must list values of rounds"):
         swept(over={"rounds": values})
 
 

@@ -66,7 +66,7 @@ def test_a_replay_is_put_down_and_served_by_whoever_plays_on(build, answer):
     assert load(run).summary.model_hash == never.summary.model_hash
     (proof,) = (run / "proofs").glob("*.json")
     assert answer("verify", proof, "--ledger", run)["valid"]
-    refused(f"has no client '{LEAVER}'", "forget", run, LEAVER, "--answer", "auto")
+    refused(f"records, found '{LEAVER}'", "forget", run, LEAVER, "--answer", "auto")
 
 
 def test_while_somebody_plays_a_request_is_put_down(build, answer):
@@ -74,7 +74,7 @@ def test_while_somebody_plays_a_request_is_put_down(build, answer):
     run = federation.play(nodes=4).folder
     with Ledger.open(RunFolder(run).ledger, lambda: "now"):
         told = answer("forget", run, LEAVER, "--answer", "auto")["answers"]
-        refused("has no client 'nobody'", "forget", run, "nobody", "--answer", "auto")
+        refused("records, found 'nobody'", "forget", run, "nobody", "--answer", "auto")
     assert told == [{"client": LEAVER, "answer": "pending"}]
     assert answered(run) == []
     federation.play(nodes=4)

@@ -205,11 +205,11 @@ def test_a_run_is_an_error_or_is_carried_on_or_makes_room(tmp_path):
     out, head = tmp_path / "run", played_to(tmp_path / "whole").ledger_head
     with pytest.raises(CutError):
         run(lambda: make_model(), data_of(), ONE, out, on_round=cut)
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(RunError, match="must hold no run yet"):
         played_to(out)
     assert played_to(out, "resume").ledger_head == head
     assert played_to(out, "resume").ledger_head == head  # it is finished
-    with pytest.raises(RunError, match=r"settings in config\.toml must be those"):
+    with pytest.raises(RunError, match=r"config\.toml must hold the settings"):
         played_to(out, "resume", seed=5)
     with pytest.raises(CoveyError):
         played_to(out, "overwrite", engine={"name": "no-such-engine"})
@@ -224,7 +224,7 @@ def test_what_is_no_run_or_is_needed_is_never_overwritten(tmp_path):
     other = tmp_path / "thesis"
     other.mkdir()
     (other / "chapter.txt").write_text("two years of work")
-    with pytest.raises(RunError, match="is not a covey run"):
+    with pytest.raises(RunError, match="must be new or empty"):
         played_to(other, "overwrite")
     assert (other / "chapter.txt").exists()
     out = tmp_path / "run"
@@ -234,7 +234,7 @@ def test_what_is_no_run_or_is_needed_is_never_overwritten(tmp_path):
     with pytest.raises(RunError, match="1 requests to leave wait for an answer"):
         played_to(out, "overwrite")
     played_to(out, "resume")
-    with pytest.raises(RunError, match="must stay"):  # proofs, and a salt to hand out
+    with pytest.raises(RunError, match="must not be overwritten"):  # proofs, and a salt to hand out
         played_to(out, "overwrite")
     with pytest.raises(ConfigError, match="exist must be one of"):
         played_to(tmp_path / "x", "replace")  # pyright: ignore[reportArgumentType]

@@ -19,7 +19,7 @@ from covey.base.arguments import in_range, place, usable
 from covey.base.components import Count, Positive, reference
 from covey.base.errors import ConfigError, DataError, user_function
 from covey.base.history import History
-from covey.base.names import ClientName
+from covey.base.names import ClientName, unknown
 from covey.data.sets import PassedClients
 from covey.models.build import PassedModel
 from covey.report.clients import describe_emptiness, diverged_sentences
@@ -143,12 +143,11 @@ def sweep(
         several: Any = values
         if isinstance(values, str | bytes) or not isinstance(several, Sequence) or not values:
             raise ConfigError(
-                f"over must name at least one value of {key}, in a list, found {values!r}. Pass "
-                f"for example over={{{key!r}: [...]}}."
+                f"over must list values of {key}, found {values!r}: pass over={{{key!r}: [...]}}."
             )
     which = seeds if isinstance(seeds, Sequence) else range(in_range("seeds", seeds, Positive))
     if isinstance(seeds, str | bytes) or not which:
-        raise ConfigError(f"seeds must be how many, or which, found {seeds!r}. Pass seeds=3.")
+        raise ConfigError(f"seeds must be how many, or which, found {seeds!r}: pass seeds=3.")
     wanted = [in_range("seeds", each, Count) for each in which]
     variants = variants_of(lambda pairs: settings.changed(dict(pairs)), axes, wanted)
     for name, each in variants.items():
@@ -262,10 +261,7 @@ def _run_in(path: Path, parts: BuiltRun, overrides: Overrides, exist: Exist) -> 
         ConfigError: `exist` is none of its values.
     """
     if exist not in get_args(Exist):
-        raise ConfigError(
-            f"exist must be one of {', '.join(get_args(Exist))}, found {exist!r}. Write "
-            f"for example exist='resume'."
-        )
+        raise ConfigError(unknown("exist", exist, get_args(Exist)))
     if exist == "resume" and RunFolder(path).config_path.is_file():
         return Run(path, overrides, parts)
     if exist == "overwrite":

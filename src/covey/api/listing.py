@@ -357,9 +357,8 @@ def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
     if len(same) != 1:
         many = f"{len(same)} have it" if same else "none has it"
         raise RunError(
-            f"A run is named by its folder, or as `covey runs list` names it, found "
-            f"{name!r}, and {many}. There are: {', '.join(there[:8]) or 'none'}. Give "
-            f"the folder."
+            f"A run must be named by its folder or as `covey runs list` does, found {name!r}, and "
+            f"{many}: give the folder of one of {', '.join(there[:8]) or 'none'}."
         )
     root, entry = same[0]
     if entry.folder is None:
@@ -374,8 +373,7 @@ def _below(root: str | Path, depth: int, reading: Reading) -> Iterator[RunEntry]
     top = Path(root)
     if not top.is_dir():
         raise RunError(
-            f"Runs are looked for below folders, or by the URL of a ledger, found "
-            f"{str(root)!r}, which is no folder. Give folders that are there."
+            f"Runs must be in a folder or a ledger's URL, found {str(root)!r}: give one."
         )
     for path, name, problem in run_folders(top, depth):
         if problem:

@@ -24,7 +24,7 @@ from covey.base.component_names import PASSED, is_derived, is_missing, may_be_pa
 from covey.base.components import Component, Unread, components_in
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
 from covey.base.events import RunStarted
-from covey.base.names import ANSWERS, BASES, Basis, ClientName, Handle, Params, client_name
+from covey.base.names import ANSWERS, BASES, Basis, ClientName, Handle, Params, client_name, unknown
 from covey.base.rng import Streams
 from covey.data.examples import Examples, Preference
 from covey.data.population import absent_population
@@ -58,9 +58,9 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     if missing := _missing(folder, overrides):
         passed = ", ".join(f"{each}=..." for each in missing)
         raise RunError(
-            f"This needs the run's {' and '.join(missing)}, which came from a program: call "
-            f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started with "
-            f"what can be imported records it as package.module:function, and needs no program."
+            f"The run's {' and '.join(missing)} must come from a program, found none: call "
+            f"covey.load({str(folder.path)!r}, {passed}).{call} there. What can be imported is "
+            f"recorded as package.module:function, and needs none."
         )
     run = _rebuilt(folder, overrides)
     _check_same_model(run, folder)
@@ -90,8 +90,7 @@ def _known(folder: RunFolder) -> tuple[RunStarted | None, dict[Handle, ClientNam
 
 def _unknown(folder: RunFolder) -> RunError:
     return RunError(
-        f"{folder.path} must know its clients before anything is known about them, and "
-        f"none has taken part yet. Play the run first: covey resume {folder.path}"
+        f"{folder.path} must know its clients, found none yet: run covey resume {folder.path}"
     )
 
 
@@ -122,8 +121,8 @@ class Unreachable:
             RunError: always.
         """
         raise RunError(
-            f"To {request.task}, {len(cohort)} clients must be reached through their "
-            f"nodes, and here is no way to them. Carry the run on with `covey resume`."
+            f"To {request.task}, {len(cohort)} clients must be reached through their nodes, found "
+            f"no way to them here: carry the run on with `covey resume`."
         )
 
     def reports(self) -> ClientReports:
@@ -261,9 +260,8 @@ def check_answerable(session: Session, plan: ClientPlan) -> None:
     replays = plan.chosen is not None and plan.chosen.first_replayed_round is not None
     if run.client_backend is not None and replays:
         raise RunError(
-            f"The rounds of {folder.path} can be played again through its clients' nodes "
-            f"only. Put the request down with `covey forget`; it is answered when the "
-            f"run is carried on with `covey resume {folder.path}`."
+            f"The rounds of {folder.path} must be replayed by its clients' nodes, found none: ask "
+            f"by `covey forget`, and `covey resume {folder.path}` answers."
         )
     if not isinstance(run, RecordedRun):
         return
@@ -271,8 +269,7 @@ def check_answerable(session: Session, plan: ClientPlan) -> None:
         raise RunError(run.missing_reason)
     if reason := unplayed_reason(session):
         raise RunError(
-            f"Before anybody can be answered, rounds of {folder.path} have to be played: "
-            f"{reason}. {run.missing_reason}"
+            f"Rounds of {folder.path} must be played, found that {reason}. {run.missing_reason}"
         )
 
 
@@ -311,8 +308,8 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
         if again is None or again.own_settings() != options:
             actual = "no part" if again is None else f"{again.name} {again.own_settings()}"
             raise RunError(
-                f"{key} must be the part that began the run in {folder.path}, {part.name} "
-                f"{options}, found {actual}. Pass the settings with which it was started."
+                f"{key} must be the part that began {folder.path}, {part.name} {options}, found "
+                f"{actual}: pass the settings that started it."
             )
         pass_again(part.name, again.name)
 
@@ -332,9 +329,8 @@ def _check_same_model(run: BuiltRun, folder: RunFolder) -> None:
     if before != now:
         odd = min(before.items() ^ now.items())[0]
         raise ModelError(
-            f"The model must be the one that began the run in {folder.path}, whose "
-            f"{odd} has the shape {before.get(odd, 'of nothing: it has none')}, found "
-            f"{now.get(odd, 'none')}. Pass the same model again."
+            f"The model must be what began {folder.path}, with {odd} of shape "
+            f"{before.get(odd, 'none')}, found {now.get(odd, 'none')}: pass that again."
         )
 
 
@@ -387,15 +383,14 @@ def wanted_answer(answer: str | None, basis: str | None) -> tuple[str, Basis]:
     """
     if answer is None and basis is None:
         raise ConfigError(
-            "Letting somebody leave takes an answer or the request's basis, found neither. "
-            f"Give answer= auto, {', '.join(ANSWERS)}, or basis= {', '.join(BASES)}; "
-            f"plan(name) shows what each answer costs."
+            f"answer or basis must be given, found neither: give auto, {', '.join(ANSWERS)}, or "
+            f"basis= {', '.join(BASES)}; plan(name) shows what each answer costs."
         )
     if answer not in (None, "auto", *ANSWERS):
-        raise ConfigError(f"answer takes auto, {', '.join(ANSWERS)}, found {answer!r}. Choose one.")
+        raise ConfigError(unknown("answer", answer, ("auto", *ANSWERS)))
     basis = basis or "none"
     if basis not in BASES:
-        raise ConfigError(f"basis takes {', '.join(BASES)}, found {basis!r}. Choose one.")
+        raise ConfigError(unknown("basis", basis, BASES))
     return answer or "auto", basis
 
 

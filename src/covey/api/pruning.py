@@ -108,8 +108,8 @@ def delete_run(path: Path) -> None:
         kept = "its ledger is not in the folder, and would stay"
     if kept or not prune([run]):
         raise RunError(
-            f"{path} was to be overwritten and must stay: {kept or 'it is being written'}. "
-            f"Give another folder, or finish that first."
+            f"{path} must not be overwritten, found that {kept or 'it is being written'}: give "
+            f"another folder, or finish that."
         )
 
 
@@ -185,8 +185,8 @@ def _delete(candidate: Retention, folder: Path) -> None:
             now = replace(now, state="waiting")
         if blocked := _needed(now):
             raise RunError(
-                f"{folder} was to be deleted and is needed now: {blocked}. Look again "
-                f"with `covey runs prune`."
+                f"{folder} must not be needed to be deleted, found that {blocked}: look again with "
+                f"`covey runs prune`."
             )
         if candidate.what == "whole":
             _delete_folder(folder)

@@ -182,7 +182,7 @@ class Run:
         Raises:
             RunError: there is no such client, or it never chose.
         """
-        name, more = client_name(client), ", or let it choose first: resume the run"
+        name, more = client_name(client), ", or resume the run, so that it chooses one"
         j = self.history.assignment.get(self.names.get(name, ""))
         if j is None:
             raise unknown_client(self._folder, name, self.names, more)
@@ -370,8 +370,7 @@ class Run:
         """
         if (client is None) == (cluster is None):
             raise ConfigError(
-                "An export is of one client's model or of one cluster's, found "
-                f"{'neither' if client is None else 'both'}. Give one of them."
+                f"client or cluster must be set, found {client!r} and {cluster!r}: set one of them."
             )
         j = self.cluster_of(client) if client is not None else cluster or 0
         path = None if out is None else place("out", out)

@@ -100,8 +100,7 @@ def variants_of(
             seeds_of = "its seeds are those of --seeds"
             first = seeds_of if key == "seed" else without_effect[0].get(key, "")
             raise ConfigError(
-                f"--over {key} changes no run of this sweep: {first}. Leave it out, or "
-                f"change what makes it do nothing."
+                f"--over {key} must change runs, found that {first}: leave it out, or change that."
             )
     return variants
 
@@ -114,7 +113,7 @@ def check_variant(folder: RunFolder, settings: Config) -> None:
     """
     if folder.config_path.is_file() and folder.config().toml() != settings.toml():
         raise ConfigError(
-            f"{folder.path} holds a run with other settings. Give the sweep another --out."
+            f"{folder.path} must have these settings, found others: give the sweep another --out."
         )
 
 
@@ -171,9 +170,8 @@ def check_plot(plot: str, keys: Sequence[str], variants: Mapping[str, Config]) -
     pairs = [f"{name}:{each}" for name in known for each in keys]
     if key not in keys or (figure not in known and not figure.startswith("accuracy_")):
         raise ConfigError(
-            f"--plot takes FIGURE:KEY, a figure of {', '.join(known)} or accuracy_GROUP, and one "
-            f"of --over {', '.join(keys)}, found {plot!r}."
-            f"{do_you_mean(plot, pairs)} Correct it."
+            f"--plot must be FIGURE:KEY, of {', '.join(known)} or accuracy_GROUP, and --over "
+            f"{', '.join(keys)}, found {plot!r}: correct it.{do_you_mean(plot, pairs)}"
         )
     return figure, key
 
