@@ -96,7 +96,7 @@ def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):
     whole = {path: path.read_bytes() for path in (played.folder / "checkpoints").iterdir()}
     for path in whole:
         flip(path)
-    with pytest.raises(RunError, match="none of the 4 in"):
+    with pytest.raises(RunError, match="none of 4 in"):
         resume(played.folder)
     found = examine(played.folder).damaged
     assert {each.path for each in found} == set(whole)

@@ -84,7 +84,7 @@ def test_parts_are_passed_again_as_they_were_to_run(
     whole = covey.run(config=settings(cell()), out=tmp_path / "whole")
     stopped(tmp_path / "cut", settings(cell()))
     new_process()
-    said = r"needs the run's config, which .* covey\.load\(.*, config=\.\.\.\)\.resume"
+    said = r"run's config must come from .* covey\.load\(.*, config=\.\.\.\)\.resume"
     with pytest.raises(covey.RunError, match=said):
         covey.resume(tmp_path / "cut")
     again = covey.resume(tmp_path / "cut", config=settings(cell()))

@@ -65,7 +65,7 @@ def test_erasure_and_auto_take_the_subtraction_and_a_stronger_answer_follows(fol
     (done,) = left(folder, ONE, answer="auto", basis="erasure")
     assert done.answered.option.answer == "subtract"
     back = Returning(ONE, done.answered.salt)
-    with pytest.raises(RunError, match="a subtraction is none"):
+    with pytest.raises(RunError, match="found a subtraction"):
         left(folder, back)
     (again,) = left(folder, back, answer="auto", basis="erasure")
     assert again.answered.option.answer == "retrain"
