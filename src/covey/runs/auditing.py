@@ -59,7 +59,7 @@ def finished_session(run: BuiltRun, folder: RunFolder, purpose: str) -> Generato
                 yield session
                 return
     raise RunError(
-        f"{purpose} needs a finished run, found another: run `covey resume {folder.path}`."
+        f"{purpose} needs a finished run, found one that is not: run `covey resume {folder.path}`."
     )
 
 
