@@ -363,7 +363,7 @@ LEDGER: Lies = {
         "another basis in the table": (in_the_ledger(another_basis), "record: basis: the table"),
         "an erasure that is denied": (
             in_the_ledger(denied_erasure),
-            "A request for erasure is never denied",
+            "a request for erasure is never answered by deny",
         ),
         "settings of another run": (other_settings, "config_hash: the settings say"),
         "a ledger in which nobody asked": (nobody_asked, "record: request: this ledger has no"),
@@ -454,7 +454,7 @@ ANCHORS: Lies = {
         "a receipt of another request": (receipt(request="0" * 16), "receipt: request:"),
         "a receipt of another run": (receipt(run="0" * 16), "receipt: run:"),
         "a receipt without a head": (receipt(linked=False, checkpoint="-"), "must be a receipt"),
-        "a proof as a receipt": (receipt(linked=False, format="covey-proof"), "must be the"),
+        "a proof as a receipt": (receipt(linked=False, format="covey-proof"), "must be a receipt"),
         "a stranger's receipt": (strangers_receipt, "receipt: its trust"),
         "a receipt by a revoked key": (receipt_by_a_revoked_key, "receipt: its key: it was rev"),
         "a stranger's proof": (by_a_stranger, "trust: signed by"),

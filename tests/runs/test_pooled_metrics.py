@@ -192,7 +192,7 @@ def test_a_figure_of_two_metrics_of_one_name_is_named_with_its_settings():
 
 
 def test_a_misspelt_figure_of_python_is_refused_with_the_nearest(ended):
-    with pytest.raises(ConfigError, match="Do you mean 'auroc"):
+    with pytest.raises(ConfigError, match="do you mean 'auroc"):
         ended.best("aurocc")
     stop = EarlyStopping(figure="f11")
     with pytest.raises(ConfigError, match="do you mean 'f1'"):

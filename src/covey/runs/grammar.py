@@ -183,8 +183,8 @@ class Grammar:
             yield event, f"{asked.wanted} was requested, and {kind} is the answer"
         try:
             check_basis(kind, asked.basis)
-        except RunError as error:
-            yield event, str(error)
+        except RunError:
+            yield event, f"a request for {asked.basis} is never answered by {kind}"
         if self._rounds and handle not in self._joined:
             yield event, f"it names a client that never joined: {handle!a}"
         if self._replay and len(self._rounds) < self._replay.until:
@@ -199,7 +199,7 @@ class Grammar:
             yield event, "models are not solved from sums"
         option = self._option(handle, kind)
         if kind in ("deny", "subtract") and not option.possible:
-            yield event, f"it could not be answered so. {option.reason}"
+            yield event, f"it could not be answered so ({option.reason.removesuffix('.')})"
         self._answers += ((event, option),)
         self._gone = {**self._gone, handle: kind}
         self._answered = self._answered.union([event.request])
