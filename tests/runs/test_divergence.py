@@ -154,7 +154,7 @@ def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
     assert answer.source_reason.startswith("it rests on all models in use")
     page = (result.folder / "audit" / "audit.html").read_text()
     assert "the model diverged: no update of its clients was finite" in page
-    with pytest.raises(RunError, match="the model of cluster 0 diverged"):
+    with pytest.raises(RunError, match="that of cluster 0 diverged"):
         play_game(result)
 
 
