@@ -258,5 +258,5 @@ def test_a_sweep_is_that_of_the_command_line_and_goes_on_where_it_was_cut(covey,
     heads = {name: load(out / name).ledger_head for name in found.histories}
     sweep(swept, over, out=out)  # nothing is played again
     assert {name: load(out / name).ledger_head for name in heads} == heads
-    with pytest.raises(ConfigError, match="holds a run with other settings"):
+    with pytest.raises(ConfigError, match="must have these settings, found others"):
         sweep({**swept, "rounds": 3}, over, out=out)
