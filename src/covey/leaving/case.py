@@ -73,7 +73,7 @@ class Case:
     def recorded(
         cls, requests: Sequence[Request], clients: Mapping[str, Client | None] | None = None
     ) -> "Case":
-        """Return the case of answers that have just been recorded, or may have been."""
+        """Return the case of requests whose answers are recorded."""
         return cls("recorded", requests, tuple(map(Served.of, requests)), clients or {})
 
     @property
@@ -224,7 +224,7 @@ def record(case: Case, at: Position) -> tuple[Case | None, Position]:
     ]
     tombstones = {handle: session.secrets.tombstone(name) for handle, name in erased.items()}
     links = session.ledger.serve(served, tombstones, session.following(events))
-    session = rest.took(links)
+    session = rest.with_written(links)
     case = Case.recorded(session.roster.serving, clients)
     return case, _position(session, case)
 

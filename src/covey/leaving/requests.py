@@ -115,7 +115,7 @@ def _put_down(session: Session, new: Sequence[Request]) -> tuple[Session, list[R
     """
     records = session.following(map(_event, new)) if session.record.hashes else ()
     requests, links = session.ledger.ask_all(new, records)
-    return session.took(links), requests
+    return session.with_written(links), requests
 
 
 def _event(request: Request) -> LeaveRequested:

@@ -260,7 +260,7 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
     if new:
         with Ledger.open(folder.ledger, now) as ledger:
             folder.reader.read(ledger)
-            folder.reader.take(ledger.append_between(folder.reader.following(new)))
+            folder.reader.add_written(ledger.append_between(folder.reader.following(new)))
 
 
 def _targets(session: Session) -> list[Target]:

@@ -211,8 +211,8 @@ class LedgerReader:
             self._record = self._record.followed_by(self._hashes[known:], self._facts[known:])
         return self._record
 
-    def take(self, links: Sequence[Link]) -> None:
-        """Take up what was just written after all that was read.
+    def add_written(self, links: Sequence[Link]) -> None:
+        """Add what was just written after all that was read.
 
         Raises:
             LedgerError: something else was written in between.

@@ -84,7 +84,7 @@ class Session:
             links = self.ledger.append_between(records)
         else:
             links = self.ledger.append(round_index, records)
-        self.folder.reader.take(links)
+        self.folder.reader.add_written(links)
 
     def following(self, facts: Iterable[Event], round_index: int | None = None) -> list[Record]:
         """Return events as they may be recorded next, of a round or, None, between two.
@@ -94,9 +94,9 @@ class Session:
         """
         return self.folder.reader.following(facts, round_index)
 
-    def took(self, links: Sequence[Link]) -> "Session":
+    def with_written(self, links: Sequence[Link]) -> "Session":
         """Return the same run, whose ledger was written: its chain by these links, its tables."""
-        self.folder.reader.take(links)
+        self.folder.reader.add_written(links)
         return self.with_roster()
 
     def with_roster(self) -> "Session":
