@@ -100,7 +100,7 @@ DP_SGD = {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}
 @pytest.mark.parametrize(
     "sections",
     [
-        {"method": FEDAVG, "privacy": NOISY, "train": {"participation": 0.5}},
+        {"method": FEDAVG, "privacy": NOISY, "train": {"participation": 0.99}},
         {"method": FEDAVG, "aggregation": SOUND},
         {
             "method": {"name": "ifca", "initialisation": "random"},
