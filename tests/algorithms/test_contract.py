@@ -59,6 +59,8 @@ from covey.engine.recipe import MULTICLASS
 from covey.membership.estimators import FederatedEstimator
 from covey.membership.truth import Assessment, divergence
 from covey.models.build import initial_params
+from covey.models.frozen import FixedMap, FrozenFeatures
+from covey.models.linear_head import LinearHeadNetwork
 from covey_papers.pooling import PooledIfca
 
 CLIENTS, EXAMPLES = 8, 12
@@ -75,19 +77,14 @@ def init(streams: Streams) -> Params:
         return initial_params(architecture())
 
 
-class LinearHeadOnInputs(nn.Module):
-    """Inputs are the features."""
-
-    scale = 10.0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.features, self.head = nn.Identity(), nn.Linear(4, 2)
+def head_on_inputs() -> LinearHeadNetwork:
+    """Return a head whose inputs are the features."""
+    features = FrozenFeatures(FixedMap(nn.Identity(), "none", {}, "")).sized((4,))
+    return LinearHeadNetwork(features, 2, 10.0)
 
 
-def init_head(streams: Streams) -> Params:
-    with streams.lent_to_torch():
-        return initial_params(LinearHeadOnInputs())
+def init_head(_: Streams) -> Params:
+    return initial_params(head_on_inputs())
 
 
 @dataclass(frozen=True)
@@ -104,8 +101,7 @@ class World:
         return built_in(name, init, self.steps(), self.population)
 
     def head_steps(self) -> Clients:
-        module = LinearHeadOnInputs()
-        here = LocalRecords(module, MULTICLASS, 2)
+        here = LocalRecords(head_on_inputs(), MULTICLASS, 2)
         return clients_with(Simulated(self.engine, RECIPE, records=here))
 
     def mir(self, select: Selection) -> Playing:

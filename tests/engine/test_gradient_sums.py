@@ -16,7 +16,9 @@ from covey.engine.example_gradients import gradient_norms, gradient_sum
 from covey.engine.fixed_features import FixedFeatureEngine, LocalRecords
 from covey.engine.protocol import TrainingJob, num_steps
 from covey.engine.recipe import MULTICLASS, Recipe
-from covey.models.features import Gabor, LinearHeadNetwork, build_features
+from covey.models.features import Gabor
+from covey.models.frozen import build_features
+from covey.models.linear_head import LinearHeadNetwork
 
 SUMS = Recipe(learning_rate=0.5, record_clip=0.3, sums_gradients=True)
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from covey import FeatureMap, ModelError, Streams
 from covey.base.components import create
-from covey.models.features import build_features as built_features
+from covey.models.frozen import build_features as built_features
 
 
 def build_features(name, shape, seed, options=None):
@@ -69,8 +69,8 @@ def test_a_feature_is_the_mean_response_of_one_sign_in_one_part(name):
 
 @pytest.mark.parametrize("name", BANKS)
 def test_filters_are_those_of_the_name_and_the_seed(name):
-    assert build_features(name, (1, 28, 28), 0).tensors == HASHES[name]
-    assert build_features(name, (1, 28, 28), 1).tensors != HASHES[name]
+    assert build_features(name, (1, 28, 28), 0).map.tensors == HASHES[name]
+    assert build_features(name, (1, 28, 28), 1).map.tensors != HASHES[name]
 
 
 def test_no_image_and_too_small_an_image_are_refused():
@@ -89,8 +89,8 @@ def test_a_backbone_of_a_users_own_is_frozen(made, width, size):
     assert torch.equal(found, features(images))
     assert torch.equal(found, again(images))
     assert not found.requires_grad
-    assert features.source == again.source != ""
-    assert features.tensors == again.tensors
+    assert features.map.source == again.map.source != ""
+    assert features.map.tensors == again.map.tensors
     assert not [*features.state_dict(), *features.parameters(), *features.buffers()]
 
 

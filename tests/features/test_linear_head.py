@@ -10,7 +10,7 @@ import covey
 from covey import ConfigError, Streams
 from covey.base.components import create
 from covey.models.build import ModelFactory, build_model
-from covey.models.features import LinearHead, LinearHeadNetwork
+from covey.models.linear_head import LinearHead, LinearHeadNetwork
 
 weight = [1.0]  # as if read from a file
 

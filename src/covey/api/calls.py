@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from covey.api.pages import in_notebook, live_line
-from covey.api.parts import reference_of
+from covey.api.parts import built_for, reference_of
 from covey.api.pruning import delete_run
 from covey.api.run import Run
 from covey.api.sweeps import Sweep, check_variant, concluded_sweep, variants_of
@@ -30,7 +30,7 @@ from covey.runs.reading import describe_reached
 from covey.runs.session import Observer
 from covey.settings.clients import Overrides
 from covey.settings.load import Config, config_of
-from covey.settings.run import BuiltRun, build_run
+from covey.settings.run import BuiltRun
 from covey.settings.schema import StoppingConfig
 
 
@@ -106,8 +106,8 @@ def run(  # noqa: PLR0913 - most have defaults
         settings = settings.with_settings({"stopping": stop.model_dump()})
     named, overrides = _recorded_as(model, clients, settings)
     preferring = replace(overrides, thresholds=thresholds, risk_weights=risk_weights)
-    assembled = build_run(named, preferring)
     path = place("out", out)
+    assembled = built_for(RunFolder(path), named, preferring)
     with usable(path):
         made = _run_in(path, assembled, overrides, exist)
     return _played(made, _watched(observe, made.folder.name, progress), on_round, overrides)

@@ -165,6 +165,8 @@ def live_line(title: str) -> Observer:
         nonlocal longest, shown
         done = history.finished is not None
         line = round_line(history) if history.rounds else "round 1 is under way"
+        if history.preparing:
+            line = "features of {:,} records of {:,}".format(*history.preparing)
         line = f"{title}: {'finished, ' if done and history.rounds else ''}{line}"
         if display is None:
             longest = max(longest, len(line))

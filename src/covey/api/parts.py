@@ -35,6 +35,7 @@ from covey.leaving.planning import Returning, planning_config, unplayed_reason
 from covey.leaving.together import ClientPlan
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
+from covey.models.feature_store import FeatureStore
 from covey.runs.folder import FederationMetadata, RunFolder
 from covey.runs.session import Session
 from covey.runs.states import load_state, newest_whole_state
@@ -67,11 +68,21 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     return run
 
 
+def built_for(folder: RunFolder, config: Config, overrides: Overrides | None = None) -> BuiltRun:
+    """Return a run's parts; features of a user's network are kept in this folder, once it is one.
+
+    Raises:
+        CoveyError: some part does not fit; nothing has been written.
+    """
+    store = FeatureStore.of_run(folder.features)
+    return build_run(config, replace(overrides or Overrides(), features=store))
+
+
 def _rebuilt(folder: RunFolder, overrides: Overrides) -> BuiltRun:
     """Return a run's parts again; the clients of a federation are out of reach."""
     roster = FederationMetadata.of(folder)
     if roster is None or roster.profile is None:
-        return build_run(folder.checked_config(), overrides)
+        return built_for(folder, folder.checked_config(), overrides)
     _, names = _known(folder)
     if not names:
         raise _unknown(folder)

@@ -12,6 +12,7 @@ from covey.api.parts import (
     Names,
     Several,
     available_parts,
+    built_for,
     check_answerable,
     is_one,
     listed,
@@ -49,10 +50,10 @@ from covey.runs.folder import RunFolder
 from covey.runs.ledger_record import LedgerRecord
 from covey.runs.reading import read_record, unknown_client
 from covey.runs.receipts import key_of
-from covey.runs.session import Observer, Session, open_session, quiet
+from covey.runs.session import Observer, Session, open_session, prepare_features, quiet
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
-from covey.settings.run import BuiltRun, build_run
+from covey.settings.run import BuiltRun
 
 
 class Run:
@@ -115,7 +116,7 @@ class Run:
         """
         if (folder / "config.toml").is_file():
             return cls(folder)
-        return cls.begin(folder, build_run(config))
+        return cls.begin(folder, built_for(RunFolder(folder), config))
 
     def __repr__(self) -> str:
         seen = diverged_sentences(self._seen[0].history) if self._seen else ()
@@ -294,7 +295,10 @@ class Run:
         folder.check_servers(run.config)
         self._seen, self._folder = None, replace(folder, created=None)  # it is kept from now on
         with open_session(run, folder) as session:
-            yield replace(session, observe=observe)
+            session = replace(session, observe=observe)
+            if plays:
+                prepare_features(session)
+            yield session
         self._seen = read_record(self._folder)
 
     @contextmanager

@@ -22,7 +22,7 @@ MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "data": ("data.sets",),
         "engine": ("engine.kinds",),
         "features": ("models.features",),
-        "model": ("models.networks", "models.features", "models.build"),
+        "model": ("models.networks", "models.linear_head", "models.build"),
         "partition": ("data.partition",),
         "metric": ("engine.metrics",),
         "tracker": (),

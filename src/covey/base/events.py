@@ -74,7 +74,8 @@ class ComponentsUsed(Event):
     Attributes:
         components: by setting, such as `method.name`: its name, its options, and the
             SHA-256 of its own source, or "unknown"; "" for covey's own. For fixed
-            features also the SHA-256 of their tensors; under `FROZEN` that of the model's
+            features also the SHA-256 of their tensors, and of the public examples by which
+            they are whitened, if there are any (`public`); under `FROZEN` that of the model's
             parameters that do not train.
         mixes_clusters: whether a user's algorithm, aggregation or server optimizer may
             bring what one cluster's clients sent into another cluster's model.

@@ -59,6 +59,9 @@ class Term(StrEnum):
     )
     CHOICES = "which cluster a client chose: the rest holds given the choices"
     COUNTS = "how many examples a client holds: its steps and its weight follow from it"
+    PUBLIC_EXAMPLES = (
+        "the public examples by which features are whitened (model.whiten_from) are no client's"
+    )
     EXPECTED_RECORDS = (
         "how many records there are, to two digits, unless privacy.expected_records is set"
     )

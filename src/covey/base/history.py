@@ -98,6 +98,8 @@ class History:
         ended_early: why the run has fewer rounds than were planned, if it has.
         all_events: of all rounds ever played, superseded ones first: what they
             released stays released.
+        preparing: how many records have features by now, of how many, while a user's network
+            computes them before the rounds: no event says it.
     """
 
     started: events.RunStarted | None = None
@@ -120,6 +122,7 @@ class History:
     finished: events.RunFinished | None = None
     reported: events.ClientsReported | None = None
     all_events: tuple[Event, ...] = ()
+    preparing: tuple[int, int] | None = None
     refused: frozenset[Handle] = frozenset()
     diverged: Mapping[int, events.ModelDiverged] = field(
         default_factory=dict[int, events.ModelDiverged]

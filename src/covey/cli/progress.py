@@ -22,15 +22,23 @@ log = logging.getLogger("covey.run")
 @contextmanager
 def shown(title: str) -> Generator[Observer]:
     """Show a run as it goes on, and log every round."""
-    columns = TextColumn(title, markup=False), BarColumn(), MofNCompleteColumn()
+    name = title.replace("{", "{{").replace("}", "}}")
+    what = TextColumn(f"{name} {{task.description}}", markup=False)
+    columns = what, BarColumn(), MofNCompleteColumn()
     is_live = console.is_terminal and not console.quiet
     bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not is_live)
     known, task = 0, bar.add_task("", total=None)
 
     def observe(history: History) -> None:
         nonlocal known
+        if history.preparing:
+            done, total = history.preparing
+            bar.update(task, description="features", completed=done, total=total)
+            return
         is_new, known = len(history.rounds) > known, len(history.rounds)
-        bar.update(task, completed=known, total=history.started and history.started.rounds)
+        bar.update(
+            task, description="", completed=known, total=history.started and history.started.rounds
+        )
         if is_new:
             from covey.report.queries import round_line
 

@@ -166,8 +166,9 @@ def run(
     config: Path | None, out: Path | None, overrides: Sequence[str], with_baseline: bool
 ) -> Iterator[RunConcluded]:
     """Play a federation and write its report."""
+    from covey.api.parts import built_for
+    from covey.runs.folder import RunFolder
     from covey.settings.load import Config, idle_settings, load_config
-    from covey.settings.run import build_run
 
     with as_file(files("covey") / "embedded.toml") as embedded:
         settings = load_config(config or embedded, overrides)
@@ -179,12 +180,13 @@ def run(
         _submit(config.parent, place, overrides)
         yield from _concluded(covey.load(place), unused, began)
         return
-    parts, fedavg = build_run(settings), None
+    folder = RunFolder(out or _free_name(settings))
+    parts, fedavg = built_for(folder, settings), None
     if with_baseline:
         changed = settings.naming(method=BASELINE).model_dump()
         changed["ledger"]["url"] = ""  # a ledger holds one run
-        fedavg = build_run(Config.of(changed))
-    played = covey.Run.begin(out or _free_name(settings), parts)
+        fedavg = built_for(folder, Config.of(changed))
+    played = covey.Run.begin(folder.path, parts)
     # made before anything is played: `covey resume` plays it as well
     beside = fedavg and covey.Run.begin(played.folder / "baseline", fedavg)
     with stoppable(played.folder):

@@ -125,6 +125,7 @@ def guarantees(
                 *HOLDS_IF[view],
                 *(ALONE if unit == "client" and view == Term.SEES_UPDATES else ()),
                 *((Term.RECIPE_KEPT,) if _sums_of_records(merges) else ()),
+                *((Term.PUBLIC_EXAMPLES,) if _is_whitened_by_examples(merges) else ()),
             ),
             accountant=bound.accountant if bound else None,
             noise_multiplier=min(each.multiplier for each in hidden),
@@ -241,6 +242,12 @@ def _released(merges: Sequence[_Aggregation]) -> Iterator[Release]:
 def _sums_of_records(merges: Sequence[_Aggregation]) -> bool:
     """Say whether clients sent sums of clipped gradients."""
     return any(each.unit == "record" and each.own is None for each in _released(merges))
+
+
+def _is_whitened_by_examples(merges: Sequence[_Aggregation]) -> bool:
+    """Say whether public examples are behind the features."""
+    used = of_kinds(chain.from_iterable(merge.facts for merge in merges), events.ComponentsUsed)
+    return any("public" in fact.components.get(FEATURES, {}) for fact in used)
 
 
 def _counts_are_noisy(merges: Sequence[_Aggregation]) -> bool:

@@ -32,6 +32,7 @@ from covey.engine.dropout import refuse_dropout
 from covey.engine.protocol import TrainingJob, num_steps
 from covey.engine.recipe import MULTICLASS, PerExample, Recipe, Task
 from covey.models.build import model_outputs, refuse_batch_norm
+from covey.models.linear_head import HeadAlone
 
 FEATURE = "Clipping the gradient of every example (privacy.record_clip)"
 
@@ -125,6 +126,11 @@ def clipped_sum(
     module: nn.Module, batch: Examples, clip: float, losses: PerExample = MULTICLASS.losses
 ) -> list[Tensor]:
     """Return the sum over the examples x of clip(grad f(theta, x), C), all at once."""
+    if isinstance(module, HeadAlone):
+        theta, phi = weights_of(module.state_dict()), batch.inputs.float() / module.unit
+        residuals = residuals_of(theta, phi, batch.labels, module.scale, losses)
+        total = clipped_product(residuals, phi, clip)
+        return [total[:, :-1], total[:, -1]]
     gradients = example_gradients(module, batch, losses)
     shares = clip_shares(norms_of(gradients), clip)
     return [torch.tensordot(shares, value, dims=1) for value in gradients]
@@ -151,6 +157,35 @@ def example_gradients(
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))
     gradients = per_example(weights, to_floats(batch.inputs), batch.labels)
     return [value.nan_to_num(0.0, 0.0, 0.0) for value in gradients.values()]
+
+
+def weights_of(head: Params) -> Float[Tensor, "classes d"]:
+    """Return the weights of a linear head, its bias last."""
+    return torch.cat([head["head.weight"], head["head.bias"][:, None]], dim=1).detach()
+
+
+def residuals_of(
+    theta: Float[Tensor, "classes d"],
+    phi: Float[Tensor, "rows d"],
+    labels: Shaped[Tensor, "rows *label"],
+    scale: float,
+    losses: PerExample,
+) -> Float[Tensor, "rows classes"]:
+    """Return r = scale df/ds at the scores s = theta phi: an example's gradient is r phi^T.
+
+    What is not finite counts as 0, as of other models (`example_gradients`).
+    """
+    scores = (phi @ theta.T).requires_grad_()
+    (residuals,) = torch.autograd.grad(losses(scale * scores, labels).sum(), scores)
+    return residuals.nan_to_num(0.0, 0.0, 0.0)
+
+
+def clipped_product(
+    residuals: Float[Tensor, "rows classes"], phi: Float[Tensor, "rows d"], clip: float
+) -> Float[Tensor, "classes d"]:
+    """Return sum_r clip(r phi^T, C) = sum_r min(1, C / (|r| |phi|)) r phi^T."""
+    norms = residuals.norm(dim=1) * phi.norm(dim=1)
+    return (clip_shares(norms, clip)[:, None] * residuals).T @ phi
 
 
 def norms_of(gradients: Sequence[Tensor]) -> Float[Tensor, " examples"]:

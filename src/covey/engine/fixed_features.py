@@ -1,8 +1,11 @@
 """Models of which a linear head alone is trained or solved: features are computed once."""
 
 import hashlib
+import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain, islice
 
 import torch
@@ -10,48 +13,81 @@ from jaxtyping import Float, Float64, Int16, Int64
 from torch import Tensor, nn
 
 from covey.base.names import Params
-from covey.data.examples import Examples, to_floats
+from covey.data.examples import Examples, hashes
 from covey.engine.cpu import one_intra_op_thread
-from covey.engine.example_gradients import clip_shares
+from covey.engine.example_gradients import clipped_product, residuals_of, weights_of
 from covey.engine.protocol import Engine, EngineOver, Scored, ScoringJob, TrainingJob, scored
 from covey.engine.recipe import Loss, Task
-from covey.ridge.head import Head, SentHead, is_head, scores_without_client, shape_of
+from covey.models.feature_store import FeatureStore
+from covey.models.linear_head import HeadAlone, LinearHeadNetwork
+from covey.ridge.head import Head, SentHead, scores_without_client, shape_of
 from covey.ridge.sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
 
 CHUNK = 1_000
-"""Examples whose features are computed at a time: bounds the memory, not the result."""
+"""Examples that are scored at a time: bounds the memory, not the result."""
 
 CACHE = 2**30
-"""Bytes of features that are kept; others are computed again."""
+"""Bytes of features that are kept in memory; others are computed, or read, again."""
 
-
-def has_fixed_features(module: nn.Module) -> bool:
-    """Say whether a model is a linear `head` over `features` that do not train."""
-    features = isinstance(getattr(module, "features", None), nn.Module)
-    return features and is_head(module.state_dict())
+PART = 256
+"""Examples whose features one thread computes before it takes others."""
 
 
 class LocalRecords:
     """Clients' records, as a model's fixed features have them, each computed once.
 
     Args:
-        module: `has_fixed_features`.
+        module: the model.
         task: its losses are in nats.
         classes: how many outputs the head has.
 
     Attributes:
-        fingerprint: hash of the features' tensors and, of a user's own, of the source; ""
-            where neither is known.
+        fingerprint: hash of the features' tensors, of a user's own source, and of the public
+            examples by which they are whitened; "" where there is none of them.
     """
 
-    def __init__(self, module: nn.Module, task: Task, classes: int) -> None:
-        self._features: nn.Module = module.features  # pyright: ignore[reportAttributeAccessIssue]
-        self._scale, self._task = float(getattr(module, "scale", 1.0)), task
+    def __init__(self, module: LinearHeadNetwork, task: Task, classes: int) -> None:
+        self._features, self._scale, self._task = module.features, module.scale, task
         self._kept: OrderedDict[int, tuple[Examples, Int16[Tensor, "n d"]]] = OrderedDict()
+        self._rows: dict[bytes, Int16[Tensor, " d"]] = {}
         self.classes = classes
-        known = [str(getattr(self._features, each, "")) for each in ("tensors", "source")]
-        text = " ".join(known).encode()
-        self.fingerprint = hashlib.sha256(text).hexdigest() if any(known) else ""
+        fixed, public = module.features.map, module.features.public_hash
+        text = " ".join((fixed.tensors, fixed.source, *([public] if public else [])))
+        self.fingerprint = hashlib.sha256(text.encode()).hexdigest() if text.strip() else ""
+
+    @property
+    def store(self) -> FeatureStore | None:
+        """Where features are kept in a file; None: they are soon computed."""
+        return self._features.map.store if self._features.map.is_stored else None
+
+    def prepare(self, held: Mapping[str, Sequence[Examples]]) -> Iterator[tuple[int, int]]:
+        """Compute features that will be needed, on all cores, and store them.
+
+        Args:
+            held: examples by the handle of who holds them.
+
+        Yields:
+            How many examples are done, of how many.
+        """
+        if self.store is not None:
+            self.store.create()
+        parts = [
+            (holder, part)
+            for holder, several in held.items()
+            for examples in several
+            for part in examples.inputs.split(PART)
+        ]
+        total, done = sum(len(part) for _, part in parts), 0
+        with ThreadPoolExecutor(os.cpu_count()) as pool, one_intra_op_thread():
+            for (_, part), _ in zip(parts, pool.map(self._prepared, parts), strict=True):
+                done += len(part)
+                yield done, total
+
+    def _prepared(self, part: tuple[str, Tensor]) -> None:
+        holder, inputs = part
+        records = hashes(inputs)
+        features = feature_grid(self._features.rows(inputs, records, holder))
+        self._rows.update(zip(records, features, strict=True))
 
     def features(self, examples: Examples) -> Int16[Tensor, "n d"]:
         """Return the features of every example in steps of their grid, and 1 last."""
@@ -59,13 +95,23 @@ class LocalRecords:
         if found is not None:
             self._kept.move_to_end(id(examples))
             return found[1]
-        with torch.no_grad():
-            parts = examples.inputs.split(CHUNK)
-            features = torch.cat([feature_grid(self._features(to_floats(part))) for part in parts])
+        records = hashes(examples.inputs)
+        known = [row for row in map(self._rows.get, records) if row is not None]
+        if records and len(known) == len(records):
+            features = torch.stack(known)
+        else:
+            features = feature_grid(self._features.rows(examples.inputs, records))
+            self._rows.update(zip(records, features, strict=True))
         self._kept[id(examples)] = examples, features  # which keeps the id from others
         while len(self._kept) > 1 and sum(kept.nbytes for _, kept in self._kept.values()) > CACHE:
             self._kept.popitem(last=False)
+        if features.nbytes / max(1, len(features)) * len(self._rows) > CACHE:
+            self._rows.clear()
         return features
+
+    def of(self, examples: Examples) -> Examples:
+        """Return the same examples, with features in the place of inputs (`HeadAlone`)."""
+        return Examples(self.features(examples), examples.labels)
 
     def rows(self, examples: Examples) -> Rows:
         """Return a client's records, by which its sums are made."""
@@ -111,18 +157,15 @@ class LocalRecords:
     def gradient_factors(
         self, head: Params, examples: Examples, loss: Loss
     ) -> Iterator[tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows d"]]]:
-        """Yield r and phi of the examples, part after part: an example's gradient is r phi^T.
+        """Yield r and phi of the examples, part after part (`residuals_of`).
 
-        r = scale df/ds at the scores s = theta phi, and phi are its features, and 1 last.
+        phi are an example's features, and 1 last.
         """
-        theta = torch.cat([head["head.weight"], head["head.bias"][:, None]], dim=1)
-        losses, start = loss.of(self._task), 0
+        theta, losses, start = weights_of(head), loss.of(self._task), 0
         for part in self.features(examples).split(CHUNK):
             phi = part.float() / FEATURE_STEPS
             labels, start = examples.labels[start : start + len(phi)], start + len(phi)
-            scores = (phi @ theta.T).requires_grad_()
-            (residuals,) = torch.autograd.grad(losses(self._scale * scores, labels).sum(), scores)
-            yield residuals.nan_to_num(0.0, 0.0, 0.0), phi
+            yield residuals_of(theta, phi, labels, self._scale, losses), phi
 
     def gradient_norms(self, job: TrainingJob) -> Float[Tensor, " examples"]:
         """Return the norm of each example's gradient, |r| |phi|, before it is clipped."""
@@ -131,15 +174,11 @@ class LocalRecords:
         return torch.cat([torch.zeros(0), *norms])
 
     def descended(self, job: TrainingJob) -> Params:
-        """Return a head after the step of `gradient_sum`, without a gradient by itself.
-
-        sum_r clip(r phi^T, C) = sum_r min(1, C / (|r| |phi|)) r phi^T
-        """
+        """Return a head after the step of `gradient_sum`, without a gradient by itself."""
         head, recipe = job.start, job.recipe
         total = torch.zeros(shape_of(head)[::-1])
         for residuals, phi in self.gradient_factors(head, job.examples, recipe.loss):
-            norms = residuals.norm(dim=1) * phi.norm(dim=1)
-            total += (clip_shares(norms, recipe.record_clip)[:, None] * residuals).T @ phi
+            total += clipped_product(residuals, phi, recipe.record_clip)
         step = -recipe.learning_rate * total
         return {
             "head.weight": head["head.weight"] + step[:, :-1],
@@ -148,9 +187,11 @@ class LocalRecords:
 
 
 class FixedFeatureEngine(EngineOver):
-    """An engine that looks at heads on features that were computed before.
+    """An engine that trains and scores heads on features that were computed before.
 
-    It scores them, and sums up their clipped gradients; other steps another engine makes.
+    Args:
+        engine: trains a `HeadAlone`; or whole networks, where inputs are to change in training.
+        records: clients' records.
     """
 
     def __init__(self, engine: Engine, records: LocalRecords) -> None:
@@ -162,12 +203,20 @@ class FixedFeatureEngine(EngineOver):
         every = iter(jobs)
         for first in islice(every, 1):
             jobs = chain([first], every)
-            if not first.recipe.sums_gradients:
+            if first.recipe.sums_gradients:
+                with one_intra_op_thread():  # sums of more come to other bits
+                    yield from map(self._records.descended, jobs)
+            elif first.recipe.augment.changes:
                 yield from self._engine.train(jobs)
-                return
-            with one_intra_op_thread():  # sums of more come to other bits
-                yield from map(self._records.descended, jobs)
+            else:
+                own = (replace(job, examples=self._records.of(job.examples)) for job in jobs)
+                yield from self._engine.train(own)
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
         return [self._records.scored(job.params, job.examples) for job in jobs]
+
+
+def trained_module(module: LinearHeadNetwork, *, augments: bool) -> nn.Module:
+    """Return what trains of a network: its head, unless inputs change from batch to batch."""
+    return module if augments else HeadAlone(module, FEATURE_STEPS)

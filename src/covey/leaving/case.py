@@ -34,6 +34,7 @@ from covey.leaving.signing import AnsweredRequest, served_request, sign_answers
 from covey.leaving.subtraction import is_solved_again, keep_subtracted, unsolved_state
 from covey.leaving.together import choose_answers
 from covey.ledger.requests import Request
+from covey.models.feature_store import FeatureStore
 from covey.runs.evaluation import OnRound
 from covey.runs.inputs import input_hashes
 from covey.runs.loop import Position, begin, conclude, ended_early, play_round, record_round, save
@@ -265,6 +266,9 @@ def tidy(case: Case, at: Position) -> tuple[Case, Position]:
         cut_off = (place.glob("*.unfinished") for place in (folder.copies, folder.exports))
         for path in (*shown, *chain.from_iterable(cut_off)):
             delete_whole(path)
+    store = FeatureStore.of_run(folder.features)
+    for each in case.requests:
+        store.forget(each.handle)
     if first is not None:
         if case.clusters is not None or case.subtracts:
             set_aside_from(folder.checkpoints, first, folder.superseded)

@@ -175,6 +175,8 @@ class RunFolder:
     """The states."""
     frozen = _Inside("frozen.safetensors")
     """What is one for all models and rounds of the run, if there is anything."""
+    features = _Inside("features.sqlite")
+    """What a user's frozen network makes of clients' records, if it lies in no shared folder."""
     superseded = _Inside("superseded")
     """States of rounds that are played again, if a part of them still holds."""
     subtracted = _Inside("subtracted")

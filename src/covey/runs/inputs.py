@@ -87,9 +87,13 @@ def _other_sources(run: BuiltRun, history: History) -> Iterator[str]:
 
 
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:
-    """Return the hash of each component's source, and of the tensors of fixed ones."""
+    """Return the hash of each component's source, and of what fixed ones are made of."""
     components = {} if used is None else used.components
-    kinds = (("source", "source"), ("tensors", "content of the tensors"))
+    kinds = (
+        ("source", "source"),
+        ("tensors", "content of the tensors"),
+        ("public", "public examples"),
+    )
     return {
         f"{what} of {setting}": str(each[kind])
         for setting, each in components.items()

@@ -159,6 +159,18 @@ def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
         raise
 
 
+def prepare_features(session: Session) -> None:
+    """Compute the features of a user's network before the rounds, and store them, with a bar."""
+    records, population = session.run.records, session.run.population
+    if records is None or records.store is None:
+        return
+    held = {client.handle: [client.train, client.holdout] for client in population.clients}
+    of_server = [*population.test, *population.non_members]
+    for done in records.prepare({**held, "the server": of_server}):
+        session.observe(replace(session.record.history, preparing=done))
+    session.observe(session.record.history)
+
+
 @contextmanager
 def reading_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
     """Open a run to look at it, even while another process plays it; nothing is written.

@@ -38,7 +38,7 @@ from covey.base.names import Handle, SummedUp
 from covey.base.own_code import source_hash
 from covey.base.rng import Streams
 from covey.models.build import held_hash
-from covey.models.features import FrozenFeatures
+from covey.models.frozen import FrozenFeatures
 from covey.settings.load import CHANGES_NOTHING, Config
 from covey.settings.schema import Sections
 
@@ -181,10 +181,11 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
     """
     components = {
         f"model.{path}": {
-            "name": part.name,
-            "options": part.options,
-            "source": part.source,
-            "tensors": part.tensors,
+            "name": part.map.name,
+            "options": part.map.options,
+            "source": part.map.source,
+            "tensors": part.map.tensors,
+            **({"public": part.public_hash} if part.public else {}),
         }
         for path, part in module.named_modules()
         if isinstance(part, FrozenFeatures)

@@ -31,6 +31,7 @@ from covey.data.population import (
 from covey.data.source import DataProfile, OwnSource, data_folder
 from covey.engine.recipe import TASKS
 from covey.models.build import NETWORKS
+from covey.models.feature_store import FeatureStore
 from covey.settings.load import Config
 from covey.settings.rules import of_data, one_cluster_per_group, refusals
 
@@ -176,6 +177,7 @@ class Overrides:
         thresholds: what clients accept, by name (`with_preferences`).
         risk_weights: their weights on the risk, by name.
         parts: settings in which a program's own parts stand; None: it passed none again.
+        features: where features of a user's network are kept; None: in memory alone.
     """
 
     model: Callable[[], nn.Module] | nn.Module | None = None
@@ -184,6 +186,7 @@ class Overrides:
     thresholds: Shares | None = None
     risk_weights: Shares | None = None
     parts: Config | None = None
+    features: FeatureStore | None = None
 
     @property
     def named(self) -> frozenset[ClientName]:

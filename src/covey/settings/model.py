@@ -11,10 +11,10 @@ from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.names import Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
-from covey.data.examples import Client, Examples, to_floats
+from covey.data.examples import Client, Examples, hashes, to_floats
 from covey.data.population import Population
 from covey.engine.example_gradients import check_private
-from covey.engine.fixed_features import FixedFeatureEngine, LocalRecords, has_fixed_features
+from covey.engine.fixed_features import FixedFeatureEngine, LocalRecords, trained_module
 from covey.engine.protocol import CompletingEngine, Engine, ScoringJob, TrainingJob, used_examples
 from covey.engine.recipe import TASKS, Recipe
 from covey.models.build import (
@@ -25,6 +25,8 @@ from covey.models.build import (
     personal_params,
     refuse_batch_norm,
 )
+from covey.models.frozen import FrozenFeatures
+from covey.models.linear_head import LinearHeadNetwork
 from covey.settings.aggregation import noise_on_clients
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
@@ -48,12 +50,15 @@ def model_of(
             return factory()
 
     module = build(Streams(config.seed).at("architecture"))
-    if population.layout is not None:
-        if has_fixed_features(module):
+    if isinstance(module, LinearHeadNetwork):
+        module.features.map.store = overrides.features
+        _check_public(module.features, population)
+        if population.layout is not None:
             raise ModelError(
                 f"A linear head over fixed features needs one tensor of inputs, found "
                 f"{population.layout}: join them in one, which the features part."
             )
+    if population.layout is not None:
         module.register_forward_pre_hook(population.layout, with_kwargs=True)
     tokens = labels[0] if config.model.task == "tokens" else None
     check_model(module, shape, classes, to_floats(like.inputs).dtype, tokens)
@@ -62,6 +67,18 @@ def model_of(
     if noise_on_clients(config):
         refuse_batch_norm(module, "Hiding a client in noise")
     return module, lambda streams: initial_params(build(streams), config.model.personal)
+
+
+def _check_public(features: FrozenFeatures, population: Population) -> None:
+    """Refuse public examples that are a client's: what is whitened by them shows them."""
+    if not features.public:
+        return
+    for client in population.clients:
+        if not features.public.isdisjoint(hashes(client.train.inputs)):
+            raise ConfigError(
+                f"model.whiten_from must name examples that no client trains on, found one of "
+                f"{client.name}: name others."
+            )
 
 
 def _refuse_other_starts(config: Config) -> None:
@@ -95,10 +112,13 @@ def engine_of(
     config: Config, module: nn.Module, population: Population
 ) -> tuple[Engine, LocalRecords | None]:
     """Return what trains and scores models, and clients' records where features are fixed."""
-    task, classes, records = TASKS[config.model.task], population.num_classes, None
-    engine = config.engine.build(module, task, apart=bool(recipe_of(config).apart))
-    if has_fixed_features(module):  # heads are scored and solved on what is computed once
-        records = LocalRecords(module, task, classes)
+    task, recipe, records = TASKS[config.model.task], recipe_of(config), None
+    trained = module
+    if isinstance(module, LinearHeadNetwork):
+        records = LocalRecords(module, task, population.num_classes)
+        trained = trained_module(module, augments=recipe.augment.changes)
+    engine = config.engine.build(trained, task, apart=bool(recipe.apart))
+    if records is not None:  # heads are trained, scored and solved on what is computed once
         engine = FixedFeatureEngine(engine, records)
     drawn = personal_params(module, config.model.personal)
     return CompletingEngine(engine, drawn) if drawn else engine, records
