@@ -8,6 +8,7 @@ A process is started for every message: it imports nothing that only a server ne
 import hashlib
 import json
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -30,6 +31,7 @@ from covey.base.names import Released, SummedUp
 from covey.data.arrays import examples_of, read_client
 from covey.membership.controls import copied
 from covey.models.build import PassedModel
+from covey.models.feature_store import FeatureStore
 from covey.secure_sums.messages import Reason, RefusedError
 from covey.settings.clients import Overrides
 from covey.settings.privacy import budget_weight
@@ -95,7 +97,17 @@ class Node:
         if examples is None and file.data:
             examples = read_client(self.path.parent / file.data)
         clients = None if examples is None else {file.name: examples}
-        return client_runtime_of(self.config, file, Overrides(self.model, clients), classes)
+        passed = Overrides(self.model, clients, features=FeatureStore.of_run(self.features))
+        member = client_runtime_of(self.config, file, passed, classes)
+        if member.records is not None and member.records.store is not None:
+            own = {file.name: (member.client.train, member.client.holdout)}
+            deque(member.records.prepare(own), maxlen=0)
+        return member
+
+    @property
+    def features(self) -> Path:
+        """Where it keeps what a frozen network makes of its records."""
+        return self.path.parent / "memory" / "features.sqlite"
 
     def memory(self, run: str) -> MemoryFolder:
         """Return what the client keeps of a run."""
@@ -213,6 +225,8 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
     node.allowance.check(request, context)
     # reveals nothing but whether the client asks to leave
     reply = Reply(version("covey"), question.token, file.name, leave=file.leave)
+    if file.leave:
+        FeatureStore.of_run(node.features).forget(file.name)
 
     @cache  # which a step of secure sums may do without
     def member() -> ClientRuntime:
