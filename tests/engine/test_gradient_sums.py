@@ -18,7 +18,8 @@ from covey.engine.protocol import TrainingJob, num_steps
 from covey.engine.recipe import MULTICLASS, Recipe
 from covey.models.features import Gabor
 from covey.models.frozen import build_features
-from covey.models.linear_head import LinearHeadNetwork
+from covey.models.linear_head import HeadAlone, LinearHeadNetwork
+from covey.ridge.sums import FEATURE_STEPS
 
 SUMS = Recipe(learning_rate=0.5, record_clip=0.3, sums_gradients=True)
 
@@ -98,13 +99,37 @@ def test_who_accepts_nothing_adds_nothing(make):
     assert all(torch.equal(trained[name], start.start[name]) for name in trained)
 
 
-@pytest.mark.parametrize("clip", [0.05, 0.7, 100.0])
-def test_a_head_is_summed_in_closed_form(clip: float):
-    """Residual times feature, against a gradient by itself of the same network."""
+def head() -> LinearHeadNetwork:
     features = build_features(Gabor(filters=4, size=3, pool=2), (1, 8, 8), 0)
     module = LinearHeadNetwork(features, 3, 2.0)
     nn.init.normal_(module.head.weight, generator=torch.Generator().manual_seed(1))
-    recipe = replace(SUMS, record_clip=clip)
+    return module
+
+
+def on_features(module: LinearHeadNetwork) -> FixedFeatureEngine:
+    alone = ReferenceEngine(HeadAlone(module, FEATURE_STEPS))
+    return FixedFeatureEngine(alone, LocalRecords(module, MULTICLASS, 3))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("clip", [0.0, 0.05, 0.7, 100.0])
+def test_a_head_trains_on_its_features_as_the_whole_network_does(clip: float, noise: float):
+    """Plain steps; and DP-SGD, whose gradients are residual times feature."""
+    module = head()
+    noise = noise if clip else 0.0
+    recipe = Recipe(batch_size=4, record_clip=clip, record_noise=noise)
+    start = job(images(20), module, recipe)
+    (expected,) = ReferenceEngine(module).train([start])
+    (found,) = on_features(module).train([start])
+    for name, value in expected.items():
+        assert not torch.equal(value, start.start[name])
+        assert torch.allclose(found[name], value, atol=2e-3)  # features are on a grid
+
+
+@pytest.mark.parametrize("clip", [0.05, 0.7, 100.0])
+def test_a_head_is_summed_in_closed_form(clip: float):
+    """Residual times feature, against a gradient by itself of the same network."""
+    module, recipe = head(), replace(SUMS, record_clip=clip)
     start = job(images(40), module, recipe)
     records = LocalRecords(module, MULTICLASS, 3)
     slow, fast = ReferenceEngine(module), FixedFeatureEngine(ReferenceEngine(module), records)
