@@ -12,7 +12,7 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from covey.base.built_ins import built_ins, component
+from covey.base.built_ins import built_in_name, component
 from covey.base.components import Component, OwnFunction, Texts
 from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.names import Params, passed_again
@@ -475,9 +475,7 @@ class ModelFunction(ModelFactory, OwnFunction):
         return module
 
 
-NETWORKS = tuple(
-    name for name, cls in built_ins("model").items() if cls.__module__ == networks.__name__
-)
+NETWORKS = tuple(filter(None, map(built_in_name, vars(networks).values())))
 """The name of every shipped network."""
 
 
