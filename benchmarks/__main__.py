@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 NAMES = (
+    "backbone",
     "calibration",
     "exposure",
     "forgetting",

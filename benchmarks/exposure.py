@@ -197,9 +197,14 @@ def _searched(name: str) -> Iterator[Row]:
         settings = covey.load_config(
             EXAMPLE, [*POPULATIONS[name], *changes, "secrets.source=seeded"]
         )
-        run = build_run(settings)
-        model = played(run).clusters[0]
-        jobs = [ScoringJob(model, client.train) for client in run.population.clients]
-        losses = np.concatenate([each.losses.numpy() for each in run.engine.score(jobs)])
-        yield {"clip": clip, "rate": rate, "training loss": float(losses.mean())}
-        note(f"{name}: clip {clip}, rate {rate}: {losses.mean():.4f}")
+        loss = training_loss(settings)
+        yield {"clip": clip, "rate": rate, "training loss": loss}
+        note(f"{name}: clip {clip}, rate {rate}: {loss:.4f}")
+
+
+def training_loss(settings: covey.Config) -> float:
+    """Return the mean loss of the clients' own records under the model at the end."""
+    run = build_run(settings)
+    model = played(run).clusters[0]
+    jobs = [ScoringJob(model, client.train) for client in run.population.clients]
+    return float(np.concatenate([each.losses.numpy() for each in run.engine.score(jobs)]).mean())

@@ -10,7 +10,8 @@ Runs that lie in `--out` are not played again. `--figure` draws docs/results/hea
 
 import csv
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from io import StringIO
 from math import isnan, nan
 from pathlib import Path
@@ -63,44 +64,54 @@ def options(parser: ArgumentParser) -> None:
 
 def measure(chosen: Namespace) -> dict[str, list[Row]]:
     """Return a row per method: means over the seeds, with 95% intervals."""
+
+    def settings(name: str, seed: int) -> covey.Config:
+        file, changes = METHODS[name]
+        small = QUICK if chosen.quick else ()
+        return covey.load_config(EXAMPLES / file, [*changes, *small, f"seed={seed}"])
+
     with TemporaryDirectory() as place:
-        folder = Path(place) if chosen.quick else chosen.out
-        runs = {
-            name: list(_played(name, folder, 1 if chosen.quick else chosen.seeds, chosen))
+        folder, seeds = (Path(place), 1) if chosen.quick else (chosen.out, chosen.seeds)
+        refs = chosen.references
+        means = {
+            name: summed([*played_runs(name, partial(settings, name), folder, range(seeds), refs)])
             for name in chosen.only
         }
-    means = {name: _summed(rows) for name, rows in runs.items()}
     if chosen.figure:
         replace_whole(chosen.figure, svg(_drawn(means)))
-        replace_whole(chosen.figure.with_suffix(".csv"), _table(means).encode())
-    return {
-        f"{len(next(iter(runs.values())))} seeds, {chosen.references} references": [
-            {
-                "model": name,
-                **{
-                    key: "{:.3f} ± {:.3f}".format(*each[key])
-                    for key in ("accuracy", "minority", "risk")
-                },
-                "attacks": each["attacks"],
-                "violations": "unknown"
-                if isnan(each["violations"])
-                else f"{each['violations']} of {each['clients']}",
-            }
-            for name, each in means.items()
-        ]
-    }
+        replace_whole(chosen.figure.with_suffix(".csv"), table(means).encode())
+    return {f"{seeds} seeds, {chosen.references} references": [*printed(means)]}
 
 
-def _played(name: str, folder: Path, seeds: int, chosen: Namespace) -> Iterator[Row]:
+def printed(means: Mapping[str, Row]) -> Iterator[Row]:
+    """Yield a row for a reader per method."""
+    for name, each in means.items():
+        figures = {
+            key: "{:.3f} ± {:.3f}".format(*each[key]) for key in ("accuracy", "minority", "risk")
+        }
+        unknown, count = isnan(each["violations"]), f"{each['violations']} of {each['clients']}"
+        yield {
+            "model": name,
+            **figures,
+            "attacks": each["attacks"],
+            "violations": "unknown" if unknown else count,
+        }
+
+
+def played_runs(
+    name: str,
+    settings: Callable[[int], covey.Config],
+    folder: Path,
+    seeds: Iterable[int],
+    references: int,
+) -> Iterator[Row]:
     """Yield the figures of a method's runs, which are played and attacked where they are not."""
-    file, changes = METHODS[name]
-    for seed in range(seeds):
+    for seed in seeds:
         place = folder / f"{name.replace(' ', '-')}-{seed}"
-        small = QUICK if chosen.quick else ()
-        settings = covey.load_config(EXAMPLES / file, [*changes, *small, f"seed={seed}"])
-        run = covey.run(config=settings, out=place, exist="resume", progress=False)
-        if file != HEADS and not (place / "audit" / "audit.json").is_file():
-            run.audit(ATTACKS, chosen.references)
+        config = settings(seed)
+        run = covey.run(config=config, out=place, exist="resume", progress=False)
+        if config.method.name != "ridge" and not (place / "audit" / "audit.json").is_file():
+            run.audit(ATTACKS, references)
         summary = covey.load(place).summary
         used = [each for each in summary.clusters if each.clients]
         attacked = [e.strongest_attack or RiskEstimate.unknown("no attack", "none") for e in used]
@@ -116,7 +127,7 @@ def _played(name: str, folder: Path, seeds: int, chosen: Namespace) -> Iterator[
         }
 
 
-def _summed(rows: list[Row]) -> Row:
+def summed(rows: list[Row]) -> Row:
     """Return means with half of their 95% intervals (Student), and counts over all seeds."""
     means = {name: _mean([row[name] for row in rows]) for name in ("accuracy", "minority", "risk")}
     counts = {name: sum(row[name] for row in rows) for name in ("violations", "clients")}
@@ -150,7 +161,7 @@ def _drawn(means: dict[str, Row]) -> Figure:
     return figure
 
 
-def _table(means: dict[str, Row]) -> str:
+def table(means: dict[str, Row]) -> str:
     """Return the table of the figure, as CSV."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -66,7 +66,8 @@ def licence_of(name: str) -> str:
 
 
 def _title_of(name: str) -> str:
-    text = distribution(name).read_text("licenses/LICENSE") or ""
+    texts = map(distribution(name).read_text, ("licenses/LICENSE", "LICENSE"))
+    text = next(filter(None, texts), "")
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
