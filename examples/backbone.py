@@ -95,6 +95,7 @@ def main(out: str) -> None:
         run.audit(references=2)
         summary = covey.load(run.folder, config=config).summary
         attack, above = summary.clusters[0].strongest_attack, summary.violations.count
+        assert attack is not None
         print(f"  accuracy {summary.accuracy.overall:.3f}")
         print(f"  {attack.source} is right {attack.risk:.3f} of the time; {above} of 40 above")
         began = time.perf_counter()
