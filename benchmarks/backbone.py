@@ -133,7 +133,7 @@ def _settings(
     if kind == "backbone":
         public = folder / f"public-{SIZES[size]}-{seed}.npz"
         if not public.is_file():
-            save_public(covey.load_config(EXAMPLE, of_clients), public)
+            save_public(covey.load_config(EXAMPLE, [*of_clients, *OPEN]), public)
         words.append(f"model.whiten_from={public}")
     return covey.load_config(EXAMPLE, words)
 

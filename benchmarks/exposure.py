@@ -24,6 +24,8 @@ import covey
 from benchmarks.playing import note, played
 from covey import ScoringJob
 from covey.base.built_ins import BOUND
+from covey.models.feature_store import FeatureStore
+from covey.settings.clients import Overrides
 from covey.settings.run import build_run
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "exposure.toml"
@@ -204,7 +206,8 @@ def _searched(name: str) -> Iterator[Row]:
 
 def training_loss(settings: covey.Config) -> float:
     """Return the mean loss of the clients' own records under the model at the end."""
-    run = build_run(settings)
+    store = FeatureStore.of_run(Path("features.sqlite"))
+    run = build_run(settings, Overrides(features=store))
     model = played(run).clusters[0]
     jobs = [ScoringJob(model, client.train) for client in run.population.clients]
     return float(np.concatenate([each.losses.numpy() for each in run.engine.score(jobs)]).mean())

@@ -2,6 +2,7 @@
 
 import sqlite3
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import numpy as np
@@ -13,6 +14,7 @@ import covey
 from covey import Examples, RunError
 from covey.data.examples import hashes
 from covey.models.feature_store import FeatureStore
+from covey.models.linear_head import LinearHeadNetwork
 
 seen: list[int] = []
 """How many examples the network saw, call by call."""
@@ -44,6 +46,10 @@ SETTINGS = {
 def unseen(monkeypatch):
     monkeypatch.delenv("COVEY_FEATURES", raising=False)
     seen.clear()
+
+
+def equal(found: Tensor | None, expected: Tensor) -> bool:
+    return found is not None and torch.equal(found, expected)
 
 
 def rows_in(path) -> int:
@@ -112,7 +118,7 @@ def test_a_damaged_file_is_computed_anew(tmp_path, harm):
     again = FeatureStore(stored)
     keys, rows = [bytes([n]) * 16 for n in range(3)], torch.rand(3, 5)
     again.write("somebody", keys, rows)
-    assert torch.equal(again.read(keys), rows)
+    assert equal(again.read(keys), rows)
 
 
 def test_a_flipped_row_is_missing_and_not_another_one(tmp_path):
@@ -122,7 +128,7 @@ def test_a_flipped_row_is_missing_and_not_another_one(tmp_path):
         other = np.array([1, 1, 2], np.float32).tobytes()
         file.execute("UPDATE rows SET row = ? WHERE key = ?", (other, keys[1]))
     assert store.read(keys) is None
-    assert torch.equal(store.read(keys[:1]), torch.ones(1, 3))
+    assert equal(store.read(keys[:1]), torch.ones(1, 3))
     store.forget("client")
     assert store.read(keys[:1]) is None
 
@@ -139,7 +145,7 @@ def test_nothing_is_written_before_a_run_has_begun(tmp_path):
     assert not store.path.parent.exists()
     assert store.read(keys) is None
     store.create()
-    assert torch.equal(store.read(keys), torch.ones(1, 2))
+    assert equal(store.read(keys), torch.ones(1, 2))
 
 
 PUBLIC = np.random.default_rng(0).integers(0, 256, (300, 1, 8, 8)).astype(np.uint8)
@@ -156,14 +162,17 @@ def test_features_are_whitened_by_public_examples(tmp_path):
     np.savez(path, x=PUBLIC, y=np.zeros(300, np.int64))
     run = covey.run(config=whitened(path), out=tmp_path / "run")
     seen.clear()
-    features = covey.load(run.folder)._playable("").module.features
+    module = covey.load(run.folder)._playable("").module
+    assert isinstance(module, LinearHeadNetwork)
+    features = module.features
     phi = features(torch.from_numpy(PUBLIC) / 255)
     assert features.size == phi.shape[1] == 3
     assert torch.allclose(phi.mean(dim=0), torch.zeros(3), atol=1e-4)
     assert torch.allclose(phi.T.cov(), torch.eye(3), atol=1e-2)
     assert sum(seen) <= 300 + 2 * 30  # by the last line but three, and a trial
-    used = run.history.components.components["model.features"]
-    assert len(used["public"]) == 64
+    used = run.history.components
+    assert used is not None
+    assert len(used.components["model.features"]["public"]) == 64
     np.savez(path, x=PUBLIC[::-1].copy() // 2, y=np.zeros(300, np.int64))
     with pytest.raises(RunError, match=r"public examples of model\.features must be what"):
         covey.resume(run.folder)
@@ -194,3 +203,16 @@ def test_public_examples_fit_and_are_there(tmp_path, named, message):
         np.savez(named, x=np.zeros((5, 1, 9, 9), np.uint8), y=np.zeros(5, np.int64))
     with pytest.raises(covey.CoveyError, match=message):
         covey.run(config=whitened(named), out=tmp_path / "run")
+
+
+def test_many_write_at_once(tmp_path):
+    """Threads that all find no file make one, and none loses what another wrote."""
+    store = FeatureStore(tmp_path / "features.sqlite")
+    keys = [bytes([n]) * 16 for n in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(
+            pool.map(
+                lambda n: store.write("c", keys[n : n + 1], torch.full((1, 2), float(n))), range(40)
+            )
+        )
+    assert equal(store.read(keys), torch.arange(40)[:, None].float().repeat(1, 2))

@@ -36,11 +36,13 @@ def node(build, monkeypatch):
 
 def test_records_are_seen_once(node):
     member = node.member(10)
-    client = member.client
+    client, records = member.client, member.records
+    assert records is not None
     assert sum(seen) == len(client.train) + len(client.holdout)
-    first = member.records.features(client.train)
+    first = records.features(client.train)
     seen.clear()
     again = Node(node.path).member(10)
     assert not seen
+    assert again.records is not None
     assert torch.equal(first, again.records.features(again.client.train))
     assert node.features.stat().st_mode & 0o077 == 0

@@ -145,12 +145,13 @@ class FeatureStore:
         file = bounded(sqlite3.connect(self.path, timeout=30))
         try:
             file.execute("PRAGMA secure_delete = ON").close()
-            found = layout(file.execute(LAYOUT))
-            if not found:
+            if not file.execute(LAYOUT).fetchall():
                 with file:
-                    for each in _TABLES:
+                    file.execute("BEGIN IMMEDIATE")  # other threads and processes wait
+                    for each in _TABLES if not file.execute(LAYOUT).fetchall() else ():
                         file.execute(each)
-            elif odd := strange(frozenset(each for each in found if each[3] != "None"), _LAYOUT):
+            found = layout(file.execute(LAYOUT))
+            if odd := strange(frozenset(each for each in found if each[3] != "None"), _LAYOUT):
                 raise sqlite3.DatabaseError(f"it holds the {odd}")
         except sqlite3.Error:
             file.close()
