@@ -1,4 +1,4 @@
-"""How published data sets are read: idx (MNIST and its relatives), CIFAR-10, LEAF, CelebA."""
+"""How published files are read: idx (MNIST and its relatives), CIFAR-10, LEAF, CelebA, UCI."""
 
 import io
 import json
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
+from numpy import ndarray
 from PIL import Image
 from torch import Tensor
 
@@ -340,3 +341,74 @@ def parse_image(content: bytes, path: Path) -> UInt8[Tensor, "3 32 32"]:
         cropped = image.convert("RGB").crop((left, top, left + side, top + side))
         small = cropped.resize((FACE_SIDE, FACE_SIDE), Image.Resampling.BILINEAR)
     return torch.from_numpy(np.array(small)).permute(2, 0, 1)
+
+
+Table = dict[str, np.ndarray]
+"""Columns by name, the column of labels among them."""
+
+PATIENT = (
+    *("age", "sex", "chest_pain", "blood_pressure", "cholesterol", "blood_sugar", "ecg"),
+    *("heart_rate", "angina", "depression", "slope", "vessels", "thal", "label"),
+)
+UNKNOWN_MOSTLY = ("slope", "vessels", "thal")
+"""Columns that hospitals but Cleveland's hardly filled in."""
+LEVELS = {"chest_pain": (1, 2, 3, 4), "ecg": (0, 1, 2)}
+"""Kinds without an order: a column for each but the first, the same at all hospitals."""
+PUBLISHED_SPLIT = 43
+"""The seed of Fed-Heart-Disease's training and test rows."""
+
+
+def read_hospitals(
+    publication: Publication, folder: Path, split: int
+) -> dict[str, tuple[Table, Table]]:
+    """Return every hospital's training and test rows; those with a missing value are left out.
+
+    Args:
+        publication: the file of every hospital, `processed.NAME.data`.
+        folder: where they lie.
+        split: 0: the published one.
+    """
+    hospitals: dict[str, tuple[Table, Table]] = {}
+    for name in publication.files:
+        content, path = publication.read(name, folder)
+        table = parse_patients(content, path)
+        parts = _train_test(table["label"], PUBLISHED_SPLIT + split)
+        train, test = ({key: each[rows] for key, each in table.items()} for rows in parts)
+        hospitals[name.split(".")[1]] = train, test
+    return hospitals
+
+
+def parse_patients(content: bytes, path: Path) -> Table:
+    """Return the 13 columns of features, and the labels, of patients without a missing value.
+
+    Raises:
+        DataError: the file, which `path` names, is malformed.
+    """
+    rows = [line.split(",") for line in content.decode(errors="replace").split()]
+    must = f"hold {len(PATIENT)} numbers or ? per line"
+    if not rows or any(len(row) != len(PATIENT) for row in rows):
+        raise _broken(path, must, f"{len(rows):,} lines of other lengths")
+    columns = dict(zip(PATIENT, zip(*rows, strict=True), strict=True))
+    known = [name for name in PATIENT if name not in UNKNOWN_MOSTLY]
+    try:
+        cells = [[math.nan if cell == "?" else float(cell) for cell in columns[n]] for n in known]
+    except ValueError as error:
+        raise _broken(path, must, error) from None
+    values = np.array(cells)
+    values = values[:, ~np.isnan(values).any(axis=0)]
+    table: Table = {}
+    for name, column in zip(known, values, strict=True):
+        for level in LEVELS.get(name, ())[1:]:
+            table[f"{name}_{level}"] = (column == level).astype(np.float32)
+        if name not in LEVELS:
+            table[name] = column.astype(np.float32)
+    return {**table, "label": (table["label"] > 0).astype(np.int64)}
+
+
+def _train_test(labels: Int64[ndarray, " rows"], seed: int) -> Sequence[ndarray]:
+    """Return the places of 66% and 34% of the rows; with both classes in both, where it can be."""
+    from sklearn.model_selection import train_test_split
+
+    rare = np.bincount(labels, minlength=2).min() <= 2
+    sizes: Any = {"train_size": 0.66, "test_size": 0.34, "random_state": seed}
+    return train_test_split(np.arange(len(labels)), **sizes, stratify=None if rare else labels)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from covey.base.built_ins import component
+from covey.base.components import Count
 from covey.base.errors import DataError
 from covey.base.names import passed_again
 from covey.data.source import PUBLICATIONS, ClientSource, DataSet, Publication
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from covey.data.clients import PopulationRequest
     from covey.data.examples import Examples, Source
+    from covey.data.formats import Table
 
 
 @component("data", "digits", default=True)
@@ -103,6 +105,36 @@ class CelebA(PublishedDataSet):
 
     publication: ClassVar[Publication] = PUBLICATIONS["celeba"]
     reader: ClassVar[str] = "read_celeba"
+
+
+@component("data", "heart-disease")
+class HeartDisease(ClientSource):
+    """Four hospitals' patients, 740 in all: is a coronary artery narrowed (1) or not (0)?
+
+    The hospitals are `cleveland`, `hungarian`, `switzerland` and `va`, whose files UCI
+    publishes; each brings training and test rows of 13 columns. The preparation is that of
+    Fed-Heart-Disease. Its scaling is `standardise = "client"`.
+
+    Attributes:
+        split: 0: the training and test rows of Fed-Heart-Disease; any other number: as many,
+            drawn anew.
+
+    References:
+        Janosi, Steinbrunn, Pfisterer and Detrano, Heart Disease, UCI Machine Learning
+        Repository, 1989 (CC BY 4.0).
+        Ogier du Terrail et al., FLamby: Datasets and Benchmarks for Cross-Silo Federated
+        Learning in Realistic Healthcare Settings, 2022.
+    """
+
+    reads_files: ClassVar[bool] = True
+
+    split: Count = 0
+
+    def clients(self, request: PopulationRequest) -> dict[str, tuple[Table, Table]]:
+        """Return every hospital's training and test rows, as columns by name."""
+        from covey.data.formats import read_hospitals
+
+        return read_hospitals(PUBLICATIONS["heart-disease"], request.folder, self.split)
 
 
 @component("data", "npz")
