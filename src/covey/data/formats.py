@@ -405,10 +405,11 @@ def parse_patients(content: bytes, path: Path) -> Table:
     return {**table, "label": (table["label"] > 0).astype(np.int64)}
 
 
-def _train_test(labels: Int64[ndarray, " rows"], seed: int) -> Sequence[ndarray]:
+def _train_test(labels: Int64[ndarray, " rows"], seed: int) -> list[ndarray]:
     """Return the places of 66% and 34% of the rows; with both classes in both, where it can be."""
     from sklearn.model_selection import train_test_split
 
     rare = np.bincount(labels, minlength=2).min() <= 2
     sizes: Any = {"train_size": 0.66, "test_size": 0.34, "random_state": seed}
-    return train_test_split(np.arange(len(labels)), **sizes, stratify=None if rare else labels)
+    parts = train_test_split(np.arange(len(labels)), **sizes, stratify=None if rare else labels)
+    return [np.asarray(part) for part in parts]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional
 
 from covey.base.errors import ConfigError, DataError
 from covey.base.files import read_text
@@ -25,6 +26,7 @@ from covey.data.examples import (
     ShiftRange,
     Source,
     normalised,
+    standardised,
 )
 from covey.data.partition import Iid, Partition, Positions, apportion
 
@@ -378,6 +380,66 @@ def _not_normal(found: str) -> DataError:
         f"data.normalise = 'image' needs a tensor of images or features, found {found}: set it to "
         f"'none', or make features float32."
     )
+
+
+def _check_tables(setting: str, population: Population) -> None:
+    """Refuse clients that bring no tables of numbers, or examples beside them.
+
+    Raises:
+        DataError: naming what was found.
+    """
+    first = population.clients[0].train.inputs
+    for found, holds in (
+        (f"several inputs, {population.layout}", population.layout is not None),
+        ("examples that are no client's", population.groups or len(population.pool)),
+        ("images", first.dtype == torch.uint8),
+        ("whole numbers (ids)", first.dtype == torch.int64),
+        (f"examples of shape {tuple(first.shape[1:])}", first.dim() != 2),
+    ):
+        if holds:
+            raise DataError(
+                f"{setting} needs clients that bring tables of numbers, found {found}: leave it "
+                f"out, or pass float32 columns."
+            )
+
+
+def standardised_population(population: Population) -> Population:
+    """Return the clients' tables scaled by the figures of their own training rows.
+
+    Raises:
+        DataError: clients bring something else, or some examples are no client's.
+    """
+    _check_tables("data.standardise = 'client'", population)
+
+    def scaled(client: Client) -> Client:
+        def seen(part: Examples) -> Examples:
+            return replace(part, inputs=standardised(part.inputs, client.train.inputs))
+
+        return replace(client, train=seen(client.train), holdout=seen(client.holdout))
+
+    return replace(population, clients=tuple(map(scaled, population.clients)))
+
+
+def with_client_columns(population: Population) -> Population:
+    """Return the clients' tables with a column per client more: 1 in its own rows.
+
+    Raises:
+        DataError: clients bring something else, or some examples are no client's.
+    """
+    _check_tables("data.client_columns", population)
+    count = len(population.clients)
+    names = tuple(f"client {place}" for place in range(count))
+
+    def marked(part: Examples, place: int) -> Examples:
+        inputs = functional.pad(part.inputs, (0, count))
+        inputs[:, place - count] = 1.0
+        return replace(part, inputs=inputs, columns=part.columns and part.columns + names)
+
+    clients = tuple(
+        replace(each, train=marked(each.train, place), holdout=marked(each.holdout, place))
+        for place, each in enumerate(population.clients)
+    )
+    return replace(population, clients=clients, pool=clients[0].train.first(0))
 
 
 def normalised_population(population: Population) -> Population:
