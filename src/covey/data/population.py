@@ -29,6 +29,7 @@ from covey.data.examples import (
     standardised,
 )
 from covey.data.partition import Iid, Partition, Positions, apportion
+from covey.data.spreadsheet import cells_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,6 @@ class PopulationSpec:
     partition: Partition = Iid()  # noqa: RUF009 - frozen
 
 
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _COLUMNS = ("risk_threshold", "risk_weight")
 """Of a file of preferences, beside each client's name."""
 
@@ -145,24 +145,19 @@ def _entries(path: Path, forms: str) -> dict[ClientName, Any]:
 
 
 def _rows(text: str) -> list[tuple[ClientName, dict[str, str]]]:
-    """Return the rows of a table as spreadsheets write it: commas, semicolons or tabs between.
-
-    With semicolons, decimals may have commas.
+    """Return the rows of a table as spreadsheets write it.
 
     Raises:
         ValueError: no column is called name.
     """
-    first = text.partition("\n")[0]
-    separator = max(_SEPARATORS, key=first.count)
-    rows = list(csv.reader(text.splitlines(), delimiter=separator, skipinitialspace=True))
-    header = [each.strip().lower() for each in rows[0]] if rows else []
+    separated, decimal, names, rows = cells_of(text)
+    header = [each.lower() for each in names]
     if "name" not in header:
-        raise ValueError(f"no column is name, of {header} between {_SEPARATORS[separator]}")
+        raise ValueError(f"no column is name, of {header} between {separated}")
     entries: list[tuple[ClientName, dict[str, str]]] = []
-    for row in rows[1:]:
-        entry = dict(zip(header, map(str.strip, row), strict=False))
-        if separator != ",":
-            entry = {k: v if k == "name" else v.replace(",", ".") for k, v in entry.items()}
+    for row in rows:
+        entry = dict(zip(header, row, strict=False))
+        entry = {k: v if k == "name" else v.replace(decimal, ".") for k, v in entry.items()}
         if name := entry.pop("name", ""):
             entries.append((name, {key: value for key, value in entry.items() if value}))
     return entries

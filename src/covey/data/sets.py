@@ -137,9 +137,12 @@ class HeartDisease(ClientSource):
         return read_hospitals(PUBLICATIONS["heart-disease"], request.folder, self.split)
 
 
+FILES = (".npz", ".csv")
+
+
 @component("data", "npz")
 class NpzFolder(ClientSource):
-    """Clients that bring an .npz file each, in the folder that `data.dir` names."""
+    """Clients that bring an .npz or .csv file each, in the folder that `data.dir` names."""
 
     reads_files: ClassVar[bool] = True
 
@@ -152,14 +155,25 @@ class NpzFolder(ClientSource):
         from covey.data.arrays import read_client
 
         folder = request.folder
-        if by_name := {path.stem: read_client(path) for path in sorted(folder.glob("*.npz"))}:
-            return by_name
-        raise DataError(f"{folder} must hold an .npz file per client, found none: set data.dir.")
+        files = sorted(path for kind in FILES for path in folder.glob(f"*{kind}"))
+        if not files:
+            kinds = " or ".join(FILES)
+            raise DataError(
+                f"{folder} must hold a {kinds} file per client, found none: set data.dir."
+            )
+        by_name = {path.stem: path for path in files}
+        for path in files:
+            if (other := by_name[path.stem]) != path:
+                raise DataError(
+                    f"{path} must be its client's only file, found {other}: remove one."
+                )
+        return {name: read_client(path, request.label) for name, path in by_name.items()}
 
     @classmethod
     def file_of(cls, name: str, folder: Path) -> Path:
         """Return the client's file."""
-        return folder / f"{name}.npz"
+        named = (folder / f"{name}{kind}" for kind in FILES)
+        return next((path for path in named if path.is_file()), folder / f"{name}{FILES[0]}")
 
 
 @component("data", "python")
