@@ -11,6 +11,7 @@ NAMES = (
     "exposure",
     "forgetting",
     "headline",
+    "hospitals",
     "own_noise",
     "poisoning",
     "private_clusters",

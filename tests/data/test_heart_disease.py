@@ -80,6 +80,16 @@ def test_another_file_is_refused_by_its_name(content: bytes):
         parse_patients(content, Path("somewhere"))
 
 
+def test_the_example_reaches_what_its_page_says(real_data, tmp_path):
+    example = Path(__file__).parents[2] / "examples" / "hospitals.toml"
+    settings = covey.load_config(example, [f"data.dir={real_data}"])
+    run = covey.run(config=settings, out=tmp_path / "run", progress=False)
+    (negatives, positives) = run.summary.confusion["all clients"]
+    assert sum(negatives) + sum(positives) == 254
+    assert (negatives[0] + positives[1]) / 254 >= 0.78
+    assert run.summary.metrics["auroc"].overall.value >= 0.86
+
+
 def test_the_files_are_listed_and_have_no_published_sum(real_data):
     rows = {row.file: row for row in check_data(real_data) if row.source == "heart-disease"}
     assert set(rows) == set(PUBLICATIONS["heart-disease"].files)
