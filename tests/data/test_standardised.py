@@ -102,7 +102,7 @@ CUBES = (np.zeros((4, 2, 2, 2), dtype=np.float32), [0, 1, 0, 1])
 @pytest.mark.parametrize("data", [{"standardise": "client"}, {"client_columns": True}])
 @pytest.mark.parametrize(
     ("clients", "found"),
-    [(IMAGES, "images"), (SEVERAL, "several inputs"), (CUBES, r"shape \(2, 2, 2\)")],
+    [(IMAGES, "uint8 images"), (SEVERAL, r"x \(2,\)"), (CUBES, r"shape \(2, 2, 2\)")],
 )
 def test_what_is_no_table_is_refused(clients: object, found: str, data: dict[str, Any]):
     (setting,) = data
@@ -115,12 +115,12 @@ def test_ids_are_refused():
     passed = config.model_dump()
     passed["model"] = {"name": "python"}
     table = (np.arange(8).reshape(4, 2), [0, 1, 0, 1])
-    with pytest.raises(DataError, match=r"found whole numbers \(ids\)"):
+    with pytest.raises(DataError, match=r"found whole numbers of shape \(2,\)"):
         population_and_notes(covey.Config.of(passed), [table], Streams(0))
 
 
 def test_simulated_clients_of_one_data_set_are_refused():
-    with pytest.raises(DataError, match=r"found examples that are no client's"):
+    with pytest.raises(DataError, match=r"and examples that are no client's"):
         clients_of(None, standardise="client")
 
 

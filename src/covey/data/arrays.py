@@ -230,14 +230,14 @@ def check_alike(sets: Mapping[str, Examples]) -> None:
     Raises:
         DataError: naming the first and one that is unlike it.
     """
-    kinds = {what: _kind(examples) for what, examples in sets.items()}
+    kinds = {what: kind_of(examples) for what, examples in sets.items()}
     first = next(iter(kinds))
     for what, kind in kinds.items():
         if kind != kinds[first]:
             raise DataError(f"{what} must be {kinds[first]}, as {first}, found {kind}: change it.")
 
 
-def _kind(examples: Examples) -> str:
+def kind_of(examples: Examples) -> str:
     """Return what inputs and labels are, in words."""
     inputs, shape = examples.inputs, tuple(examples.labels.shape[1:])
     labels = f", with labels of shape {shape}" if shape else ""

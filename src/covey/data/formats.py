@@ -343,7 +343,7 @@ def parse_image(content: bytes, path: Path) -> UInt8[Tensor, "3 32 32"]:
     return torch.from_numpy(np.array(small)).permute(2, 0, 1)
 
 
-Table = dict[str, np.ndarray]
+Table = dict[str, ndarray]
 """Columns by name, the column of labels among them."""
 
 PATIENT = (
@@ -363,16 +363,22 @@ def read_hospitals(
 ) -> dict[str, tuple[Table, Table]]:
     """Return every hospital's training and test rows; those with a missing value are left out.
 
+    Both classes are in both parts, unless a class has at most two rows.
+
     Args:
         publication: the file of every hospital, `processed.NAME.data`.
         folder: where they lie.
         split: 0: the published one.
     """
+    from sklearn.model_selection import train_test_split
+
     hospitals: dict[str, tuple[Table, Table]] = {}
+    sizes: Any = {"train_size": 0.66, "test_size": 0.34, "random_state": PUBLISHED_SPLIT + split}
     for name in publication.files:
-        content, path = publication.read(name, folder)
-        table = parse_patients(content, path)
-        parts = _train_test(table["label"], PUBLISHED_SPLIT + split)
+        table = parse_patients(*publication.read(name, folder))
+        labels = table["label"]
+        by = labels if np.bincount(labels, minlength=2).min() > 2 else None
+        parts: Any = train_test_split(np.arange(len(labels)), **sizes, stratify=by)
         train, test = ({key: each[rows] for key, each in table.items()} for rows in parts)
         hospitals[name.split(".")[1]] = train, test
     return hospitals
@@ -384,32 +390,20 @@ def parse_patients(content: bytes, path: Path) -> Table:
     Raises:
         DataError: the file, which `path` names, is malformed.
     """
-    rows = [line.split(",") for line in content.decode(errors="replace").split()]
     must = f"hold {len(PATIENT)} numbers or ? per line"
-    if not rows or any(len(row) != len(PATIENT) for row in rows):
-        raise _broken(path, must, f"{len(rows):,} lines of other lengths")
-    columns = dict(zip(PATIENT, zip(*rows, strict=True), strict=True))
-    known = [name for name in PATIENT if name not in UNKNOWN_MOSTLY]
+    lines = content.decode(errors="replace").replace("?", "nan").split()
     try:
-        cells = [[math.nan if cell == "?" else float(cell) for cell in columns[n]] for n in known]
+        values = np.array([line.split(",") for line in lines], dtype=np.float32)
     except ValueError as error:
         raise _broken(path, must, error) from None
-    values = np.array(cells)
-    values = values[:, ~np.isnan(values).any(axis=0)]
+    if values.shape[1:] != (len(PATIENT),):
+        raise _broken(path, must, f"numbers of shape {values.shape}")
+    known = [place for place, name in enumerate(PATIENT) if name not in UNKNOWN_MOSTLY]
+    values = values[~np.isnan(values[:, known]).any(axis=1)]
     table: Table = {}
-    for name, column in zip(known, values, strict=True):
-        for level in LEVELS.get(name, ())[1:]:
-            table[f"{name}_{level}"] = (column == level).astype(np.float32)
-        if name not in LEVELS:
-            table[name] = column.astype(np.float32)
+    for name, column in zip((PATIENT[place] for place in known), values.T[known], strict=True):
+        kinds = LEVELS.get(name, ())[1:]
+        table |= {f"{name}_{kind}": (column == kind).astype(np.float32) for kind in kinds}
+        if not kinds:
+            table[name] = column
     return {**table, "label": (table["label"] > 0).astype(np.int64)}
-
-
-def _train_test(labels: Int64[ndarray, " rows"], seed: int) -> list[ndarray]:
-    """Return the places of 66% and 34% of the rows; with both classes in both, where it can be."""
-    from sklearn.model_selection import train_test_split
-
-    rare = np.bincount(labels, minlength=2).min() <= 2
-    sizes: Any = {"train_size": 0.66, "test_size": 0.34, "random_state": seed}
-    parts = train_test_split(np.arange(len(labels)), **sizes, stratify=None if rare else labels)
-    return [np.asarray(part) for part in parts]

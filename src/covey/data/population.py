@@ -17,6 +17,7 @@ from covey.base.errors import ConfigError, DataError
 from covey.base.files import read_text
 from covey.base.names import ClientName, Handle, unknown
 from covey.base.rng import Streams
+from covey.data.arrays import kind_of
 from covey.data.examples import (
     CHUNK,
     Client,
@@ -378,24 +379,14 @@ def _not_normal(found: str) -> DataError:
 
 
 def _check_tables(setting: str, population: Population) -> None:
-    """Refuse clients that bring no tables of numbers, or examples beside them.
-
-    Raises:
-        DataError: naming what was found.
-    """
-    first = population.clients[0].train.inputs
-    for found, holds in (
-        (f"several inputs, {population.layout}", population.layout is not None),
-        ("examples that are no client's", population.groups or len(population.pool)),
-        ("images", first.dtype == torch.uint8),
-        ("whole numbers (ids)", first.dtype == torch.int64),
-        (f"examples of shape {tuple(first.shape[1:])}", first.dim() != 2),
-    ):
-        if holds:
-            raise DataError(
-                f"{setting} needs clients that bring tables of numbers, found {found}: leave it "
-                f"out, or pass float32 columns."
-            )
+    own, others = population.clients[0].train, population.groups or len(population.pool)
+    is_table = own.inputs.is_floating_point() and own.inputs.dim() == 2
+    if others or own.layout is not None or not is_table:
+        beside = ", and examples that are no client's" if others else ""
+        raise DataError(
+            f"{setting} needs clients that bring tables of numbers, found {kind_of(own)}{beside}: "
+            f"leave it out, or pass float32 columns."
+        )
 
 
 def standardised_population(population: Population) -> Population:

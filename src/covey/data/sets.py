@@ -157,10 +157,8 @@ class NpzFolder(ClientSource):
         folder = request.folder
         files = sorted(path for kind in FILES for path in folder.glob(f"*{kind}"))
         if not files:
-            kinds = " or ".join(FILES)
-            raise DataError(
-                f"{folder} must hold a {kinds} file per client, found none: set data.dir."
-            )
+            must = "must hold an .npz or .csv file per client"
+            raise DataError(f"{folder} {must}, found none: set data.dir.")
         by_name = {path.stem: path for path in files}
         for path in files:
             if (other := by_name[path.stem]) != path:

@@ -16,14 +16,7 @@ LARGEST = 256 * MEBIBYTE
 
 
 class Cells(NamedTuple):
-    """A table as text.
-
-    Attributes:
-        separated: by what, in words.
-        decimal: the mark before decimals: a comma may stand there where none separates.
-        names: of the columns.
-        rows: with as many cells as the row has, which may be too few or too many.
-    """
+    """A table as text; a comma is a decimal mark where none separates. Rows may be ragged."""
 
     separated: str
     decimal: str
@@ -63,24 +56,20 @@ def read_columns(path: Path) -> dict[str, ndarray]:
                 f"{path} must have {len(names)} cells per line, as its first, found {len(row)} in "
                 f"line {number}: correct it."
             )
-    return {
-        name: _numbers(path, name, [(n, row[place].replace(decimal, ".")) for n, row in numbered])
-        for place, name in enumerate(names)
-    }
-
-
-def _numbers(path: Path, name: str, cells: list[tuple[int, str]]) -> ndarray:
-    try:
-        return np.array([int(cell) for _, cell in cells], dtype=np.int64)
-    except (ValueError, OverflowError):
-        pass
-    numbers: list[float] = []
-    for line, cell in cells:
+    columns: dict[str, ndarray] = {}
+    for place, name in enumerate(names):
+        cells = [row[place].replace(decimal, ".") for _, row in numbered]
+        for (number, _), cell in zip(numbered, cells, strict=True):
+            try:
+                float(cell)
+            except ValueError:
+                raise DataError(
+                    f"{path} must have numbers alone, found {cell!r} in line {number}, column "
+                    f"{name!r}: fill in or drop what lacks, and number words, the same at all "
+                    f"clients."
+                ) from None
         try:
-            numbers.append(float(cell))
-        except ValueError:
-            raise DataError(
-                f"{path} must have numbers alone, found {cell!r} in line {line}, column {name!r}: "
-                f"fill in or drop what lacks, and number words, the same at all clients."
-            ) from None
-    return np.array(numbers)
+            columns[name] = np.array([*map(int, cells)], dtype=np.int64)
+        except (ValueError, OverflowError):
+            columns[name] = np.array([*map(float, cells)], dtype=np.float64)
+    return columns
