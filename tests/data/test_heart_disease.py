@@ -1,5 +1,7 @@
 """Four hospitals' patients, prepared as Fed-Heart-Disease has them."""
 
+import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +97,14 @@ def test_the_files_are_listed_and_have_no_published_sum(real_data):
     assert set(rows) == set(PUBLICATIONS["heart-disease"].files)
     assert {row.state for row in rows.values()} == {"unchecked"}
     assert {row.md5 for row in rows.values()} == {None}
+
+
+def test_the_page_of_results_shows_the_record():
+    docs = Path(__file__).parents[2] / "docs"
+    section = (docs / "results.md").read_text("utf-8").partition("## Four hospitals")[2]
+    shown = [re.findall(r"(?<![\d.])\.\d{3}", row) for row in re.findall(r"^\| .*", section, re.M)]
+    with (docs / "results" / "hospitals.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            names = ("cleveland", "hungarian", "switzerland", "va", "all", "auc")
+            figures = [row[name] for name in (*names, "splits", "low", "high")]
+            assert [each.removeprefix("0") for each in figures if each] in shown
