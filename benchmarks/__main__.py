@@ -12,6 +12,7 @@ NAMES = (
     "exposure",
     "forgetting",
     "headline",
+    "hospitals",
     "own_noise",
     "poisoning",
     "private_clusters",

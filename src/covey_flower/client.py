@@ -95,7 +95,7 @@ class Node:
         """Return the client with its examples, in a federation with so many classes."""
         file, examples = self.file, self.examples
         if examples is None and file.data:
-            examples = read_client(self.path.parent / file.data)
+            examples = read_client(self.path.parent / file.data, self.config.data.label)
         clients = None if examples is None else {file.name: examples}
         passed = Overrides(self.model, clients, features=FeatureStore.of_run(self.features))
         member = client_runtime_of(self.config, file, passed, classes)

@@ -262,17 +262,19 @@ def _examples(node: NodeFile, config: Config | None, folder: Path) -> str:
     """Look for a node's examples; a relative path starts at its folder."""
     if node.data:
         path = folder / node.data
-        return f"{len(read_client(path)):,} examples in {path}"
+        label = "" if config is None else config.data.label
+        return f"{len(read_client(path, label)):,} examples in {path}"
     # only such data are shared out among clients with numbers for names
     if config is not None and ":" not in config.data.name and config.data.simulates:
         last = config.population.clients - 1
         if node.name not in (f"client-{index:05}" for index in range(last + 1)):
             raise RunError(
-                f"expected an .npz file, or a simulated client's name up to client-{last:05}, "
-                f"found {node.name!r}: set data in node.toml."
+                f"expected an .npz or .csv file, or a simulated client's name up to "
+                f"client-{last:05}, found {node.name!r}: set data in node.toml."
             )
     raise _Choice(
-        f"expected an .npz file, found none, so {node.name!r} is simulated: set data in node.toml."
+        f"expected an .npz or .csv file, found none, so {node.name!r} is simulated: set data in "
+        f"node.toml."
     )
 
 

@@ -27,8 +27,8 @@ class NodeFile(BaseModel):
             settings' delta: then it answers no more; None: it has no budget.
         repeats: how often all rounds of the settings may be played once more: for clients that
             left, after a crash, or in another run.
-        data: an .npz file with x and y, beside this one or elsewhere; "": the simulated
-            client of this name, for trying things out.
+        data: an .npz file with x and y, or a .csv table with a column of labels, beside this
+            one or elsewhere; "": the simulated client of this name, for trying things out.
         holdout: share of the examples that is never trained on; None: the settings'.
         report_violation: whether the server learns, in one bit, that the chosen model is
             riskier than accepted.

@@ -12,7 +12,7 @@ from covey.data.sets import NpzFolder
 
 
 def read_clients(folder: Path) -> dict[str, Examples]:
-    request: Any = SimpleNamespace(folder=folder)
+    request: Any = SimpleNamespace(folder=folder, label="")
     return NpzFolder().clients(request)
 
 

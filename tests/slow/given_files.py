@@ -21,6 +21,7 @@ from covey.data.formats import (
     parse_image,
     parse_leaf,
     parse_names,
+    parse_patients,
 )
 from covey.data.population import read_preferences
 from covey_flower.node_file import NodeFile
@@ -50,6 +51,15 @@ def _npz() -> bytes:
 def data_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     npz = folder / "client.npz"
     yield "npz", Reader(npz, _npz(), lambda: read_client(npz))
+    table = folder / "client.csv"
+    honest = b"age,chol,label\n63,233.5,1\n41,204,0\n"
+    yield "tables", Reader(table, honest, lambda: read_client(table))
+    patients = folder / "processed.cleveland.data"
+    honest = b"63,1,1,145,233,1,2,150,0,2.3,3,0,6,0\n67,1,4,160,286,0,2,108,1,1.5,2,3,?,2\n"
+    yield (
+        "patients",
+        Reader(patients, honest, lambda: parse_patients(patients.read_bytes(), patients)),
+    )
     idx = folder / "images.idx"
     honest = bytes([0, 0, 8, 3]) + struct.pack(">3I", 2, 3, 3) + bytes(18)
 

@@ -19,7 +19,8 @@ REFUSED = (CoveyError, OSError, InvalidMessageError)
 """What a reader may raise; anything else would be shown as a fault of covey."""
 
 READERS = (
-    *("settings", "node.toml", "preferences.csv", "npz", "idx", "LEAF", "CIFAR"),
+    *("settings", "node.toml", "preferences.csv", "npz", "tables", "patients", "idx"),
+    *("LEAF", "CIFAR"),
     *("CelebA's parts", "CelebA's labels", "CelebA's images"),
     *("proofs", "proofs, with a ledger", "public keys", "signing key", "ledger"),
     *("config.toml of a run", "copies", "requests", "states", "updates"),

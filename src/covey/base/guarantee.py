@@ -70,6 +70,10 @@ class Term(StrEnum):
         "holds given them"
     )
     DIAMETERS = "how far apart the updates of an anonymity set are"
+    OWN_SCALES = (
+        "the mean and the deviation by which a client scales its columns (data.standardise), which "
+        "a record of its own moves: the rest holds given them"
+    )
     OWN_FEATURES = (
         "a feature map that is not covey's own: the rest holds if it looks at one record at "
         "a time, and holds no one's data"

@@ -2,10 +2,10 @@
 
 They are (inputs, labels) as arrays, a table with a column of labels, a dict of columns, a
 map-style data set (`__len__` and `__getitem__`, with items (input, label) or dicts),
-`Examples`, or an .npz file; where a model takes several inputs they are a dict of arrays, by
-keyword, or a tuple of them. Or a pair (train, test) of two of these, of which the second is what
-the client holds out. A pair is (inputs, labels) where its second half is an array or a list
-of numbers, and (train, test) where both halves are such data by themselves.
+`Examples`, or an .npz or .csv file; where a model takes several inputs they are a dict of
+arrays, by keyword, or a tuple of them. Or a pair (train, test) of two of these, of which the
+second is what the client holds out. A pair is (inputs, labels) where its second half is an array
+or a list of numbers, and (train, test) where both halves are such data by themselves.
 """
 
 import math
@@ -25,6 +25,7 @@ from covey.base.errors import DataError, blamed
 from covey.base.files import MEBIBYTE, check_regular
 from covey.base.names import ClientName
 from covey.data.examples import MASKED, Examples, Input, Layout, TrainTest, hashes
+from covey.data.spreadsheet import read_columns
 
 FORMS = (
     "(inputs, labels) as arrays, a table or a dict with a column of labels, a data set "
@@ -91,12 +92,18 @@ def examples_of(name: ClientName, data: Any, label: str = "") -> Examples:  # no
     return _from_pair(name, inputs, labels)
 
 
-def read_client(path: Path) -> Examples:
-    """Read one client's .npz file, with `x` and `y`, or `inputs` and `labels`.
+def read_client(path: Path, label: str = "") -> Examples:
+    """Read one client's file: .npz with `x` and `y`, or `inputs` and `labels`; or a .csv table.
+
+    Args:
+        path: of the file.
+        label: the column of labels of a table; "": one of `LABELS`.
 
     Raises:
         DataError: it is malformed.
     """
+    if path.suffix.lower() == ".csv":
+        return examples_of(str(path), read_columns(path), label)
     remedy = "write it with numpy.savez(file, x=..., y=...)."
     with blamed(
         DataError, f"{path} must be an .npz file with plain arrays x and y, but it", remedy
@@ -223,14 +230,14 @@ def check_alike(sets: Mapping[str, Examples]) -> None:
     Raises:
         DataError: naming the first and one that is unlike it.
     """
-    kinds = {what: _kind(examples) for what, examples in sets.items()}
+    kinds = {what: kind_of(examples) for what, examples in sets.items()}
     first = next(iter(kinds))
     for what, kind in kinds.items():
         if kind != kinds[first]:
             raise DataError(f"{what} must be {kinds[first]}, as {first}, found {kind}: change it.")
 
 
-def _kind(examples: Examples) -> str:
+def kind_of(examples: Examples) -> str:
     """Return what inputs and labels are, in words."""
     inputs, shape = examples.inputs, tuple(examples.labels.shape[1:])
     labels = f", with labels of shape {shape}" if shape else ""
@@ -247,8 +254,8 @@ def _from_columns(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: 
     """Return inputs and labels out of columns, of which one holds the labels.
 
     A table of whole numbers throughout gives whole numbers; a single column of a dict, images
-    for example, is the inputs by itself. Several, none of which is a list of numbers, are
-    several inputs of a model, by keyword.
+    for example, is the inputs by itself, unless it is an array of one number per example.
+    Several, none of which is a list of numbers, are several inputs of a model, by keyword.
     """
     columns = _columns(data)
     candidates = [name for name in ((label,) if label else LABELS) if name in columns]
@@ -261,8 +268,9 @@ def _from_columns(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: 
     if not columns:
         raise DataError(f"{who} must have input columns, found {candidates[0]!r} alone: add some.")
     if isinstance(data, Mapping):
-        if len(columns) == 1:
-            return next(iter(columns.values())), labels
+        first = next(iter(columns.values()))
+        if len(columns) == 1 and getattr(first, "ndim", 2) != 1:
+            return first, labels
         if all(getattr(each, "ndim", 1) > 1 for each in columns.values()):
             return columns, labels
     return _Table(_stacked(who, columns), tuple(columns)), labels

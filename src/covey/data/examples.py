@@ -109,6 +109,20 @@ def normalised(inputs: Shaped[Tensor, "examples *shape"]) -> Float[Tensor, "exam
     return ((floats - mean.float()) / deviation.float()).masked_fill(constant, 0.0)
 
 
+def standardised(
+    inputs: Float[Tensor, "examples *shape"], by: Float[Tensor, "members *shape"]
+) -> Float[Tensor, "examples *shape"]:
+    """Return (x - mean) / standard deviation of every column over the rows of `by`, float32.
+
+    A column that is the same in all of them, up to rounding, becomes zeros.
+    """
+    exact = by.double()
+    mean = exact.mean(dim=0)
+    deviation = (exact - mean).square().mean(dim=0).sqrt()
+    constant = deviation <= FLOOR * (1 + mean.abs())
+    return ((inputs.double() - mean) / deviation).float().masked_fill(constant, 0.0)
+
+
 class Input(NamedTuple):
     """One of several inputs of a model.
 

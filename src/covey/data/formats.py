@@ -1,4 +1,4 @@
-"""How published data sets are read: idx (MNIST and its relatives), CIFAR-10, LEAF, CelebA."""
+"""How published files are read: idx (MNIST and its relatives), CIFAR-10, LEAF, CelebA, UCI."""
 
 import io
 import json
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
+from numpy import ndarray
 from PIL import Image
 from torch import Tensor
 
@@ -340,3 +341,69 @@ def parse_image(content: bytes, path: Path) -> UInt8[Tensor, "3 32 32"]:
         cropped = image.convert("RGB").crop((left, top, left + side, top + side))
         small = cropped.resize((FACE_SIDE, FACE_SIDE), Image.Resampling.BILINEAR)
     return torch.from_numpy(np.array(small)).permute(2, 0, 1)
+
+
+Table = dict[str, ndarray]
+"""Columns by name, the column of labels among them."""
+
+PATIENT = (
+    *("age", "sex", "chest_pain", "blood_pressure", "cholesterol", "blood_sugar", "ecg"),
+    *("heart_rate", "angina", "depression", "slope", "vessels", "thal", "label"),
+)
+UNKNOWN_MOSTLY = ("slope", "vessels", "thal")
+"""Columns that hospitals but Cleveland's hardly filled in."""
+LEVELS = {"chest_pain": (1, 2, 3, 4), "ecg": (0, 1, 2)}
+"""Kinds without an order: a column for each but the first, the same at all hospitals."""
+PUBLISHED_SPLIT = 43
+"""The seed of Fed-Heart-Disease's training and test rows."""
+
+
+def read_hospitals(
+    publication: Publication, folder: Path, split: int
+) -> dict[str, tuple[Table, Table]]:
+    """Return every hospital's training and test rows; those with a missing value are left out.
+
+    Both classes are in both parts, unless a class has at most two rows.
+
+    Args:
+        publication: the file of every hospital, `processed.NAME.data`.
+        folder: where they lie.
+        split: 0: the published one.
+    """
+    from sklearn.model_selection import train_test_split
+
+    hospitals: dict[str, tuple[Table, Table]] = {}
+    sizes: Any = {"train_size": 0.66, "test_size": 0.34, "random_state": PUBLISHED_SPLIT + split}
+    for name in publication.files:
+        table = parse_patients(*publication.read(name, folder))
+        labels = table["label"]
+        by = labels if np.bincount(labels, minlength=2).min() > 2 else None
+        parts: Any = train_test_split(np.arange(len(labels)), **sizes, stratify=by)
+        train, test = ({key: each[rows] for key, each in table.items()} for rows in parts)
+        hospitals[name.split(".")[1]] = train, test
+    return hospitals
+
+
+def parse_patients(content: bytes, path: Path) -> Table:
+    """Return the 13 columns of features, and the labels, of patients without a missing value.
+
+    Raises:
+        DataError: the file, which `path` names, is malformed.
+    """
+    must = f"hold {len(PATIENT)} numbers or ? per line"
+    lines = content.decode(errors="replace").replace("?", "nan").split()
+    try:
+        values = np.array([line.split(",") for line in lines], dtype=np.float32)
+    except ValueError as error:
+        raise _broken(path, must, error) from None
+    if values.shape[1:] != (len(PATIENT),):
+        raise _broken(path, must, f"numbers of shape {values.shape}")
+    known = [place for place, name in enumerate(PATIENT) if name not in UNKNOWN_MOSTLY]
+    values = values[~np.isnan(values[:, known]).any(axis=1)]
+    table: Table = {}
+    for name, column in zip((PATIENT[place] for place in known), values.T[known], strict=True):
+        kinds = LEVELS.get(name, ())[1:]
+        table |= {f"{name}_{kind}": (column == kind).astype(np.float32) for kind in kinds}
+        if not kinds:
+            table[name] = column
+    return {**table, "label": (table["label"] > 0).astype(np.int64)}

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional
 
 from covey.base.errors import ConfigError, DataError
 from covey.base.files import read_text
 from covey.base.names import ClientName, Handle, unknown
 from covey.base.rng import Streams
+from covey.data.arrays import kind_of
 from covey.data.examples import (
     CHUNK,
     Client,
@@ -25,8 +27,10 @@ from covey.data.examples import (
     ShiftRange,
     Source,
     normalised,
+    standardised,
 )
 from covey.data.partition import Iid, Partition, Positions, apportion
+from covey.data.spreadsheet import cells_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,6 @@ class PopulationSpec:
     partition: Partition = Iid()  # noqa: RUF009 - frozen
 
 
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _COLUMNS = ("risk_threshold", "risk_weight")
 """Of a file of preferences, beside each client's name."""
 
@@ -143,24 +146,19 @@ def _entries(path: Path, forms: str) -> dict[ClientName, Any]:
 
 
 def _rows(text: str) -> list[tuple[ClientName, dict[str, str]]]:
-    """Return the rows of a table as spreadsheets write it: commas, semicolons or tabs between.
-
-    With semicolons, decimals may have commas.
+    """Return the rows of a table as spreadsheets write it.
 
     Raises:
         ValueError: no column is called name.
     """
-    first = text.partition("\n")[0]
-    separator = max(_SEPARATORS, key=first.count)
-    rows = list(csv.reader(text.splitlines(), delimiter=separator, skipinitialspace=True))
-    header = [each.strip().lower() for each in rows[0]] if rows else []
+    separated, decimal, names, rows = cells_of(text)
+    header = [each.lower() for each in names]
     if "name" not in header:
-        raise ValueError(f"no column is name, of {header} between {_SEPARATORS[separator]}")
+        raise ValueError(f"no column is name, of {header} between {separated}")
     entries: list[tuple[ClientName, dict[str, str]]] = []
-    for row in rows[1:]:
-        entry = dict(zip(header, map(str.strip, row), strict=False))
-        if separator != ",":
-            entry = {k: v if k == "name" else v.replace(",", ".") for k, v in entry.items()}
+    for row in rows:
+        entry = dict(zip(header, row, strict=False))
+        entry = {k: v if k == "name" else v.replace(decimal, ".") for k, v in entry.items()}
         if name := entry.pop("name", ""):
             entries.append((name, {key: value for key, value in entry.items() if value}))
     return entries
@@ -378,6 +376,56 @@ def _not_normal(found: str) -> DataError:
         f"data.normalise = 'image' needs a tensor of images or features, found {found}: set it to "
         f"'none', or make features float32."
     )
+
+
+def _check_tables(setting: str, population: Population) -> None:
+    own, others = population.clients[0].train, population.groups or len(population.pool)
+    is_table = own.inputs.is_floating_point() and own.inputs.dim() == 2
+    if others or own.layout is not None or not is_table:
+        beside = ", and examples that are no client's" if others else ""
+        raise DataError(
+            f"{setting} needs clients that bring tables of numbers, found {kind_of(own)}{beside}: "
+            f"leave it out, or pass float32 columns."
+        )
+
+
+def standardised_population(population: Population) -> Population:
+    """Return the clients' tables scaled by the figures of their own training rows.
+
+    Raises:
+        DataError: clients bring something else, or some examples are no client's.
+    """
+    _check_tables("data.standardise = 'client'", population)
+
+    def scaled(client: Client) -> Client:
+        def seen(part: Examples) -> Examples:
+            return replace(part, inputs=standardised(part.inputs, client.train.inputs))
+
+        return replace(client, train=seen(client.train), holdout=seen(client.holdout))
+
+    return replace(population, clients=tuple(map(scaled, population.clients)))
+
+
+def with_client_columns(population: Population) -> Population:
+    """Return the clients' tables with a column per client more: 1 in its own rows.
+
+    Raises:
+        DataError: clients bring something else, or some examples are no client's.
+    """
+    _check_tables("data.client_columns", population)
+    count = len(population.clients)
+    names = tuple(f"client {place}" for place in range(count))
+
+    def marked(part: Examples, place: int) -> Examples:
+        inputs = functional.pad(part.inputs, (0, count))
+        inputs[:, place - count] = 1.0
+        return replace(part, inputs=inputs, columns=part.columns and part.columns + names)
+
+    clients = tuple(
+        replace(each, train=marked(each.train, place), holdout=marked(each.holdout, place))
+        for place, each in enumerate(population.clients)
+    )
+    return replace(population, clients=clients, pool=clients[0].train.first(0))
 
 
 def normalised_population(population: Population) -> Population:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from covey.base.built_ins import component
+from covey.base.components import Count
 from covey.base.errors import DataError
 from covey.base.names import passed_again
 from covey.data.source import PUBLICATIONS, ClientSource, DataSet, Publication
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from covey.data.clients import PopulationRequest
     from covey.data.examples import Examples, Source
+    from covey.data.formats import Table
 
 
 @component("data", "digits", default=True)
@@ -105,9 +107,42 @@ class CelebA(PublishedDataSet):
     reader: ClassVar[str] = "read_celeba"
 
 
+@component("data", "heart-disease")
+class HeartDisease(ClientSource):
+    """Four hospitals' patients, 740 in all: is a coronary artery narrowed (1) or not (0)?
+
+    The hospitals are `cleveland`, `hungarian`, `switzerland` and `va`, whose files UCI
+    publishes; each brings training and test rows of 13 columns. The preparation is that of
+    Fed-Heart-Disease. Its scaling is `standardise = "client"`.
+
+    Attributes:
+        split: 0: the training and test rows of Fed-Heart-Disease; any other number: as many,
+            drawn anew.
+
+    References:
+        Janosi, Steinbrunn, Pfisterer and Detrano, Heart Disease, UCI Machine Learning
+        Repository, 1989 (CC BY 4.0).
+        Ogier du Terrail et al., FLamby: Datasets and Benchmarks for Cross-Silo Federated
+        Learning in Realistic Healthcare Settings, 2022.
+    """
+
+    reads_files: ClassVar[bool] = True
+
+    split: Count = 0
+
+    def clients(self, request: PopulationRequest) -> dict[str, tuple[Table, Table]]:
+        """Return every hospital's training and test rows, as columns by name."""
+        from covey.data.formats import read_hospitals
+
+        return read_hospitals(PUBLICATIONS["heart-disease"], request.folder, self.split)
+
+
+FILES = (".npz", ".csv")
+
+
 @component("data", "npz")
 class NpzFolder(ClientSource):
-    """Clients that bring an .npz file each, in the folder that `data.dir` names."""
+    """Clients that bring an .npz or .csv file each, in the folder that `data.dir` names."""
 
     reads_files: ClassVar[bool] = True
 
@@ -120,14 +155,23 @@ class NpzFolder(ClientSource):
         from covey.data.arrays import read_client
 
         folder = request.folder
-        if by_name := {path.stem: read_client(path) for path in sorted(folder.glob("*.npz"))}:
-            return by_name
-        raise DataError(f"{folder} must hold an .npz file per client, found none: set data.dir.")
+        files = sorted(path for kind in FILES for path in folder.glob(f"*{kind}"))
+        if not files:
+            must = "must hold an .npz or .csv file per client"
+            raise DataError(f"{folder} {must}, found none: set data.dir.")
+        by_name = {path.stem: path for path in files}
+        for path in files:
+            if (other := by_name[path.stem]) != path:
+                raise DataError(
+                    f"{path} must be its client's only file, found {other}: remove one."
+                )
+        return {name: read_client(path, request.label) for name, path in by_name.items()}
 
     @classmethod
     def file_of(cls, name: str, folder: Path) -> Path:
         """Return the client's file."""
-        return folder / f"{name}.npz"
+        named = (folder / f"{name}{kind}" for kind in FILES)
+        return next((path for path in named if path.is_file()), folder / f"{name}{FILES[0]}")
 
 
 @component("data", "python")

@@ -39,6 +39,13 @@ class DataSource(Component):
         normalise: `image`: every example is normalised by itself, on its owner's side: its
             numbers, after the shift, less their mean and over their standard deviation, as
             float32; brightness and contrast are gone. Refused for ids.
+        standardise: `client`: every column of a client's table, on its owner's side, less the
+            mean and over the standard deviation of its own training rows, as float32, and the
+            rows that it holds out by these; constant columns become 0. Refused for ids, for
+            images, and for examples that belong to no client.
+        client_columns: adds a column per client, which is 1 in its own rows and 0 in all
+            others': so a linear model that all share has an intercept for each. A model
+            shows them. Only where all clients are known from the start.
         augment: your own function, as `module:name`, of a batch of inputs as models see them,
             which returns them changed: in training alone, by draws of the client's own that a
             replay repeats. It takes torch's `generator`, or draws from torch's own.
@@ -60,6 +67,8 @@ class DataSource(Component):
     dir: str = ""
     label: str = ""
     normalise: Literal["none", "image"] = "none"
+    standardise: Literal["none", "client"] = "none"
+    client_columns: bool = False
     augment: Annotated[Augment, Part("augment")] = Augment()
 
     @classmethod

@@ -293,6 +293,8 @@ def _uncovered(unit: Unit, view: Adversary, merges: Sequence[_Aggregation]) -> t
     used = [*of_kinds(facts, events.ComponentsUsed)]
     losses = [fact.components.get("train.loss", {}).get("options", {}) for fact in used]
     balanced = any(options.get("class_weights") == "balanced" for options in losses)
+    data = [fact.components.get("data.name", {}).get("options", {}) for fact in used]
+    scaled = any(options.get("standardise") == "client" for options in data)
     own_features = any(FEATURES in own_code(fact) for fact in used)
     return (
         *([Term.SERVER] if view == Term.SEES_MODELS else []),
@@ -300,6 +302,7 @@ def _uncovered(unit: Unit, view: Adversary, merges: Sequence[_Aggregation]) -> t
         *([Term.COUNTS] if unit == "record" and view == Term.SEES_UPDATES else []),
         *([Term.CLASS_COUNTS] if balanced else []),
         *([Term.CHOICES] if chosen and _choices_are_open(merges) else []),
+        *([Term.OWN_SCALES] if scaled and unit == "record" else []),
         *([Term.DIAMETERS] if wide else []),
         *([Term.OWN_FEATURES] if own_features else []),
         *([Term.STORED] if stored and unit == "client" else []),

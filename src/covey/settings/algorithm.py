@@ -226,6 +226,12 @@ def notes(config: Config) -> tuple[str, ...]:
             "Losses are weighted by how many examples of each class all clients have, which they "
             "announce: neither noise nor masks hide that."
         )
+    if config.data.standardise == "client":
+        sentences.append(
+            "Every client's columns are scaled by the mean and the deviation of its own training "
+            "rows. A record moves these, which no guarantee for a record, and no bound on its "
+            "exposure, counts."
+        )
     sentences.append(config.risk.note)
     if anonymity_of(config) and config.secrets.source == "seeded":
         sentences.append(

@@ -26,7 +26,9 @@ from covey.data.population import (
     handle_of,
     normalised_population,
     read_preferences,
+    standardised_population,
     weight_from_threshold,
+    with_client_columns,
 )
 from covey.data.source import DataProfile, OwnSource, data_folder
 from covey.engine.recipe import TASKS
@@ -226,6 +228,10 @@ def population_and_notes(
         raise DataError(f"data.name = {config.data.name!r}: {error}") from error
     if config.data.normalise == "image":
         population = normalised_population(population)
+    if config.data.standardise == "client":
+        population = standardised_population(population)
+    if config.data.client_columns:
+        population = with_client_columns(population)
     for refusal in one_cluster_per_group(config, len(population.groups)):
         raise ConfigError(refusal.message)
     if config.population.preferences and not config.engine.is_remote:  # where more may come

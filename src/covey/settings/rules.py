@@ -110,6 +110,8 @@ def of_data(config: Sections, source: DataSource | None = None) -> Conflicts:
     yield Clash(
         risk.needs_client_data and config.engine.is_remote, key, EVERYBODYS_DATA, "engine.name"
     )
+    columns = config.data.client_columns and config.engine.is_remote
+    yield Clash(columns, "data.client_columns", KNOWN_FROM_START, "engine.name", "remove it.")
     if risk.needs_pool:
         pool = config.engine.is_remote or not source.has_pool
         yield Clash(pool, key, "data on the server that are like the clients'", missing)
