@@ -48,10 +48,10 @@ KINDS: Mapping[str, Settings] = {
     "backbone": (f"model.features={LITE0}", f"model.directions={DIRECTIONS}"),
 }
 STEPS: Mapping[tuple[str, str], Settings] = {
-    ("from scratch", "2,000 records"): ("privacy.record_clip=3.0", "train.learning_rate=0.5"),
-    ("from scratch", "12,000 records"): ("privacy.record_clip=3.0", "train.learning_rate=0.5"),
+    ("from scratch", "2,000 records"): ("privacy.record_clip=1.0", "train.learning_rate=0.5"),
+    ("from scratch", "12,000 records"): ("privacy.record_clip=3.0", "train.learning_rate=1.0"),
     ("backbone", "2,000 records"): ("privacy.record_clip=1.0", "train.learning_rate=0.5"),
-    ("backbone", "12,000 records"): ("privacy.record_clip=1.0", "train.learning_rate=0.5"),
+    ("backbone", "12,000 records"): ("privacy.record_clip=3.0", "train.learning_rate=0.5"),
 }
 """Clips and rates under noise: those with the least training loss of seed 0 (`--search`)."""
 
@@ -140,7 +140,7 @@ def _settings(
 
 def _searched(folder: Path, kind: str, size: str) -> Iterator[Row]:
     """Yield training losses of seed 0, everybody at most .60, by clip and rate."""
-    for clip, rate in product(CLIPS, RATES):
+    for clip, rate in product(CLIPS, (0.25, *RATES)):
         steps = (f"privacy.record_clip={clip}", f"train.learning_rate={rate}")
         changes = (*BOUNDED["at most 0.60"], *steps, "secrets.source=seeded")
         config = _settings(folder, kind, size, changes, 0)
@@ -151,7 +151,7 @@ def _searched(folder: Path, kind: str, size: str) -> Iterator[Row]:
 
 def _protocol(folder: Path) -> Iterator[Row]:
     """Yield a ridge head's accuracy over 100 clients, however their images are dealt."""
-    dealt = ("population.clients=100", "population.audit_examples=0", "population.pool=-1")
+    dealt = ("population.clients=100", "population.audit_examples=0")
     deals = {"alike": "iid", "Dirichlet .1": "{name = 'dirichlet', alpha = 0.1}"}
     for name, partition in deals.items():
         words = (*CLIENTS, *dealt, GROUP % 300, *WAYS["ridge head"], "population.holdout=0")
@@ -159,8 +159,9 @@ def _protocol(folder: Path) -> Iterator[Row]:
         began = perf_counter()
         config = covey.load_config(EXAMPLE, [*words, *own])
         run = covey.run(config=config, out=folder / f"protocol-{name}", exist="resume")
-        accuracy = run.summary.accuracy.overall
-        yield {"images": name, "accuracy": accuracy, "seconds": perf_counter() - began}
+        summary, seconds = run.summary, perf_counter() - began
+        accuracy, model = f"{summary.accuracy.overall:.4f}", str(summary.model_hash)[:12]
+        yield {"images": name, "accuracy": accuracy, "model": model, "seconds": seconds}
 
 
 def _drawn(means: Mapping[str, Row]) -> Figure:

@@ -40,28 +40,25 @@ class Lite0(nn.Module):
 
 
 CLIENTS = {
-    "data.name": "cifar10",
-    "population.clients": 40,
-    "population.groups": [{"name": "all", "share": 1, "shift": [0, 0], "examples_per_client": 62}],
-    "population.shift": "none",
-    "population.audit_examples": 2000,
-    "population.thresholds": [0.5, 0.8],  # the risk that each client accepts
-    "risk.name": "none",
+    "data": {"name": "cifar10"},
+    "population": {
+        "clients": 40,
+        "groups": [{"name": "all", "share": 1.0, "shift": [0, 0], "examples_per_client": 62}],
+        "shift": "none",
+        "audit_examples": 2000,
+        "thresholds": [0.5, 0.8],  # the risk that each client accepts
+    },
+    "risk": {"name": "none"},
 }
 TRAINED = {
-    "method.name": "fedavg",
-    "rounds": 20,
-    "train.local_epochs": 5,
-    "train.batch_size": 10,
-    "train.learning_rate": 0.3,
+    "method": {"name": "fedavg"}, "rounds": 20,
+    "train": {"local_epochs": 5, "batch_size": 10, "learning_rate": 0.3},
 }
 BOUNDED = {
-    "method.name": "fedavg",
-    "rounds": 60,
-    "train.learning_rate": 0.5,
-    "aggregation.server_optimizer": "momentum",
+    "method": {"name": "fedavg"}, "rounds": 60, "train": {"learning_rate": 0.5},
+    "aggregation": {"server_optimizer": "momentum"},
     "privacy": {"record_clip": 1.0, "record_noise": 4.6, "exposure": "accepted"},
-    "secrets.source": "os",
+    "secrets": {"source": "os"},
 }
 SOLVED = {"method": {"name": "ridge", "num_clusters": 1}, "rounds": 1}
 
