@@ -78,6 +78,8 @@ def test_a_client_that_leaves_takes_its_rows_along(tmp_path):
     stored = run.folder / "features.sqlite"
     before = rows_in(stored)
     records = len({*hashes(left.train.inputs), *hashes(left.holdout.inputs)})
+    (place,) = (p for p in run.explain("client-00001").places if p.kind == "features")
+    assert place.path == str(stored.absolute())
     seen.clear()
     run.forget("client-00001", answer="retrain")
     assert rows_in(stored) == before - records

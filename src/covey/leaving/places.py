@@ -11,6 +11,7 @@ from covey.base.names import Basis, ClientName, Handle
 from covey.base.own_code import no_foreign_code
 from covey.data.source import DataSource, data_folder
 from covey.leaving.copies import BASELINE, RENDERED, Mention, copies_of, masked, unrecorded
+from covey.models.feature_store import FeatureStore
 from covey.runs.folder import FederationMetadata, RunFolder, rounds_in
 from covey.runs.ledger_record import LedgerRecord
 from covey.runs.reading import checked_ledger, unknown_client
@@ -24,6 +25,7 @@ Kind = Literal[
     "preferences",
     "model",
     "updates",
+    "features",
     "page",
     "copy",
     "run",
@@ -66,6 +68,7 @@ _HOW: Mapping[tuple[Kind, Actor], str] = {
         "newest one again; a roll back deletes only the later ones, and a denial nothing."
     ),
     ("updates", COVEY): "Every answer takes its own ones out.",
+    ("features", COVEY): "Every answer deletes its rows.",
     ("page", COVEY): "Every answer deletes it; it can be made again, without the client.",
     ("copy", COVEY): "Every answer deletes it, but a model only one that changes the model.",
     ("copy", YOU): "Delete it; `covey forget` lists it, with the recipient who is to be notified.",
@@ -134,6 +137,10 @@ def _written_by_covey(client: ClientOfRun) -> Listed:
             else:
                 what = f"{count} states of models that trained on its data"
                 yield place("model", COVEY, what, inner)
+    store = FeatureStore.of_run(folder.features)
+    if store.holds(client.handle):
+        what = "what a frozen network makes of its records"
+        yield place("features", COVEY, what, store.path, store.path.parent)
     for path in (folder.path / name for name in RENDERED):
         if path.name == BASELINE and path.exists():
             yield place("run", COVEY, "a run on the same data", path)

@@ -105,6 +105,22 @@ class FeatureStore:
 
         self._within(put, "writable")
 
+    def holds(self, holder: str) -> bool:
+        """Say whether there are rows of somebody.
+
+        Raises:
+            RunError: the file cannot be read.
+        """
+        found: list[object] = []
+
+        def look(file: sqlite3.Connection) -> None:
+            query = "SELECT 1 FROM holders WHERE holder = ? LIMIT 1"
+            found.extend(file.execute(query, (holder,)))
+
+        if self.path.is_file():
+            self._within(look, "readable")
+        return bool(found)
+
     def forget(self, holder: str) -> None:
         """Delete the rows of all that somebody holds, though others hold it as well.
 

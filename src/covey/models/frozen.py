@@ -87,8 +87,9 @@ class FixedMap:
             records: a hash of each.
             holder: for whom they are put into the store; "": they are not.
         """
-        store, own = self.store if self.is_stored else None, self.identity.encode()
-        keys = [blake2b(own + each, digest_size=16).digest() for each in records]
+        store = self.store if self.is_stored else None
+        own = f"{self.identity} {inputs.dtype} {tuple(inputs.shape[1:])}".encode()
+        keys = [blake2b(own + each, digest_size=16).digest() for each in records if store]
         rows = store.read(keys) if store else None
         if rows is None:
             parts = inputs.split(BATCH if self.source else CHUNK)
