@@ -72,6 +72,25 @@ def test_every_record_is_seen_once_whatever_is_done_with_the_run(tmp_path):
     assert not seen
 
 
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"method": {"name": "ridge", "num_clusters": 1}},
+        {"method": {"name": "ifca", "num_clusters": 2, "initialisation": "warm"}},
+        {"privacy": {"record_clip": 1.0, "record_noise": 4.0, "exposure": "accepted"}},
+        {"privacy": {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}},
+        {"privacy": {"secure_sums": True}, "risk": {"name": "none"}},
+        {"engine": {"name": "vmap"}},
+    ],
+    ids=["ridge", "ifca", "own exposure", "DP-SGD", "masks", "vmap"],
+)
+def test_every_way_to_train_a_head_sees_a_record_once(tmp_path, sections):
+    run = covey.run(config={**SETTINGS, **sections}, out=tmp_path / "run")
+    assert run.summary.rounds == 2
+    records = rows_in(run.folder / "features.sqlite")
+    assert records <= sum(seen) <= records + 2 * 30
+
+
 def test_a_client_that_leaves_takes_its_rows_along(tmp_path):
     run = covey.run(config=SETTINGS, out=tmp_path / "run")
     left = next(c for c in run._playable("").population.clients if c.name == "client-00001")
