@@ -79,7 +79,7 @@ def test_every_record_is_seen_once_whatever_is_done_with_the_run(tmp_path):
         {"method": {"name": "ifca", "num_clusters": 2, "initialisation": "warm"}},
         {"privacy": {"record_clip": 1.0, "record_noise": 4.0, "exposure": "accepted"}},
         {"privacy": {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}},
-        {"privacy": {"secure_sums": True}, "risk": {"name": "none"}},
+        {"privacy": {"secure_sums": True, "min_cohort": 3}},
         {"engine": {"name": "vmap"}},
     ],
     ids=["ridge", "ifca", "own exposure", "DP-SGD", "masks", "vmap"],
