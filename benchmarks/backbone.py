@@ -55,6 +55,7 @@ STEPS: Mapping[tuple[str, str], Settings] = {
 }
 """Clips and rates under noise: those with the least training loss of seed 0 (`--search`)."""
 
+FIGURES = ("accuracy", "risk", *headline.ATTACKS)
 BOUNDS = (0.55, 0.6, 0.65)
 BOUNDED: Mapping[str, Settings] = {
     **{
@@ -120,8 +121,8 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
         }
     if chosen.figure:
         replace_whole(chosen.figure, svg(_drawn(means)))
-        replace_whole(chosen.figure.with_suffix(".csv"), headline.table(means).encode())
-    return {f"{seeds} seeds, {chosen.references} references": [*headline.printed(means)]}
+        replace_whole(chosen.figure.with_suffix(".csv"), headline.table(means, FIGURES).encode())
+    return {f"{seeds} seeds, {chosen.references} references": [*headline.printed(means, FIGURES)]}
 
 
 def _settings(

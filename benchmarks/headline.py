@@ -10,7 +10,7 @@ Runs that lie in `--out` are not played again. `--figure` draws docs/results/hea
 
 import csv
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import StringIO
 from math import isnan, nan
@@ -32,6 +32,7 @@ from covey_papers.reproduce.record import Cell
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NETWORKS, HEADS, BOUNDED = "cifar-small.toml", "ridge.toml", "exposure.toml"
 ATTACKS = ("loss", "lira", "rmia")
+FIGURES = ("accuracy", "minority", "risk")
 METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "FedAvg": (NETWORKS, ("method.name=fedavg",)),
     "IFCA": (NETWORKS, ("method.name=ifca",)),
@@ -83,12 +84,10 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
     return {f"{seeds} seeds, {chosen.references} references": [*printed(means)]}
 
 
-def printed(means: Mapping[str, Row]) -> Iterator[Row]:
+def printed(means: Mapping[str, Row], figures_of: Sequence[str] = FIGURES) -> Iterator[Row]:
     """Yield a row for a reader per method."""
     for name, each in means.items():
-        figures = {
-            key: "{:.3f} ± {:.3f}".format(*each[key]) for key in ("accuracy", "minority", "risk")
-        }
+        figures = {key: "{:.3f} ± {:.3f}".format(*each[key]) for key in figures_of}
         unknown, count = isnan(each["violations"]), f"{each['violations']} of {each['clients']}"
         yield {
             "model": name,
@@ -112,12 +111,15 @@ def played_runs(
         run = covey.run(config=config, out=place, exist="resume", progress=False)
         if config.method.name != "ridge" and not (place / "audit" / "audit.json").is_file():
             run.audit(ATTACKS, references)
-        summary = covey.load(place).summary
+        run = covey.load(place)
+        summary = run.summary
         used = [each for each in summary.clusters if each.clients]
         attacked = [e.strongest_attack or RiskEstimate.unknown("no attack", "none") for e in used]
         worst = max(attacked, key=lambda each: (isnan(each.risk), each.risk))  # unknown is no less
         note(f"{name}, seed {seed}: accuracy {summary.accuracy.overall}, {worst.source}")
+        known = [(each.estimate.source, each.estimate.risk) for each in run.history.attacks]
         yield {
+            **{name: max([risk for by, risk in known if by == name] or [nan]) for name in ATTACKS},
             "accuracy": summary.accuracy.overall,
             "minority": summary.accuracy.by_group.get("minority", nan),
             "risk": worst.risk,
@@ -129,7 +131,7 @@ def played_runs(
 
 def summed(rows: list[Row]) -> Row:
     """Return means with half of their 95% intervals (Student), and counts over all seeds."""
-    means = {name: _mean([row[name] for row in rows]) for name in ("accuracy", "minority", "risk")}
+    means = {name: _mean([row[name] for row in rows]) for name in (*FIGURES, *ATTACKS)}
     counts = {name: sum(row[name] for row in rows) for name in ("violations", "clients")}
     attacks = sorted({row["attack"] for row in rows})
     return {**means, **counts, "attacks": ", ".join(attacks), "seeds": len(rows)}
@@ -161,11 +163,10 @@ def _drawn(means: dict[str, Row]) -> Figure:
     return figure
 
 
-def table(means: dict[str, Row]) -> str:
+def table(means: Mapping[str, Row], names: Sequence[str] = FIGURES) -> str:
     """Return the table of the figure, as CSV."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("accuracy", "minority", "risk")
     counts = ("attacks", "violations", "clients", "seeds")
     writer.writerow(["model", *(f"{each}{part}" for each in names for part in PARTS), *counts])
     for name, each in means.items():
