@@ -162,7 +162,7 @@ def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
 def prepare_features(session: Session) -> None:
     """Compute the features of a user's network before the rounds, and store them, with a bar."""
     records, population = session.run.records, session.run.population
-    if records is None or records.store is None:
+    if records is None or records.store is None or session.record.history.finished:
         return
     held = {client.handle: [client.train, client.holdout] for client in population.clients}
     of_server = [*population.test, *population.non_members]
