@@ -167,7 +167,9 @@ def _protocol(folder: Path) -> Iterator[Row]:
 
 def _drawn(means: Mapping[str, Row]) -> Figure:
     """Draw accuracy against the bound, and FedAvg at the risk by the strongest attack."""
-    titles = ((size, "accuracy", "no attack is right more often than") for size in SIZES)
+    titles = (
+        (size, "accuracy", "bound, or FedAvg's risk by the strongest attack") for size in SIZES
+    )
     figure, several = canvas(*titles)
     keys: list[Line2D] = []
     for axes, size in zip(several, SIZES, strict=True):
@@ -180,8 +182,8 @@ def _drawn(means: Mapping[str, Row]) -> Figure:
             if free := rows["FedAvg"]:
                 axes.plot(free["risk"][0], free["accuracy"][0], color=colour, marker=MARKERS[1])
             if axes is several[0]:
-                keys += [key(MARKERS[0], f"{kind}, bounded", colour, colour)]
-                keys += [key(MARKERS[1], f"{kind}, FedAvg, as attacked", colour, colour)]
+                keys += [key(MARKERS[0], f"{kind}: bound", colour, colour)]
+                keys += [key(MARKERS[1], f"{kind}: FedAvg", colour, colour)]
         axes.set(xlim=(0.5, 0.85), ylim=(0.3, 0.9))
     legend(figure, keys, columns=2)
     return figure
