@@ -43,7 +43,7 @@ CLIENTS = {
     "data": {"name": "cifar10"},
     "population": {
         "clients": 40,
-        "groups": [{"name": "all", "share": 1.0, "shift": [0, 0], "examples_per_client": 62}],
+        "groups": [{"share": 1.0, "shift": [0, 0], "examples_per_client": 62}],
         "shift": "none",
         "audit_examples": 2000,
         "thresholds": [0.5, 0.8],  # the risk that each client accepts
@@ -51,11 +51,14 @@ CLIENTS = {
     "risk": {"name": "none"},
 }
 TRAINED = {
-    "method": {"name": "fedavg"}, "rounds": 20,
+    "method": {"name": "fedavg"},
+    "rounds": 20,
     "train": {"local_epochs": 5, "batch_size": 10, "learning_rate": 0.3},
 }
 BOUNDED = {
-    "method": {"name": "fedavg"}, "rounds": 60, "train": {"learning_rate": 0.5},
+    "method": {"name": "fedavg"},
+    "rounds": 60,
+    "train": {"learning_rate": 0.5},
     "aggregation": {"server_optimizer": "momentum"},
     "privacy": {"record_clip": 1.0, "record_noise": 4.6, "exposure": "accepted"},
     "secrets": {"source": "os"},
