@@ -5,6 +5,7 @@
 The network's weights (ImageNet) are in the second package. CIFAR-10 lies where `COVEY_DATA` says.
 """
 
+import os
 import sys
 import time
 from contextlib import redirect_stdout
@@ -75,6 +76,7 @@ def save_public(settings: covey.Config, path: Path) -> None:
 
 
 def main(out: str) -> None:
+    os.environ.setdefault("COVEY_FEATURES", out)  # every run finds what the first one computed
     public = Path(out, "public.npz")
     save_public(covey.Config.of(CLIENTS), public)
     head = {

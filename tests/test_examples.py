@@ -70,7 +70,7 @@ def test_a_frozen_network_solves_a_head_for_eight_clients(tmp_path, monkeypatch,
 @pytest.mark.results
 def test_a_frozen_network_is_bounded_and_left(tmp_path, capsys, monkeypatch, real_data):
     monkeypatch.setenv("COVEY_DATA", str(real_data))
-    monkeypatch.delenv("COVEY_FEATURES", raising=False)
+    monkeypatch.setenv("COVEY_FEATURES", str(tmp_path))
     runpy.run_path(str(EXAMPLES / "backbone.py"))["main"](str(tmp_path / "run"))
     printed = capsys.readouterr().out
     assert "0 of 40 above" in printed
