@@ -48,8 +48,12 @@ def unseen(monkeypatch):
     seen.clear()
 
 
-def equal(found: Tensor | None, expected: Tensor) -> bool:
-    return found is not None and torch.equal(found, expected)
+def equal(found: np.ndarray | None, expected: np.ndarray) -> bool:
+    return found is not None and np.array_equal(found, expected)
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
 
 
 def rows_in(path) -> int:
@@ -137,19 +141,19 @@ def test_a_damaged_file_is_computed_anew(tmp_path, harm):
                 content[at] ^= 1
         stored.write_bytes(content)
     again = FeatureStore(stored)
-    keys, rows = [bytes([n]) * 16 for n in range(3)], torch.rand(3, 5)
+    keys, rows = [bytes([n]) * 16 for n in range(3)], torch.rand(3, 5).numpy()
     again.write("somebody", keys, rows)
     assert equal(again.read(keys), rows)
 
 
 def test_a_flipped_row_is_missing_and_not_another_one(tmp_path):
     store, keys = FeatureStore(tmp_path / "features.sqlite"), [b"a" * 16, b"b" * 16]
-    store.write("client", keys, torch.ones(2, 3))
+    store.write("client", keys, ones(2, 3))
     with closing(sqlite3.connect(store.path)) as file, file:
         other = np.array([1, 1, 2], np.float32).tobytes()
         file.execute("UPDATE rows SET row = ? WHERE key = ?", (other, keys[1]))
     assert store.read(keys) is None
-    assert equal(store.read(keys[:1]), torch.ones(1, 3))
+    assert equal(store.read(keys[:1]), ones(1, 3))
     store.forget("client")
     assert store.read(keys[:1]) is None
 
@@ -157,16 +161,16 @@ def test_a_flipped_row_is_missing_and_not_another_one(tmp_path):
 def test_a_store_that_cannot_be_written_says_what_to_do(tmp_path):
     (tmp_path / "features.sqlite").mkdir()
     with pytest.raises(RunError, match="COVEY_FEATURES"):
-        FeatureStore(tmp_path / "features.sqlite").write("c", [b"a" * 16], torch.ones(1, 2))
+        FeatureStore(tmp_path / "features.sqlite").write("c", [b"a" * 16], ones(1, 2))
 
 
 def test_nothing_is_written_before_a_run_has_begun(tmp_path):
     store, keys = FeatureStore(tmp_path / "run" / "features.sqlite", may_create=False), [b"k" * 16]
-    store.write("public examples", keys, torch.ones(1, 2))
+    store.write("public examples", keys, ones(1, 2))
     assert not store.path.parent.exists()
     assert store.read(keys) is None
     store.create()
-    assert equal(store.read(keys), torch.ones(1, 2))
+    assert equal(store.read(keys), ones(1, 2))
 
 
 PUBLIC = np.random.default_rng(0).integers(0, 256, (300, 1, 8, 8)).astype(np.uint8)
@@ -231,9 +235,5 @@ def test_many_write_at_once(tmp_path):
     store = FeatureStore(tmp_path / "features.sqlite")
     keys = [bytes([n]) * 16 for n in range(40)]
     with ThreadPoolExecutor(8) as pool:
-        list(
-            pool.map(
-                lambda n: store.write("c", keys[n : n + 1], torch.full((1, 2), float(n))), range(40)
-            )
-        )
-    assert equal(store.read(keys), torch.arange(40)[:, None].float().repeat(1, 2))
+        list(pool.map(lambda n: store.write("c", keys[n : n + 1], n * ones(1, 2)), range(40)))
+    assert equal(store.read(keys), np.arange(40)[:, None] * ones(1, 2))

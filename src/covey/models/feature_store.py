@@ -2,6 +2,8 @@
 
 A frozen network takes seconds for what a head takes milliseconds. The file is a cache: what is
 missing or damaged in it is computed again. Rows of a client are deleted when it leaves.
+
+Quick to import, as who only reads a run needs no torch.
 """
 
 import logging
@@ -14,9 +16,6 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from covey.base.databases import LAYOUT, bounded, layout, strange
 from covey.base.errors import RunError
@@ -31,7 +30,8 @@ _AT_ONCE = 500
 
 log = logging.getLogger(__name__)
 
-Rows = Float[Tensor, "n d"]
+Rows = np.ndarray
+"""float32, a row per record."""
 
 
 @dataclass(eq=False)
@@ -84,7 +84,7 @@ class FeatureStore:
         self._within(look, "readable")
         if not found.keys() >= set(keys) or len({row.shape for row in found.values()}) != 1:
             return None
-        return torch.from_numpy(np.stack([found[key] for key in keys]))
+        return np.stack([found[key] for key in keys])
 
     def write(self, holder: str, keys: Sequence[bytes], rows: Rows) -> None:
         """Keep rows, and note who holds the records that they are of.
@@ -95,7 +95,7 @@ class FeatureStore:
         if not self.may_create and not self.path.is_file():
             self._waiting.append((holder, keys, rows))
             return
-        cells = [(key, row.tobytes()) for key, row in zip(keys, rows.numpy(), strict=True)]
+        cells = [(key, row.tobytes()) for key, row in zip(keys, rows, strict=True)]
 
         def put(file: sqlite3.Connection) -> None:
             checked = ((*cell, _checksum(*cell)) for cell in cells)

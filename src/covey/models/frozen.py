@@ -90,12 +90,14 @@ class FixedMap:
         store = self.store if self.is_stored else None
         own = f"{self.identity} {inputs.dtype} {tuple(inputs.shape[1:])}".encode()
         keys = [blake2b(own + each, digest_size=16).digest() for each in records if store]
-        rows = store.read(keys) if store else None
-        if rows is None:
+        known = store.read(keys) if store else None
+        if known is None:
             parts = inputs.split(BATCH if self.source else CHUNK)
             rows = torch.cat([self(to_floats(part)) for part in parts])
+        else:
+            rows = torch.from_numpy(known)
         if store and holder:
-            store.write(holder, keys, rows)
+            store.write(holder, keys, rows.numpy())
         return rows
 
 
