@@ -5,9 +5,9 @@ on those of EfficientNet-Lite0 (`examples/backbone.py`), whose records are seen 
 runs; 128 directions of 1,000 images that are in no client's hands. FedAvg, with and without
 weight decay, a ridge head, and training under noise: everybody at one bound, and as clients
 accept. Runs are attacked by their loss, LiRA and RMIA, under noise by the likelihood ratio,
-ridge heads by their weights. `--protocol` solves a
-ridge head over 100 clients with 30,000 images, dealt alike and by a Dirichlet distribution.
-`--search` prints training losses of seed 0, by which clips and rates were chosen.
+ridge heads by their weights. `--protocol` solves a ridge head over 100 clients with 30,000
+images, dealt alike and by a Dirichlet distribution. `--search` prints training losses of seed 0,
+by which clips and rates were chosen.
 """
 
 import os
@@ -15,9 +15,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product
-from math import sqrt
 from pathlib import Path
-from statistics import NormalDist
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
@@ -27,7 +25,7 @@ from matplotlib.lines import Line2D
 
 import covey
 from benchmarks import headline
-from benchmarks.exposure import CLIPS, EXAMPLE, OPEN, RATES, training_loss
+from benchmarks.exposure import BOUNDS, CLIPS, EXAMPLE, OPEN, RATES, bounded, training_loss
 from benchmarks.playing import note
 from covey.base.files import replace_whole
 from covey.report.figures import CLUSTERS, MARKERS, canvas, key, legend, svg
@@ -42,11 +40,7 @@ SIZES: Mapping[str, int] = {"2,000 records": 62, "12,000 records": 375}
 
 GROUP = "population.groups=[{share = 1.0, shift = [0, 0], examples_per_client = %s}]"
 LITE0 = "examples.backbone:Lite0"
-DIRECTIONS = 128
-KINDS: Mapping[str, Settings] = {
-    "from scratch": (),
-    "backbone": (f"model.features={LITE0}", f"model.directions={DIRECTIONS}"),
-}
+KINDS: Mapping[str, Settings] = {"from scratch": (), "backbone": (f"model.features={LITE0}",)}
 STEPS: Mapping[tuple[str, str], Settings] = {
     ("from scratch", "2,000 records"): ("privacy.record_clip=1.0", "train.learning_rate=0.5"),
     ("from scratch", "12,000 records"): ("privacy.record_clip=3.0", "train.learning_rate=1.0"),
@@ -56,15 +50,8 @@ STEPS: Mapping[tuple[str, str], Settings] = {
 """Clips and rates under noise: those with the least training loss of seed 0 (`--search`)."""
 
 FIGURES = ("accuracy", "risk", *headline.ATTACKS)
-BOUNDS = (0.55, 0.6, 0.65)
 BOUNDED: Mapping[str, Settings] = {
-    **{
-        f"at most {bound:.2f}": (
-            f"privacy.record_noise={sqrt(60) / (2 * NormalDist().inv_cdf(bound))}",
-            "privacy.exposure=1",
-        )
-        for bound in BOUNDS
-    },
+    **{f"at most {bound:.2f}": bounded(bound) for bound in BOUNDS},
     "as accepted": (),
 }
 WAYS: Mapping[str, Settings] = {
@@ -75,7 +62,7 @@ WAYS: Mapping[str, Settings] = {
 }
 QUICK: Settings = (
     *("population.clients=4", "population.examples_per_client=30", "population.audit_examples=100"),
-    *("data.name=digits", "population.groups=[]", "population.shift=none", "rounds=1"),
+    *("data.name=digits", "population.groups=[]", "rounds=1"),
 )
 
 

@@ -97,7 +97,8 @@ class Node:
         if examples is None and file.data:
             examples = read_client(self.path.parent / file.data, self.config.data.label)
         clients = None if examples is None else {file.name: examples}
-        passed = Overrides(self.model, clients, features=FeatureStore.of_run(self.features))
+        store = None if file.leave else FeatureStore.at(self.features)
+        passed = Overrides(self.model, clients, features=store)
         member = client_runtime_of(self.config, file, passed, classes)
         if member.records is not None and member.records.store is not None:
             own = {file.name: (member.client.train, member.client.holdout)}
@@ -225,8 +226,8 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
     node.allowance.check(request, context)
     # reveals nothing but whether the client asks to leave
     reply = Reply(version("covey"), question.token, file.name, leave=file.leave)
-    if file.leave:
-        FeatureStore.of_run(node.features).forget(file.name)
+    for store in FeatureStore.all_at(node.features) if file.leave else ():
+        store.forget(file.name)
 
     @cache  # which a step of secure sums may do without
     def member() -> ClientRuntime:

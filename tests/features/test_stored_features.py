@@ -111,6 +111,14 @@ def test_a_client_that_leaves_takes_its_rows_along(tmp_path):
     assert rows_in(stored) == before - records
 
 
+def test_what_was_kept_before_a_folder_was_shared_goes_as_well(tmp_path, monkeypatch):
+    run = covey.run(config=SETTINGS, out=tmp_path / "run")
+    before = rows_in(run.folder / "features.sqlite")
+    monkeypatch.setenv("COVEY_FEATURES", str(tmp_path / "shared"))
+    run.forget("client-00001", answer="stop")
+    assert rows_in(run.folder / "features.sqlite") < before
+
+
 def test_runs_share_the_folder_that_a_user_names(tmp_path, monkeypatch):
     monkeypatch.setenv("COVEY_FEATURES", str(tmp_path / "shared"))
     one = covey.run(config=SETTINGS, out=tmp_path / "one")
@@ -219,8 +227,29 @@ def test_public_examples_are_no_clients(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model": {"name": "linear-head", "whiten_from": "mnist"}, "data": {"name": "mnist"}},
+            "a data set that is not the clients'",
+        ),
+        ({"data": {"normalise": "image"}}, "clients' examples as they are"),
+        ({"data": {"standardise": "client"}}, "clients' examples as they are"),
+    ],
+)
+def test_public_examples_and_the_clients_own_do_not_mix(changes, message):
+    with pytest.raises(covey.ConfigError, match=message):
+        covey.Config.of({**whitened("public.npz"), **changes})
+
+
+@pytest.mark.parametrize(
     ("named", "message"),
-    [("mnist", "must have examples of shape"), ("digitz", "must be one of"), ("no.npz", "no.npz")],
+    [
+        ("mnist", "must have examples of shape"),
+        ("digitz", "must be one of"),
+        ("heart-disease", "must be one of"),
+        ("no.npz", "no.npz"),
+    ],
 )
 def test_public_examples_fit_and_are_there(tmp_path, named, message):
     if named == "mnist":

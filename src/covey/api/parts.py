@@ -74,7 +74,7 @@ def built_for(folder: RunFolder, config: Config, overrides: Overrides | None = N
     Raises:
         CoveyError: some part does not fit; nothing has been written.
     """
-    store = FeatureStore.of_run(folder.features)
+    store = FeatureStore.at(folder.features)
     return build_run(config, replace(overrides or Overrides(), features=store))
 
 

@@ -10,7 +10,7 @@ from itertools import chain, islice
 
 import torch
 from jaxtyping import Float, Float64, Int16, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from covey.base.names import Params
 from covey.data.examples import Examples, hashes
@@ -19,7 +19,7 @@ from covey.engine.example_gradients import clipped_product, residuals_of, weight
 from covey.engine.protocol import Engine, EngineOver, Scored, ScoringJob, TrainingJob, scored
 from covey.engine.recipe import Loss, Task
 from covey.models.feature_store import FeatureStore
-from covey.models.linear_head import HeadAlone, LinearHeadNetwork
+from covey.models.linear_head import LinearHeadNetwork
 from covey.ridge.head import Head, SentHead, scores_without_client, shape_of
 from covey.ridge.sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
 
@@ -86,7 +86,12 @@ class LocalRecords:
     def _prepared(self, part: tuple[str, Tensor]) -> None:
         holder, inputs = part
         records = hashes(inputs)
-        features = feature_grid(self._features.rows(inputs, records, holder))
+        self._remember(records, feature_grid(self._features.rows(inputs, records, holder)))
+
+    def _remember(self, records: Sequence[bytes], features: Int16[Tensor, "n d"]) -> None:
+        """Keep rows by their records, in so much memory."""
+        if features.nbytes / max(1, len(features)) * len(self._rows) > CACHE:
+            self._rows.clear()
         self._rows.update(zip(records, features, strict=True))
 
     def features(self, examples: Examples) -> Int16[Tensor, "n d"]:
@@ -101,16 +106,14 @@ class LocalRecords:
             features = torch.stack(known)
         else:
             features = feature_grid(self._features.rows(examples.inputs, records))
-            self._rows.update(zip(records, features, strict=True))
+            self._remember(records, features)
         self._kept[id(examples)] = examples, features  # which keeps the id from others
         while len(self._kept) > 1 and sum(kept.nbytes for _, kept in self._kept.values()) > CACHE:
             self._kept.popitem(last=False)
-        if features.nbytes / max(1, len(features)) * len(self._rows) > CACHE:
-            self._rows.clear()
         return features
 
     def of(self, examples: Examples) -> Examples:
-        """Return the same examples, with features in the place of inputs (`HeadAlone`)."""
+        """Return the same examples, with features in the place of inputs."""
         return Examples(self.features(examples), examples.labels)
 
     def rows(self, examples: Examples) -> Rows:
@@ -215,8 +218,3 @@ class FixedFeatureEngine(EngineOver):
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
         return [self._records.scored(job.params, job.examples) for job in jobs]
-
-
-def trained_module(module: LinearHeadNetwork, *, augments: bool) -> nn.Module:
-    """Return what trains of a network: its head, unless inputs change from batch to batch."""
-    return module if augments else HeadAlone(module, FEATURE_STEPS)

@@ -16,7 +16,7 @@ References:
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from typing import Literal
 
 from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack
@@ -266,8 +266,7 @@ def tidy(case: Case, at: Position) -> tuple[Case, Position]:
         cut_off = (place.glob("*.unfinished") for place in (folder.copies, folder.exports))
         for path in (*shown, *chain.from_iterable(cut_off)):
             delete_whole(path)
-    store = FeatureStore.of_run(folder.features)
-    for each in case.requests:
+    for store, each in product(FeatureStore.all_at(folder.features), case.requests):
         store.forget(each.handle)
     if first is not None:
         if case.clusters is not None or case.subtracts:

@@ -137,10 +137,10 @@ def _written_by_covey(client: ClientOfRun) -> Listed:
             else:
                 what = f"{count} states of models that trained on its data"
                 yield place("model", COVEY, what, inner)
-    store = FeatureStore.of_run(folder.features)
-    if store.holds(client.handle):
-        what = "what a frozen network makes of its records"
-        yield place("features", COVEY, what, store.path, store.path.parent)
+    for store in FeatureStore.all_at(folder.features):
+        if store.holds(client.handle):
+            what = "what a frozen network makes of its records"
+            yield place("features", COVEY, what, store.path, store.path.parent)
     for path in (folder.path / name for name in RENDERED):
         if path.name == BASELINE and path.exists():
             yield place("run", COVEY, "a run on the same data", path)

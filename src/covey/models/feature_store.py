@@ -50,15 +50,18 @@ class FeatureStore:
     )
 
     @classmethod
-    def of_run(cls, path: Path) -> "FeatureStore":
-        """Return the user's store that all runs share, or the run's own, at this path.
+    def at(cls, path: Path) -> "FeatureStore":
+        """Return the user's store that all runs share, or the own one, at this path.
 
-        The run's own is made once the run has begun (`create`).
+        The own one is made once the run has begun (`create`).
         """
-        shared = os.environ.get("COVEY_FEATURES")
-        if shared:
-            return cls(Path(shared).expanduser() / path.name)
-        return cls(path, may_create=False)
+        return cls.all_at(path)[-1]
+
+    @classmethod
+    def all_at(cls, path: Path) -> "tuple[FeatureStore, ...]":
+        """Return the own store, at this path, and the user's shared one, if it is named now."""
+        own, shared = cls(path, may_create=False), os.environ.get("COVEY_FEATURES")
+        return (own, cls(Path(shared).expanduser() / path.name)) if shared else (own,)
 
     def create(self) -> None:
         """Allow the file to be made, and write what waited for it."""

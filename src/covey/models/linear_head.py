@@ -8,14 +8,14 @@ from jaxtyping import Float, Shaped
 from pydantic import Field
 from torch import Tensor, nn
 
-from covey.base.built_ins import component
-from covey.base.components import AboveZero, Part, Positive, Share, create
+from covey.base.built_ins import built_ins, component
+from covey.base.components import AboveZero, Part, Positive, Share
 from covey.base.errors import ConfigError
 from covey.base.names import unknown
 from covey.base.rng import Streams
 from covey.data.arrays import read_client
 from covey.data.examples import Examples
-from covey.data.source import PUBLICATIONS, DataSet, data_folder
+from covey.data.source import DataSet, data_folder
 from covey.models.build import ModelFactory
 from covey.models.features import FeatureMap, Gabor
 from covey.models.frozen import FrozenFeatures, build_features
@@ -63,7 +63,7 @@ def public_examples(name: str, input_shape: tuple[int, ...]) -> Examples:
     """Return public examples that look like clients' and are none of theirs.
 
     Args:
-        name: a published data set, or the path of an .npz file as clients have them.
+        name: a data set of covey's, or the path of an .npz file as clients have them.
         input_shape: of a client's example.
 
     Raises:
@@ -72,12 +72,12 @@ def public_examples(name: str, input_shape: tuple[int, ...]) -> Examples:
     """
     if name.endswith(".npz"):
         public = read_client(Path(name))
-    elif name in PUBLICATIONS:
-        source = create("data", name, "model.whiten_from", DataSet)
-        public = source.read(data_folder("")).train
+    elif issubclass(made := built_ins("data").get(name, ModelFactory), DataSet):
+        public = made().read(data_folder("")).train
     else:
+        known = [each for each, cls in built_ins("data").items() if issubclass(cls, DataSet)]
         what = "model.whiten_from (or the path of an .npz file)"
-        raise ConfigError(unknown(what, name, PUBLICATIONS))
+        raise ConfigError(unknown(what, name, known))
     if (shape := tuple(public.inputs.shape[1:])) != input_shape:
         raise ConfigError(
             f"model.whiten_from must have examples of shape {input_shape}, as clients do, found "

@@ -14,7 +14,7 @@ from covey.base.rng import Streams
 from covey.data.examples import Client, Examples, hashes, to_floats
 from covey.data.population import Population
 from covey.engine.example_gradients import check_private
-from covey.engine.fixed_features import FixedFeatureEngine, LocalRecords, trained_module
+from covey.engine.fixed_features import FixedFeatureEngine, LocalRecords
 from covey.engine.protocol import CompletingEngine, Engine, ScoringJob, TrainingJob, used_examples
 from covey.engine.recipe import TASKS, Recipe
 from covey.models.build import (
@@ -26,7 +26,8 @@ from covey.models.build import (
     refuse_batch_norm,
 )
 from covey.models.frozen import FrozenFeatures
-from covey.models.linear_head import LinearHeadNetwork
+from covey.models.linear_head import HeadAlone, LinearHeadNetwork
+from covey.ridge.sums import FEATURE_STEPS
 from covey.settings.aggregation import noise_on_clients
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
@@ -116,7 +117,8 @@ def engine_of(
     trained = module
     if isinstance(module, LinearHeadNetwork):
         records = LocalRecords(module, task, population.num_classes)
-        trained = trained_module(module, augments=recipe.augment.changes)
+        if not recipe.augment.changes:
+            trained = HeadAlone(module, FEATURE_STEPS)
     engine = config.engine.build(trained, task, apart=bool(recipe.apart))
     if records is not None:  # heads are trained, scored and solved on what is computed once
         engine = FixedFeatureEngine(engine, records)

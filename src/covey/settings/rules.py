@@ -118,6 +118,16 @@ def of_data(config: Sections, source: DataSource | None = None) -> Conflicts:
         yield Clash(numbers, key, CLASSES, "model.task")
 
 
+def _public_examples(config: Sections) -> Conflicts:
+    """Examples that whiten features are no client's, and look as clients' do to a model."""
+    public, data = getattr(config.model, "whiten_from", ""), config.data
+    key, set_of = "model.whiten_from", "a data set that is not the clients'"
+    yield Clash(public == data.name, key, set_of, "data.name", "name another one, or an .npz file.")
+    for name in ("normalise", "standardise"):
+        changed = bool(public) and getattr(data, name) != "none"
+        yield Clash(changed, key, "clients' examples as they are", f"data.{name}")
+
+
 def _drawn_data(config: Sections) -> Conflicts:
     """Numbers that are drawn have no images, no classes, and no set to deal out."""
     population, shifts = config.population, not config.population.shift.changes_nothing
@@ -566,6 +576,7 @@ def _metrics(config: Sections) -> Conflicts:
 
 
 RULES: Sequence[Callable[[Sections], Conflicts]] = (
+    _public_examples,
     _population,
     of_data,
     _held_out,
