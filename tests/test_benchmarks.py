@@ -1,5 +1,6 @@
 """Each benchmark at its least size, and what its figures rest on, by hand."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -35,6 +36,15 @@ def test_every_benchmark_plays_at_its_least_size(name: str):
     for rows in played(name, "--quick").values():
         assert rows
         assert all(row.keys() == rows[0].keys() for row in rows)
+
+
+def test_the_page_of_results_shows_the_record_of_frozen_networks():
+    page = (ROOT / "docs" / "results.md").read_text("utf-8")
+    section = page.partition("## A frozen backbone")[2].partition("\n## ")[0]
+    with (ROOT / "docs" / "results" / "backbone.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            figure = f"{row['accuracy']} ± {row['accuracy ±']}"
+            assert figure.replace("0.", ".") in section, row["model"]
 
 
 # --- forgetting
