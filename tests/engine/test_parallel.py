@@ -1,7 +1,7 @@
 """What only the parallel engine promises: threads that do not show."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -102,6 +102,40 @@ def test_bundles_are_as_large_as_their_work_allows(limit: float, sizes: list[int
     found = list(parallel.bundled(iter(jobs), parallel.training_work, 3, limit))
     assert [len(bundle) for bundle in found] == sizes
     assert [job for bundle in found for job in bundle] == jobs
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 3))
+    module[2].weight = module[1].weight
+    return module
+
+
+@pytest.mark.parametrize(
+    "make", [linear, tied, make_module, lambda: make_module(nn.BatchNorm2d(2))]
+)
+@pytest.mark.parametrize("recipe", [RECIPE, replace(RECIPE, drop_last=True)])
+def test_bundled_clients_train_to_the_bits_of_each_alone(
+    make: Callable[[], nn.Module], recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+):
+    with Streams(0).at("tiny").lent_to_torch():
+        module = make()
+    jobs = make_jobs(module, (5,) * 6 + (4, 3, 8), recipe)
+    others = {name: value + 1 for name, value in jobs[0].start.items()}
+    jobs[1::2] = [replace(job, start=others) for job in jobs[1::2]]
+    bundled = list(ParallelEngine(module, 2).train(jobs))
+    for trained in bundled[1:]:  # each may be changed by who takes it
+        for name, value in trained.items():
+            assert value.is_contiguous()
+            assert value.data_ptr() != bundled[0][name].data_ptr()
+    monkeypatch.setattr(parallel, "BUNDLED_WORK", 0.0)
+    alone = list(ParallelEngine(module, 2).train(jobs))
+    for left, right in zip(bundled, alone, strict=True):
+        assert list(left) == list(right)
+        assert all(torch.equal(left[name], right[name]) for name in left)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from torch import Tensor
 
+_WORD = np.dtype("<u4")
 _ONE = np.uint64(1)  # numpy 1 takes 0-d arrays of uint64 with no Python number
 
 GRID = 4
@@ -61,8 +62,9 @@ class Streams:
     def generator(self) -> np.random.Generator:
         """Return a fresh generator at the start of this stream."""
         # The number that the digest is, in the words that numpy would cut it into, slowly.
-        words = np.frombuffer(self.digest()[::-1], "<u4")
-        return np.random.default_rng(words if words[-1] else np.trim_zeros(words, "b"))
+        words = np.frombuffer(self.digest()[::-1], _WORD)
+        seed = words if words[-1] else np.trim_zeros(words, "b")
+        return np.random.Generator(np.random.PCG64(seed))  # `default_rng`, without its questions
 
     def draws(self) -> "Draws":
         """Return a fresh generator of the hidden twin: cryptographic under a secret."""

@@ -10,28 +10,25 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import ClassVar, Literal, TypeVar
 
 import torch
-from torch import (
-    Tensor,
-    _foreach_copy_,  # pyright: ignore[reportPrivateImportUsage]
-    nn,
-)
+from torch import Tensor, nn
 
 from covey.base.files import keep_freed_memory
 from covey.base.names import Params
 from covey.data.examples import Examples
 from covey.engine.descent import corrected, in_order, reshaping, trainable
-from covey.engine.dropout import SeededDropout, check_dropout, has_dropout
+from covey.engine.dropout import SeededDropout, check_dropout
 from covey.engine.example_gradients import gradient_sum, private_gradients
 from covey.engine.protocol import (
     Scored,
     ScoringJob,
     TrainingJob,
     batches,
+    batches_together,
     concatenated,
     num_parts,
     num_steps,
@@ -40,73 +37,11 @@ from covey.engine.protocol import (
     split_job,
 )
 from covey.engine.recipe import MULTICLASS, Losses, Task
+from covey.engine.reused_model import ModelVector, ReusedModel
 from covey.models.build import exchanged_params, frozen_params, model_outputs, set_params
 
 Precision = Literal["float32", "bfloat16"]
 """What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""
-
-
-class ReusedModel:
-    """One module, whose parameters begin anew with every job.
-
-    Walking through a module takes longer than a step of a tiny model, so what does not
-    change from job to job is looked up once.
-
-    Attributes:
-        weights: what is trained, in the module's order.
-        names: theirs.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        own = trainable(module)
-        self.names, self.weights = list(own), list[Tensor](own.values())
-        self._has_dropout = has_dropout(module)
-        self._parameters = _whole_state(module)
-        self._shapes = {name: each.shape for name, each in (self._parameters or {}).items()}
-
-    def begin_at(self, start: Params) -> None:
-        """Set what is trained, and the mode of training.
-
-        Raises:
-            RuntimeError: `start` is of another model.
-        """
-        if not self.module.training:
-            self.module.train()
-        held = self._parameters
-        if held is None or self._shapes != {name: value.shape for name, value in start.items()}:
-            set_params(self.module, start)
-        else:
-            with torch.no_grad():
-                _foreach_copy_(list(held.values()), [start[name] for name in held])
-
-    def params(self) -> Params:
-        """Return a copy of what the module is by now."""
-        held = self._parameters
-        state = exchanged_params(self.module) if held is None else held
-        return {
-            name: value.detach().clone(memory_format=torch.contiguous_format)
-            for name, value in state.items()
-        }
-
-    def dropout(self, job: TrainingJob) -> AbstractContextManager[object]:
-        """Return a block, to enter around each forward pass, that draws the job's masks."""
-        return SeededDropout(self.module, job) if self._has_dropout else nullcontext()
-
-
-def _whole_state(module: nn.Module) -> dict[str, Tensor] | None:
-    """Return a module's trained parameters, if they are a whole model; None: they are not.
-
-    A buffer may be replaced while a model runs, and a module may save other tensors than
-    it has: only parameters that are saved as they are can be set and read directly.
-    """
-    own = module.named_parameters(remove_duplicate=False)
-    held: dict[str, Tensor] = {name: value for name, value in own if value.requires_grad}
-    saved = exchanged_params(module)
-    is_whole = list(saved) == list(held) and all(
-        saved[name].data_ptr() == value.data_ptr() for name, value in held.items()
-    )
-    return held if is_whole else None
 
 
 Job = TypeVar("Job")
@@ -147,7 +82,7 @@ def training_work(job: TrainingJob, frozen: int = 0) -> float:
         job: what is trained.
         frozen: how many numbers the module has beside the model.
     """
-    size = len(job.examples.labels)
+    size = len(job.examples)
     batch = size if job.recipe.sums_gradients else job.recipe.batch_size
     seen = num_steps(size, job.recipe) * batch
     of_example = job.examples.inputs.numel() // max(size, 1)
@@ -218,16 +153,24 @@ def _gradients(
         yield from private_gradients(module, job, task)
         return
     losses_of, seen = job.recipe.loss.of(task), list[Losses]()
+    plain = precision == "float32" and isinstance(own_dropout, nullcontext)
     for batch in steps:
-        with own_dropout, _multiplying_in(precision):
+        if plain:  # blocks that do nothing take as long as an operation
             losses = losses_of(model_outputs(module, batch.inputs), batch.labels)
+        else:
+            with own_dropout, _multiplying_in(precision):
+                losses = losses_of(model_outputs(module, batch.inputs), batch.labels)
         if job.on_losses:
             seen.append(losses.detach())
-        size = len(batch.labels)
-        shares = losses.new_full((size,), 1 / size)  # of the mean, without the operation
+        shares = _shares(len(batch), losses.dtype)  # of the mean, without the operation
         yield list(torch.autograd.grad(losses, weights, shares, materialize_grads=True))
     if job.on_losses and seen:
         job.on_losses(seen)
+
+
+@lru_cache(maxsize=64)
+def _shares(count: int, dtype: torch.dtype) -> Tensor:
+    return torch.full((count,), 1 / count, dtype=dtype)
 
 
 def _multiplying_in(precision: Precision) -> AbstractContextManager[object]:
@@ -244,7 +187,7 @@ PARTS_IN_FLIGHT = 8
 """Scoring jobs per thread that wait or are done: small, so that none of them idles."""
 
 BUNDLE = 32
-"""Training jobs that go to a thread at once, at most."""
+"""Tiny training jobs that are done together, at most."""
 
 BUNDLED_WORK = 1e6
 """Parameters times examples of a bundle: a millisecond or so. What is more goes alone."""
@@ -260,8 +203,9 @@ class ParallelEngine:
     """Train and score on `workers` threads with one intra-op thread each.
 
     The module gives the architecture and what is frozen in it. Jobs are taken as
-    threads become free: at most `2 * workers` are in flight, or as many bundles of jobs
-    that are next to nothing; `workers + 1` where models are large.
+    threads become free: at most `2 * workers` are in flight, `workers + 1` where models are
+    large. Jobs that are next to nothing are done in bundles by the thread that takes their
+    models: several would spend their time waiting for the interpreter's lock.
 
     Attributes:
         hands_over: whether only the taker holds a model that `train` yields.
@@ -287,7 +231,8 @@ class ParallelEngine:
         self._thread_local = threading.local()
         # The threads live as long as the engine: each new one would get a memory arena
         # of its own, and a run of many rounds would keep them all.
-        self._pool = ThreadPoolExecutor(workers, initializer=self._set_up_thread)
+        # The setting binds each of them and every thread born later, but not the caller's.
+        self._pool = ThreadPoolExecutor(workers, initializer=partial(torch.set_num_threads, 1))
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
@@ -296,7 +241,9 @@ class ParallelEngine:
             return
         model_bytes = sum(value.nbytes for value in first[0].start.values())
         ahead = 1 if model_bytes > LARGE_MODEL else self._workers
-        results = self._results(self._train_bundle, chain([first], bundles), self._workers + ahead)
+        results = self._results(
+            self._train_bundle, chain([first], bundles), self._workers + ahead, here=_is_bundle
+        )
         # an error keeps this frame alive, and would leave the caller with one thread
         with closing(results):
             for trained, error in results:
@@ -313,17 +260,29 @@ class ParallelEngine:
         return [concatenated(islice(scored, num_parts(job))) for job in jobs]
 
     def _results(
-        self, work: Callable[[Job], Result], jobs: Iterable[Job], max_in_flight: int
+        self,
+        work: Callable[[Job], Result],
+        jobs: Iterable[Job],
+        max_in_flight: int,
+        here: Callable[[Job], bool] = lambda _: False,
     ) -> Generator[Result]:
         """Yield each job's result in order, with at most `max_in_flight` in flight.
 
         A job holds a copy of its examples: all at once, they would fill the memory.
+
+        Args:
+            work: done with each job.
+            jobs: taken one by one.
+            max_in_flight: of jobs.
+            here: whether the calling thread does the job itself.
         """
         in_flight: deque[Future[Result]] = deque()
         with one_intra_op_thread():
             try:
                 for job in jobs:
-                    in_flight.append(self._pool.submit(work, job))
+                    in_flight.append(
+                        _done(work(job)) if here(job) else self._pool.submit(work, job)
+                    )
                     if len(in_flight) == max_in_flight:
                         yield in_flight.popleft().result()
                 while in_flight:
@@ -332,46 +291,89 @@ class ParallelEngine:
                 for abandoned in in_flight:
                     abandoned.cancel()
 
-    def _set_up_thread(self) -> None:
-        # The setting binds this thread and every thread born later, but not the caller's.
-        torch.set_num_threads(1)
-        # Convolutions follow the layout of their weights, and are faster in this one.
-        own = copy.deepcopy(self._module).to(
-            memory_format=torch.channels_last  # pyright: ignore[reportCallIssue]
-        )
-        self._thread_local.model = ReusedModel(own)
+    @property
+    def _model(self) -> ReusedModel:
+        """This thread's own."""
+        if not hasattr(self._thread_local, "model"):
+            # Convolutions follow the layout of their weights, and are faster in this one.
+            own = copy.deepcopy(self._module).to(
+                memory_format=torch.channels_last  # pyright: ignore[reportCallIssue]
+            )
+            self._thread_local.model = ReusedModel(own)
+        return self._thread_local.model
 
     def _score_part(self, job: ScoringJob) -> Scored:
-        return score_part(self._thread_local.model.module, job, self._task)
+        return score_part(self._model.module, job, self._task)
 
     def _train_bundle(self, jobs: Sequence[TrainingJob]) -> tuple[list[Params], Exception | None]:
-        """Return what was trained, and what stopped it.
-
-        Batches of tiny jobs are made for all of them first: what a processor does over and
-        over again takes it half the time.
-        """
+        """Return what was trained, and what stopped it."""
+        vector = self._model.vector if len(jobs) > 1 and _are_alike(jobs) else None
+        if vector is not None:
+            return self._train_alike(jobs, vector)
         trained: list[Params] = []
         try:
-            made = map(batches, jobs) if len(jobs) == 1 else [list(batches(job)) for job in jobs]
-            for job, steps in zip(jobs, made, strict=True):
-                trained.append(self._train_one(job, steps))
+            trained.extend(map(self._train_one, jobs))
         except Exception as error:
             return trained, error
         return trained, None
 
-    def _train_one(self, job: TrainingJob, steps: Iterable[Examples]) -> Params:
-        model: ReusedModel = self._thread_local.model
-        model.begin_at(job.start)
-        recipe, weights = job.recipe, model.weights
-        step = recipe.optimizer.begin(weights, recipe.learning_rate)
-        step = reshaping(step, recipe, weights, in_order(job, model.names))
+    def _train_alike(
+        self, jobs: Sequence[TrainingJob], vector: ModelVector
+    ) -> tuple[list[Params], Exception | None]:
+        """Do so with all that is not a step done for all jobs at once."""
+        starts, trained, stopped = dict[int, Tensor](), list[Tensor](), None
+        self._model.train()
+        try:
+            for job, steps in zip(jobs, batches_together(jobs), strict=True):
+                if id(job.start) not in starts:
+                    starts[id(job.start)] = vector.of(job.start)
+                vector.values.copy_(starts[id(job.start)])
+                self._descend(job, steps)
+                trained.append(vector.values.clone())
+        except Exception as error:
+            stopped = error
+        return vector.models(trained), stopped
+
+    def _train_one(self, job: TrainingJob) -> Params:
+        self._model.begin_at(job.start)
+        self._descend(job, batches(job))
+        return self._model.params()
+
+    def _descend(self, job: TrainingJob, steps: Iterable[Examples]) -> None:
+        model, recipe = self._model, job.recipe
+        step = recipe.optimizer.begin(model.weights, recipe.learning_rate)
+        step = reshaping(step, recipe, model.weights, in_order(job, model.names))
         own_dropout = model.dropout(job)
         for gradients in _gradients(
-            model.module, weights, job, steps, self._task, own_dropout, self._precision
+            model.module, model.weights, job, steps, self._task, own_dropout, self._precision
         ):
             step(gradients)
             del gradients  # before the next ones are made beside them
-        return model.params()
+
+
+def _is_bundle(jobs: Sequence[TrainingJob]) -> bool:
+    return len(jobs) > 1
+
+
+def _are_alike(jobs: Sequence[TrainingJob]) -> bool:
+    """Say whether several jobs' batches can be made at once, and no example for nothing."""
+    kinds = set[object]()
+    for job in jobs:
+        inputs, labels, recipe = job.examples.inputs, job.examples.labels, job.recipe
+        count = len(job.examples)
+        if recipe.augment.changes or recipe.sums_gradients or recipe.record_clip > 0:
+            return False
+        if not 0 < count <= num_steps(count, recipe) * recipe.batch_size:
+            return False
+        kinds.add((inputs.dtype, inputs.shape[1:], labels.dtype, labels.shape[1:]))
+    return len(kinds) == 1
+
+
+def _done(result: Result) -> Future[Result]:
+    """Return a future that has come."""
+    future = Future[Result]()
+    future.set_result(result)
+    return future
 
 
 @contextmanager

@@ -269,7 +269,7 @@ class _Clients:
         self, jobs: Sequence[TrainingJob], names: Sequence[str], device: torch.device
     ) -> None:
         self._jobs = jobs
-        self.drawn = [job_indices(job) for job in jobs]
+        self.drawn = [[torch.from_numpy(each) for each in job_indices(job)] for job in jobs]
         self._names = list(jobs[0].start)
         self._buffers = {
             name: _stacked([job.start[name] for job in jobs], device) for name in self._names

@@ -184,12 +184,12 @@ def model_outputs(
     Raises:
         ModelError: it raised, or its outputs are no rows per example.
     """
-    name, batch = type(module).__name__, tuple(inputs.shape)
     try:
         outputs = (call or module)(inputs)
     except CoveyError:
         raise
     except Exception as error:
+        name, batch = type(module).__name__, tuple(inputs.shape)
         if "Expected more than 1 value per channel" in str(error):
             raise ModelError(
                 f"The BatchNorm of {name} needs two examples in every batch, found {batch[0]}: set "
@@ -202,11 +202,12 @@ def model_outputs(
             f"{type(error).__name__}: {error}: correct its forward."
         ) from error
     if not isinstance(outputs, Tensor):
-        raise no_such_result(f"The model {name}", "one tensor", outputs)
-    if outputs.dim() not in (2, 3) or len(outputs) != len(inputs):
+        raise no_such_result(f"The model {type(module).__name__}", "one tensor", outputs)
+    if outputs.dim() not in (2, 3) or outputs.shape[0] != inputs.shape[0]:
         raise ModelError(
-            f"The model {name} must return a row of outputs per example of {batch}, found shape "
-            f"{tuple(outputs.shape)}: squeeze no axis of length 1, and mix no examples."
+            f"The model {type(module).__name__} must return a row of outputs per example of "
+            f"{tuple(inputs.shape)}, found shape {tuple(outputs.shape)}: squeeze no axis of length "
+            f"1, and mix no examples."
         )
     return outputs
 
