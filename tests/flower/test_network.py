@@ -24,10 +24,10 @@ from flower.deployment import Deployment, Submitted, free_ports, invited, until
 pytestmark = pytest.mark.slow
 
 CONFIG = """
-rounds = 5
+rounds = 3
 [population]
-clients = 6
-minority_share = 0.34
+clients = 5
+minority_share = 0.4
 examples_per_client = 200
 risk_weight = 0.3
 [model]
@@ -74,11 +74,11 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def heads(run: Path) -> list[str | None]:
-    """The hashes of a ledger after its first three rounds."""
+    """The hashes of a ledger after its first two rounds."""
     folder = RunFolder(run)
     with Ledger.read(folder.ledger) as ledger:
         record = folder.reader.read(ledger)
-        return [record.head_of(t) for t in range(3)]
+        return [record.head_of(t) for t in range(2)]
 
 
 def same(there: Run, here: Run) -> None:
@@ -95,10 +95,10 @@ def ended(submitted: Submitted) -> str:
 
 
 def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp_path: Path):
-    folder = as_simulated(tmp_path, 6, CONFIG)
+    folder = as_simulated(tmp_path, 5, CONFIG)
     run = folder / "runs" / "federation"
     with Deployment(folder) as deployment:
-        deployment.submit().wait_for("round 3/", LONG)
+        deployment.submit().wait_for("round 2/", LONG)
         deployment.kill_superlink()
         assert deployment.online() == frozenset()
         assert load(run).history.finished is None
@@ -109,16 +109,16 @@ def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp
         for name in deployment.names:
             deployment.start_node(name)
         deployment.wait_online(*deployment.names)
-        assert deployment.online() == {*names(6)}
+        assert deployment.online() == {*names(5)}
         ended(deployment.covey("resume", run))
     assert deployment.running() == []
     assert None not in before
     assert heads(run) == before  # nothing was written again
     config = load_config(folder / "covey.toml", ["engine.name=parallel"])
     there, here = load(run), covey.run(config=config, out=tmp_path / "simulated")
-    assert [r.round_index for r in there.history.rounds] == list(range(5))
+    assert [r.round_index for r in there.history.rounds] == list(range(3))
     assert there.history.finished is not None
-    assert sorted(c.clients for c in here.summary.clusters) == [2, 4]
+    assert sorted(c.clients for c in here.summary.clusters) == [2, 3]
     assert there.history.assignment == here.history.assignment
     assert [r.clients for r in there.history.rounds] == [r.clients for r in here.history.rounds]
     same_risks(there, here)
@@ -166,9 +166,9 @@ def test_nodes_sign_and_send_sums_under_masks_that_are_those_of_the_simulation(t
 
 
 BOUNDED = """
-rounds = 3
+rounds = 2
 [population]
-clients = 6
+clients = 4
 examples_per_client = 60
 [model]
 name = "mlp"
@@ -184,7 +184,7 @@ name = "none"
 record_clip = 0.5
 record_noise = 2.0
 exposure = "accepted"
-expected_records = 280
+expected_records = 190
 secure_sums = false
 [secrets]
 source = "seeded"
@@ -192,14 +192,14 @@ source = "seeded"
 
 
 def test_gradients_that_nodes_clip_as_they_accept_are_those_of_the_simulation(tmp_path: Path):
-    federation = as_simulated(tmp_path, 6, BOUNDED)
+    federation = as_simulated(tmp_path, 4, BOUNDED)
     settings, run = federation / "covey.toml", federation / "runs" / "bounded"
     with Deployment(federation) as deployment:
         ended(deployment.covey("run", settings, "--out", run))
     here = covey.run(config=load_config(settings, ["engine.name=parallel"]), out=tmp_path / "here")
     assert load(run).summary.model_hash == here.summary.model_hash
     limited = all_of(ExposuresLimited, here)
-    assert len(limited) == 3
+    assert len(limited) == 2
     assert not all_of(ExposuresLimited, load(run))  # what a node accepts is known to it alone
 
 

@@ -65,7 +65,7 @@ def test_a_column_without_its_data_says_which_files_are_missing(played):
     assert {cell.values for cell in gone} == {()}
     (reason,) = {cell.reason for cell in gone}
     assert {cell.verdict for cell in gone} == {reason}
-    assert reason.startswith("not played: mnist needs the file train-images-idx3-ubyte")
+    assert reason.startswith("not played: mnist needs train-images-idx3-ubyte")
     assert "COVEY_DATA" in reason
     assert played.found.notes == (reason,)
     assert all(cell.values for cell in here)
