@@ -89,7 +89,7 @@ audit:
 
 # Other simulators, for the rows of `python -m benchmarks speed` that compare with them: needs
 # the network, and an environment of its own.
-PEERS := torch==2.13.0 'pfl[pytorch]==0.6.0' 'flwr[simulation]==1.41.0'
+PEERS := torch==2.13.0 'pfl[pytorch]==0.6.0' 'flwr[simulation]==1.41.0' 'opacus==1.6.0'
 
 bench-peers:
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers

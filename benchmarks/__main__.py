@@ -11,6 +11,7 @@ NAMES = (
     "calibration",
     "exposure",
     "forgetting",
+    "gpu",
     "headline",
     "hospitals",
     "own_noise",

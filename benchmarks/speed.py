@@ -4,7 +4,9 @@ A round is what the algorithm does: clients choose and train, updates are merged
 and checkpoints are not in it. Images are random. The bare loop is plain PyTorch: one model
 per thread goes over its share of the images, which are floats beforehand, and merges
 nothing. Both sides are timed in turn, and the ratio is the median of the pairs' ratios: how
-many times as fast covey is. Other simulators need `make bench-peers`.
+many times as fast covey is. Pairs are repeated until these agree, and the processors that
+others use are counted before and after: a row says whether the machine was quiet. Other
+simulators, and Opacus, need `make bench-peers`.
 """
 
 import copy
@@ -19,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
@@ -27,13 +29,14 @@ import torch
 from torch import Tensor, nn
 
 import covey
+from benchmarks.peers.recurrent import LENGTH, TOKENS, Recurrent
 from benchmarks.playing import next_round, note
 from covey.base.components import create
 from covey.base.files import num_cores
 from covey.data.examples import to_floats
 from covey.models.build import ModelFactory, build_model
 from covey.settings.clients import Overrides
-from covey.settings.run import build_run
+from covey.settings.run import BuiltRun, build_run
 
 Images = tuple[Tensor, Tensor]
 Work = Callable[[], object]
@@ -52,6 +55,8 @@ class Shape:
         cohort: clients in a round, the first ones; None: all.
         settings: further sections of the settings.
         peer: a program of `benchmarks/peers` to compare with; "": the bare loop.
+        tokens: the inputs are numbers of tokens below it; 0: images.
+        threads: of both sides; 0: as many as are asked for.
     """
 
     sizes: tuple[int, ...]
@@ -64,6 +69,8 @@ class Shape:
     precision: Literal["float32", "bfloat16"] = "float32"
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
     peer: str = ""
+    tokens: int = 0
+    threads: int = 0
 
     @property
     def images(self) -> int:
@@ -87,6 +94,13 @@ MNIST = Shape((250,) * 200)
 LOW = replace(MNIST, precision="bfloat16")
 PFL = Shape((50,) * 1000, (3, 32, 32), "femnist-cnn", batch=10, cohort=50)
 BLAZEFL = Shape((500,) * 100, (3, 32, 32), _lenet_62k, batch=50, epochs=5)
+PRIVATE = {"privacy": {"record_clip": 1.0, "record_noise": 1.0}}
+ALONE = Shape((2048,), settings=PRIVATE, peer="opacus_dpsgd", threads=1)
+DP_MODELS: Mapping[str, Shape] = {
+    "cnn": ALONE,
+    "lstm": replace(ALONE, image=(LENGTH,), model=Recurrent, tokens=TOKENS),
+    "linear": replace(ALONE, image=(1800,), model="linear"),
+}
 MANY = Shape((10,) * 10_000, (1, 1, 5), "linear", batch=10)
 ADAMW = replace(
     MNIST, sizes=(250,) * 40, learning_rate=1e-3, settings={"train": {"optimizer": "adamw"}}
@@ -106,9 +120,15 @@ SHAPES: Mapping[str, Shape] = {
     "mnist-bfloat16-pfl": replace(LOW, peer="pfl_fedavg"),
     "pfl-cifar10-pfl": replace(PFL, peer="pfl_fedavg"),
     "blazefl-flower": replace(BLAZEFL, peer="flower_fedavg"),
+    **{
+        f"dp-sgd-{name}-{batch}-opacus": replace(shape, batch=batch)
+        for name, shape in DP_MODELS.items()
+        for batch in (64, 256, 1024)
+    },
 }
 """`pfl-cifar10` and `blazefl` are the benchmarks of pfl-research and BlazeFL; MNIST is the
-federation of the IFCA-MIR paper; many clients have next to nothing to do."""
+federation of the IFCA-MIR paper; many clients have next to nothing to do. DP-SGD is one client's,
+on one thread, over as many examples in Poisson batches of 64 to 1,024."""
 
 
 def options(parser: ArgumentParser) -> None:
@@ -129,57 +149,109 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--peers", type=Path, default=Path(".venv-peers"))
 
 
+OWN = "benchmarks.peers.recurrent:Recurrent"
+"""`model.name` of a module that is passed: covey gives names of its own networks alone."""
+
+MOST = 5
+"""Times as many pairs as were asked for, where they do not agree."""
+
+QUIET = 0.1
+"""Processors that others may use on a quiet machine."""
+
+SPREAD = 0.05
+"""Between the quartiles of pairs that agree, as a share of their median."""
+
+
 def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
     """Return a row per figure."""
     rows: list[dict[str, object]] = []
+    most = MOST
     if chosen.quick:
-        chosen.repeats = 1
+        chosen.repeats = most = 1
     for name in chosen.only:
-        shape = _small(SHAPES[name], chosen.workers) if chosen.quick else SHAPES[name]
+        shape = small(SHAPES[name], chosen.workers) if chosen.quick else SHAPES[name]
         python = chosen.peers / "bin" / "python"
         if shape.peer and not python.is_file():
             note(f"{name}: the peer is not installed: make bench-peers")
             continue
-        rows.append({"figure": name, **_compared(shape, chosen, python)})
+        rows.append({"figure": name, **_compared(shape, chosen, python, most)})
         note(f"{name}: {rows[-1]['times as fast']:.2f}")
     return {f"{chosen.workers} threads, medians of {chosen.repeats} pairs": rows}
 
 
-def _small(shape: Shape, workers: int) -> Shape:
+def small(shape: Shape, workers: int) -> Shape:
+    """Return the least of this shape: a few clients with two batches."""
     few = min(len(shape.sizes), 3 * workers)
     return replace(shape, sizes=(min(shape.sizes[0], 2 * shape.batch),) * few)
 
 
-def _compared(shape: Shape, chosen: Namespace, python: Path) -> dict[str, object]:
+def _compared(shape: Shape, chosen: Namespace, python: Path, most: int) -> dict[str, object]:
     data, module = images_of(shape), module_of(shape)
-    play = rounds_of(shape, data, chosen.workers, chosen.engine)
+    threads = shape.threads or chosen.workers
+    play = rounds_of(shape, data, threads, chosen.engine)
     clock = time.perf_counter
+    before = busy_processors()
     if shape.peer:
         with TemporaryDirectory() as place:
             task = Path(place) / "task.pt"
-            _write_task(task, module, shape, data)
-            with _peer(python, shape.peer, task, chosen.workers) as other:
-                ours, theirs = _in_turn(play, other, chosen.repeats, clock)
+            write_task(task, module, shape, data)
+            with peer(python, shape.peer, task, threads) as other:
+                ours, theirs = _in_turn(play, other, chosen.repeats, most, clock)
     else:
         clock = time.process_time if chosen.processor_time else clock
-        other = bare_loop(module, shape, data, chosen.workers)
-        ours, theirs = _in_turn(play, other, chosen.repeats, clock)
-    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+        other = bare_loop(module, shape, data, threads)
+        ours, theirs = _in_turn(play, other, chosen.repeats, most, clock)
+    ratios, others = _ratios(ours, theirs), max(before, busy_processors())
     return {
         "covey: images a second": shape.images / median(ours),
         "beside": shape.peer or "bare loop",
         "its images a second": shape.images / median(theirs),
         "times as fast": median(ratios),
         "least to most": (min(ratios), max(ratios)),
+        "pairs": len(ratios),
+        "spread": spread(ratios),
+        "processors that others used": others,
+        "quiet": others < QUIET and spread(ratios) < SPREAD,
     }
 
 
+def _ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    return [b / a for a, b in zip(ours, theirs, strict=True)]
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return the distance between the quartiles, as a share of the median; 0 of one value."""
+    if len(values) < 2:
+        return 0.0
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return (high - low) / middle
+
+
+def busy_processors(seconds: float = 0.5) -> float:
+    """Return how many processors are busy while this process sleeps."""
+    before = _busy_time()
+    time.sleep(seconds)
+    return (_busy_time() - before) / seconds
+
+
+def _busy_time() -> float:
+    """Return the seconds for which processors worked, or were taken away, since the start."""
+    first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
+    user, nice, system, _, _, interrupts, soft, stolen, *_ = map(int, first.split()[1:])
+    return (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
+
+
 def _in_turn(
-    one: Work, other: Work, repeats: int, clock: Callable[[], float]
+    one: Work, other: Work, repeats: int, most: int, clock: Callable[[], float]
 ) -> tuple[list[float], list[float]]:
-    """Time both in turn, after one of each that does not count; each begins as often."""
+    """Time both in turn, after one of each that does not count; each begins as often.
+
+    Until the pairs agree, or there are `most` times as many as were asked for.
+    """
     found: dict[Work, list[float]] = {one: [], other: []}
-    for repeat in range(-1, repeats):
+    for repeat in range(-1, most * repeats):
+        if repeat >= repeats and spread(_ratios(found[one], found[other])) < SPREAD:
+            break
         gc.collect()
         for work in (one, other)[:: -1 if repeat % 2 else 1]:
             began = clock()
@@ -190,11 +262,12 @@ def _in_turn(
 
 
 def images_of(shape: Shape) -> list[Images]:
-    """Return each client's random images and labels."""
+    """Return each client's random images, or tokens, and labels."""
     draws = covey.Streams(0).at("images").generator()
+    high, kind = (shape.tokens, "i8") if shape.tokens else (256, "u1")
     return [
         (
-            torch.from_numpy(draws.integers(256, size=(n, *shape.image), dtype="u1")),
+            torch.from_numpy(draws.integers(high, size=(n, *shape.image), dtype=kind)),
             torch.from_numpy(draws.integers(CLASSES, size=n)),
         )
         for n in shape.sizes
@@ -203,10 +276,23 @@ def images_of(shape: Shape) -> list[Images]:
 
 def rounds_of(shape: Shape, data: Sequence[Images], workers: int, engine: str = "parallel") -> Work:
     """Return what plays the next round of this federation, whenever it is called."""
+    run, state = build_rounds(shape, data, workers, engine)
+
+    def play() -> None:
+        nonlocal state
+        state = next_round(run, state, run.streams, shape.cohort)
+
+    return play
+
+
+def build_rounds(
+    shape: Shape, data: Sequence[Images], workers: int, engine: str
+) -> tuple[BuiltRun, covey.ServerState]:
+    """Return a federation of this shape, and its state before the first round."""
     own = shape.model if callable(shape.model) else None
     sections: dict[str, dict[str, Any]] = {
         "population": {"holdout": 0.0},
-        "model": {} if own else {"name": shape.model},
+        "model": {"name": OWN if own else shape.model},
         "train": {
             "local_epochs": shape.epochs,
             "batch_size": shape.batch,
@@ -223,13 +309,7 @@ def rounds_of(shape: Shape, data: Sequence[Images], workers: int, engine: str = 
     clients = {f"client-{i:05d}": each for i, each in enumerate(data)}
     config = covey.Config.of({"rounds": 1000, **sections})
     run = build_run(config, Overrides(own, clients))
-    state = run.algorithm.init(run.streams)
-
-    def play() -> None:
-        nonlocal state
-        state = next_round(run, state, run.streams, shape.cohort)
-
-    return play
+    return run, run.algorithm.init(run.streams)
 
 
 def module_of(shape: Shape) -> nn.Module:
@@ -252,7 +332,7 @@ def bare_loop(
     modules = [copy.deepcopy(module) for _ in range(workers)]
     for each in modules:
         each.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    steps = [_step(each, shape.learning_rate, adam=adam) for each in modules]
+    steps = [bare_step(each, shape.learning_rate, adam=adam) for each in modules]
     orders = [covey.Streams(0).at("order", i).generator() for i in range(workers)]
 
     def train(i: int) -> int:
@@ -280,7 +360,7 @@ def bare_loop(
     return play
 
 
-def _step(module: nn.Module, rate: float, *, adam: bool) -> Callable[[Tensor], None]:
+def bare_step(module: nn.Module, rate: float, *, adam: bool) -> Callable[[Tensor], None]:
     """Return a step of AdamW as fast as torch has it, or of SGD as a single addition."""
     weights = [*module.parameters()]
     made = torch.optim.AdamW(weights, rate, fused=True) if adam else None
@@ -298,23 +378,23 @@ def _step(module: nn.Module, rate: float, *, adam: bool) -> Callable[[Tensor], N
     return step
 
 
-def _write_task(path: Path, module: nn.Module, shape: Shape, data: list[Images]) -> None:
+def write_task(path: Path, module: nn.Module, shape: Shape, data: list[Images]) -> None:
     """Write what a peer trains, in plain torch: it has no covey."""
-    assert isinstance(module, nn.Sequential)
     task = {
-        "model": nn.Sequential(*module),
+        "model": nn.Sequential(*module) if isinstance(module, nn.Sequential) else module,
         "clients": data,
         "cohort": shape.cohort or len(data),
         "epochs": shape.epochs,
         "batch": shape.batch,
         "learning_rate": shape.learning_rate,
         "precision": shape.precision,
+        "privacy": shape.settings.get("privacy", {}),
     }
     torch.save(task, path)
 
 
 @contextmanager
-def _peer(python: Path, program: str, task: Path, threads: int) -> Iterator[Work]:
+def peer(python: Path, program: str, task: Path, threads: int) -> Iterator[Work]:
     """Start a simulator in its own environment; each call plays a round of it."""
     ours = {n: v for n, v in os.environ.items() if n != "OMP_NUM_THREADS"}
     log = task.with_suffix(".log")

@@ -17,7 +17,9 @@ def read_task(path: str) -> dict[str, Any]:
     """Return the task: `model`, `clients`, and numbers; images are floats by now."""
     # our own file, of a module and tensors
     task = torch.load(path, weights_only=False)
-    task["clients"] = [(x.float() / 255, y) for x, y in task["clients"]]
+    task["clients"] = [
+        (x.float() / 255 if x.dtype == torch.uint8 else x, y) for x, y in task["clients"]
+    ]
     return task
 
 

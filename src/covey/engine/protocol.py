@@ -269,8 +269,9 @@ PART_SIZE = 100
 
 def split_job(job: ScoringJob) -> Iterator[ScoringJob]:
     """Cut a job into consecutive jobs of at most `PART_SIZE` examples."""
-    for chosen in torch.arange(len(job.examples)).split(PART_SIZE):
-        yield ScoringJob(job.params, job.examples.take(chosen))
+    examples = job.examples
+    for first in range(0, max(1, len(examples)), PART_SIZE):
+        yield ScoringJob(job.params, examples.between(first, first + PART_SIZE))
 
 
 def num_parts(job: ScoringJob) -> int:

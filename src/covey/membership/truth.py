@@ -25,7 +25,7 @@ from covey.base.names import Handle, Params
 from covey.base.params import not_finite
 from covey.base.rng import Streams
 from covey.data.examples import MASKED, Client, Examples, to_floats
-from covey.engine.protocol import Engine, ScoredOnce, ScoringJob
+from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.attacks import cross_fitted, scores_of
 from covey.membership.controls import blind_baseline, copied
 from covey.membership.intervals import MIN_RECORDS, Sides, stratified, with_extremes
@@ -337,7 +337,7 @@ def audit_clusters(
     """Audit every final cluster model; refuse the figure where the sides do not match.
 
     Args:
-        engine: scores.
+        engine: scores, and keeps what it found: records are asked for more than once.
         clusters: the models.
         membership: whose records they may remember.
         reference: non-members.
@@ -346,7 +346,7 @@ def audit_clusters(
     """
 
     def audit(j: int, params: Params) -> ClusterAudited:
-        at, scorer = streams.at("cluster", j), ScoredOnce(engine)
+        at = streams.at("cluster", j)
         chosen, trained = membership.chosen[j], membership.trained[j]
         if diverged and j in diverged:
             none = RiskEstimate.of_diverged(diverged[j], LOSS)
@@ -358,17 +358,17 @@ def audit_clusters(
         refused = mismatch(pooled, reference, blind_risk(pooled, reference, at))
         traced = RiskEstimate.unknown(refused)
         if not refused:
-            traced = true_risk(scorer, params, pooled, reference, at)
+            traced = true_risk(engine, params, pooled, reference, at)
         if refused := mismatch(judged, reference, blind):
             truth = exposed = traced = RiskEstimate.unknown(refused, LOSS)
         else:
-            truth = true_risk(scorer, params, chosen, reference, at)
+            truth = true_risk(engine, params, chosen, reference, at)
             same = trained == chosen  # no client came or left: one attack answers both
-            exposed = truth if same else true_risk(scorer, params, trained, reference, at)
+            exposed = truth if same else true_risk(engine, params, trained, reference, at)
         if truth.is_known:
-            inside = [_scores(scorer, params, [client.train]) for client in chosen]
+            inside = [_scores(engine, params, [client.train]) for client in chosen]
             outside = [
-                _scores(scorer, params, reference.matching(group, clients))
+                _scores(engine, params, reference.matching(group, clients))
                 for group, clients in _by_group(chosen).items()
             ]
             truth = with_extremes(truth, inside, np.concatenate(outside))

@@ -61,20 +61,21 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
 
     What rests on a model that diverged is not known: no risk, no exposure, no gap.
     """
-    everybody = run.clients(run.population.clients)
+    once = ScoredOnce(run.engine)  # clients compare models on the records that audits ask for
+    everybody = replace(run, engine=once).clients(run.population.clients)
     last = run.algorithm.finalize(state, everybody, streams)
     final = last.state
     membership = _membership(run, final.assignment, history)
     diverged = _diverged(run, last, membership)
     audits = audit_clusters(
-        run.engine,
+        once,
         final.clusters,
         membership,
         run.reference,
         streams.at("audit"),
         {j: each.reason for j, each in diverged.items()},
     )
-    args = (ScoredOnce(run.engine), ModelsInUse.of(final), run.population)
+    args = (once, ModelsInUse.of(final), run.population)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     accuracies_known, answers = (
         accuracies(*args) or reported_accuracies(reports.events),
