@@ -7,7 +7,7 @@ order, so that a mean never holds more than one of them.
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 
@@ -16,7 +16,7 @@ from covey.base.components import Component, OwnFunction, Part
 from covey.base.errors import ConfigError
 from covey.base.events import ClusterWaited, Event
 from covey.base.names import Distance, Handle, Params
-from covey.base.params import add, misfit, scale
+from covey.base.params import add, add_scaled, misfit, scale
 from covey.base.rng import Streams
 
 
@@ -108,15 +108,12 @@ class ClusterMeans:
 
     def add(self, update: ClientUpdate) -> None:
         """Add w_i u_i to the sum of its cluster, and w_i to that of its weights."""
-        total = self.sums.setdefault(update.cluster, {})
-        self.weights[update.cluster] = self.weights.get(update.cluster, 0.0) + update.weight
-        for name, value in update.update.items():
-            if name not in total:
-                total[name] = value * update.weight if value.is_floating_point() else value
-            elif value.is_floating_point():
-                total[name].add_(value, alpha=update.weight)
-            else:
-                total[name] = torch.maximum(total[name], value)
+        j, weight = update.cluster, update.weight
+        self.weights[j] = self.weights.get(j, 0.0) + weight
+        if j in self.sums:
+            add_scaled(self.sums[j], update.update, weight)
+        else:
+            self.sums[j] = cast("dict[str, torch.Tensor]", scale(update.update, weight))
 
     def result(self) -> AggregationResult:
         """Return the models, each moved by its mean."""

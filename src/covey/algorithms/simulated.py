@@ -44,7 +44,7 @@ from covey.algorithms.state import (
 )
 from covey.base.errors import ConfigError
 from covey.base.names import Handle, Params
-from covey.base.params import flatten, scale, subtract, subtracted_in_place, trained
+from covey.base.params import flat, flatten, scale, subtract, subtracted_in_place, trained
 from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
 from covey.engine.example_gradients import sampling_rate
@@ -200,7 +200,7 @@ class Simulated:
         jobs = [job(client) for client in cohort]
         # In a list that is emptied: `zip` would hold a model until it has the next one.
         local = ([each] for each in engine.train(map(without_personal, jobs)))
-        keeps, kept = recipe.keeps_memory, None
+        keeps, kept, starts = recipe.keeps_memory, None, dict[int, Params]()
         own_memory = getattr(engine, "hands_over", False) and not keeps
         less = subtracted_in_place if own_memory else subtract
         beside = personal_training(engine, recipe, jobs)
@@ -213,7 +213,9 @@ class Simulated:
                 kept = memory_after(each, made[0], personal, model)
                 if recipe.own_layers:
                     made[0] = {name: made[0][name] for name in model}
-            update = [less(made.pop(), model)]
+            if j not in starts:
+                starts[j] = flat(model)
+            update = [less(made.pop(), starts[j])]
             if (old := (self.stored or {}).get(client.handle)) is not None:
                 update = [as_long_as(update.pop(), old)]
             mean = None

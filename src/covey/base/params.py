@@ -69,6 +69,76 @@ STATISTICS = ("running_mean", "running_var")
 AT_ONCE = 2**20
 
 
+class FlatParams(dict[str, Tensor]):
+    """A model whose entries are views of one vector.
+
+    What is done with all numbers alike is then one operation: for a small model an operation
+    takes as long as a hundred numbers do.
+
+    Attributes:
+        vector: all entries, one after the other; each begins at a multiple of `_ALIGNED`, and
+            what is between them is 0.
+        places: the shape and the beginning of every entry.
+    """
+
+    def __init__(self, vector: Tensor, places: "Places", entries: Mapping[str, Tensor]) -> None:
+        super().__init__(entries)
+        self.vector, self.places = vector, places
+
+    @classmethod
+    def at(cls, vector: Tensor, places: "Places") -> "FlatParams":
+        """Return the model that a vector is."""
+        entries = {
+            name: vector[first : first + math.prod(shape)].view(shape)
+            for name, (shape, first) in places.items()
+        }
+        return cls(vector, places, entries)
+
+    def is_like(self, other: "FlatParams") -> bool:
+        """Say whether another model's vector has the same entries at the same places."""
+        return self.places is other.places or self.places == other.places
+
+    def with_vector(self, vector: Tensor) -> "FlatParams":
+        """Return a model of the same shapes."""
+        return FlatParams.at(vector, self.places)
+
+
+Places = Mapping[str, tuple[torch.Size, int]]
+
+_ALIGNED = 16
+"""Numbers in 64 bytes, of four each: entries of a vector lie as they do by themselves."""
+
+_FLAT = 2**20
+"""A model of more numbers is no vector: its operations take far longer than to begin them."""
+
+
+def places_of(params: Params) -> tuple[Places, int] | None:
+    """Return where a model's entries lie in one vector, and its length; None: it is none.
+
+    Small models alone are, whose numbers are all of one floating-point type.
+    """
+    kinds = {(value.dtype, value.is_floating_point()) for value in params.values()}
+    if len(kinds) != 1 or not next(iter(kinds))[1]:
+        return None
+    places, length = dict[str, tuple[torch.Size, int]](), 0
+    for name, value in params.items():
+        places[name] = value.shape, length
+        length += -(-value.numel() // _ALIGNED) * _ALIGNED
+    return (places, length) if length <= _FLAT else None
+
+
+def flat(params: Params) -> Params:
+    """Return a copy of a model as one vector, or else the model itself."""
+    if (found := places_of(params)) is None:
+        return params
+    places, length = found
+    vector = next(iter(params.values())).new_zeros(length)
+    copy = FlatParams.at(vector, places)
+    for name, value in params.items():
+        copy[name].copy_(value)
+    return copy
+
+
 def subtract(left: Params, right: Params) -> Params:
     """Return `left - right`, entry by entry; covey's update is `local - start`."""
     return {n: v if v.dtype == torch.bool else v - right[n] for n, v in left.items()}
@@ -76,6 +146,9 @@ def subtract(left: Params, right: Params) -> Params:
 
 def subtracted_in_place(left: Params, right: Params) -> Params:
     """Return the same, in the memory of `left`, which must have no other holder."""
+    if isinstance(left, FlatParams) and isinstance(right, FlatParams) and left.is_like(right):
+        left.vector.sub_(right.vector)
+        return left
     for name, value in left.items():
         if value.dtype != torch.bool:
             value.sub_(right[name])
@@ -87,8 +160,22 @@ def add(left: Params, right: Params) -> Params:
     return {n: v if v.dtype == torch.bool else v + right[n] for n, v in left.items()}
 
 
+def add_scaled(total: dict[str, Tensor], params: Params, factor: float) -> None:
+    """Add `factor * params` to a total, in its memory; counters take their maximum."""
+    if isinstance(total, FlatParams) and isinstance(params, FlatParams) and total.is_like(params):
+        total.vector.add_(params.vector, alpha=factor)
+        return
+    for name, value in params.items():
+        if value.is_floating_point():
+            total[name].add_(value, alpha=factor)
+        else:
+            total[name] = torch.maximum(total[name], value)
+
+
 def scale(params: Params, factor: float) -> Params:
     """Return `factor * params`; counters keep their value."""
+    if isinstance(params, FlatParams):
+        return params.with_vector(params.vector * factor)
     return {
         name: value * factor if value.is_floating_point() else value
         for name, value in params.items()
@@ -113,6 +200,8 @@ def not_finite(params: Params) -> str:
     A finite sum has finite entries, in one pass. A sum may overflow: then every entry is looked
     at, in parts, whose tests are copies.
     """
+    if isinstance(params, FlatParams) and math.isfinite(params.vector.sum()):
+        return ""
     for name, value in sorted(params.items()):
         if not value.is_floating_point() or math.isfinite(value.sum()):
             continue

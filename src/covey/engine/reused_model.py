@@ -13,36 +13,36 @@ from torch import (
 )
 
 from covey.base.names import Params
+from covey.base.params import FlatParams, Places, places_of
 from covey.engine.descent import trainable
 from covey.engine.dropout import SeededDropout, has_dropout
 from covey.engine.protocol import TrainingJob
 from covey.models.build import exchanged_params, set_params
 
-_ALIGNED = 16
-"""Numbers in 64 bytes, of four each: parameters of a vector begin at a multiple of them."""
-
 
 class ModelVector:
-    """A model's parameters as views of one vector: setting and copying them is one operation.
+    """A module's parameters as views of one vector: setting and copying them is one operation.
 
     Args:
-        parameters: whose data become views, in the layout that they have; each begins at a
-            multiple of so many numbers that it lies as it did.
+        parameters: whose data become views, in the layout that they have.
+        places: of the parameters in the vector.
+        length: of the vector.
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
-        self._places: dict[str, tuple[torch.Size, tuple[int, ...], int]] = {}
-        length, some = 0, next(iter(parameters.values()))
-        for name, value in parameters.items():
-            self._places[name] = value.shape, value.stride(), length
-            length += -(-value.numel() // _ALIGNED) * _ALIGNED
-        self.values = some.detach().new_zeros(length)
+    def __init__(self, parameters: Mapping[str, Tensor], places: Places, length: int) -> None:
+        self._places = places
+        self._strides = {name: value.stride() for name, value in parameters.items()}
+        self._is_flat = all(value.is_contiguous() for value in parameters.values())
+        self.values = next(iter(parameters.values())).detach().new_zeros(length)
         for name, view in self._views(self.values).items():
             view.copy_(parameters[name].detach())
             parameters[name].data = view
 
     def _views(self, vector: Tensor) -> dict[str, Tensor]:
-        return {name: vector.as_strided(*place) for name, place in self._places.items()}
+        return {
+            name: vector.as_strided(shape, self._strides[name], first)
+            for name, (shape, first) in self._places.items()
+        }
 
     def of(self, params: Params) -> Tensor:
         """Return a model as such a vector.
@@ -61,14 +61,32 @@ class ModelVector:
         """Return the models that such vectors are, which share their memory."""
         if not vectors:
             return []
-        rows, count = torch.stack([*vectors]), len(vectors)
-        columns = [
-            rows.as_strided((count, *shape), (rows.shape[1], *stride), first)
-            .clone(memory_format=torch.contiguous_format)
-            .unbind()
-            for shape, stride, first in self._places.values()
+        rows = torch.stack([*vectors])
+        if not self._is_flat:  # an image's channels lie elsewhere in a module's memory
+            strided = rows
+            rows = torch.zeros_like(strided)
+            for to, values in zip(self._columns(rows), self._strided(strided), strict=True):
+                to.copy_(values)
+        entries = zip(*(each.unbind() for each in self._columns(rows)), strict=True)
+        return [
+            FlatParams(vector, self._places, dict(zip(self._places, each, strict=True)))
+            for vector, each in zip(rows.unbind(), entries, strict=True)
         ]
-        return [dict(zip(self._places, each, strict=True)) for each in zip(*columns, strict=True)]
+
+    def _columns(self, rows: Tensor) -> list[Tensor]:
+        """Return every parameter of all rows, as models have them."""
+        return [
+            rows[:, first : first + shape.numel()].unflatten(1, shape) if shape else rows[:, first]
+            for shape, first in self._places.values()
+        ]
+
+    def _strided(self, rows: Tensor) -> list[Tensor]:
+        """Return the same, as the module has them."""
+        count, length = rows.shape
+        return [
+            rows.as_strided((count, *shape), (length, *self._strides[name]), first)
+            for name, (shape, first) in self._places.items()
+        ]
 
 
 class ReusedModel:
@@ -89,6 +107,7 @@ class ReusedModel:
         self._has_dropout = has_dropout(module)
         self._parameters = _whole_state(module)
         self._shapes = {name: each.shape for name, each in (self._parameters or {}).items()}
+        self._places = places_of(self._parameters) if self._parameters else None
 
     def begin_at(self, start: Params) -> None:
         """Set what is trained, and the mode of training.
@@ -107,6 +126,12 @@ class ReusedModel:
     def params(self) -> Params:
         """Return a copy of what the module is by now."""
         held = self._parameters
+        if held is not None and self._places is not None:
+            places, length = self._places
+            copy = FlatParams.at(self.weights[0].detach().new_zeros(length), places)
+            with torch.no_grad():
+                _foreach_copy_(list(copy.values()), list(held.values()))
+            return copy
         state = exchanged_params(self.module) if held is None else held
         return {
             name: value.detach().clone(memory_format=torch.contiguous_format)
@@ -120,12 +145,13 @@ class ReusedModel:
 
     @cached_property
     def vector(self) -> "ModelVector | None":
-        """The whole model as one vector, from now on; None: it is more than its parameters."""
-        held = self._parameters or {}
-        alike = len({value.dtype for value in held.values()}) == 1
+        """The model as one vector, from now on; None: it is large, or more than parameters."""
+        held = self._parameters
+        if held is None or self._places is None:
+            return None
         apart = len({value.data_ptr() for value in held.values()}) == len(held)
         dense = all(map(_is_dense, held.values()))
-        return ModelVector(held) if alike and apart and dense else None
+        return ModelVector(held, *self._places) if apart and dense else None
 
     def dropout(self, job: TrainingJob) -> AbstractContextManager[object]:
         """Return a block, to enter around each forward pass, that draws the job's masks."""
