@@ -6,7 +6,11 @@ from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
+from benchmarks import records
+
 NAMES = (
+    "around",
+    "attacks",
     "backbone",
     "calibration",
     "exposure",
@@ -21,7 +25,7 @@ NAMES = (
     "speed",
     "subtraction",
 )
-Row = Mapping[str, object]
+Row = records.Row
 
 
 def main(words: Sequence[str]) -> None:
@@ -37,9 +41,14 @@ def main(words: Sequence[str]) -> None:
     parser = ArgumentParser(f"python -m benchmarks {words[0]}", description=script.__doc__)
     parser.add_argument("--json", action="store_true", help="Print JSON, not tables.")
     parser.add_argument("--quick", action="store_true", help="The least size, in seconds.")
+    parser.add_argument(
+        "--record", action="store_true", help=f"Keep the rows, and write {records.PAGE.name} anew."
+    )
     script.options(parser)
     chosen = parser.parse_args(words[1:])
     tables: Mapping[str, Sequence[Row]] = script.measure(chosen)
+    if chosen.record:
+        records.keep(words[0], tables)
     if chosen.json:
         print(json.dumps(tables, indent=1))
         return
@@ -47,20 +56,12 @@ def main(words: Sequence[str]) -> None:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = [[*rows[0]], *([_cell(each) for each in row.values()] for row in rows)]
+    lines = [[*rows[0]], *([records.cell(each) for each in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(n) for cell, n in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, tuple):
-        return " to ".join(map(_cell, value))
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return "-" if value is None else str(value)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """What do large federations take: their rounds, anonymity sets and ledger?
 
 Figures are taken in processes of their own, so that one's peak of memory is not another's,
-and stand beside their bounds: what rounds may hold is the data and 3 x (workers + clusters)
-models; the other bounds are what a machine of two cores should do. Peaks are Linux's.
+and stand beside their bounds: what rounds may hold is the data, 3 x (workers + clusters) models,
+and what a bare loop holds on as many threads; the other bounds are what a machine of two
+cores should do. Peaks are Linux's.
 """
 
 import math
@@ -14,6 +15,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +28,7 @@ from torch import Tensor, nn
 
 import covey
 from benchmarks.playing import apart, note, peak_bytes
-from benchmarks.speed import MANY, MNIST, Shape, images_of, module_of, rounds_of
+from benchmarks.speed import MANY, MNIST, Shape, bare_loop, images_of, module_of, rounds_of
 from covey.aggregation.anonymity import AnonymitySets, Hiding, HidingRound, noise_scale
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -69,15 +71,14 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
 
 
 def _memory(shape: Shape) -> list[Quantity]:
-    return [apart(rounds_memory, shape)]
+    data, models, peak = apart(rounds_memory, shape)
+    steps = apart(steps_memory, shape)
+    return [("MB", peak / 1e6, (data + models + steps) / 1e6)]
 
 
-def rounds_memory(shape: Shape) -> Quantity:
-    """Return what two rounds hold beyond a process that has played next to nothing."""
-    nobody = Shape((10, 10), (1, 1, 5), "linear")
-    rounds_of(nobody, images_of(nobody), 1)()
-    little = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(4, 2))
-    little(torch.zeros(2, 1, 4, 4)).sum().backward()
+def rounds_memory(shape: Shape) -> tuple[int, int, int]:
+    """Return the bytes of the data, of the models that may be held, and of two rounds."""
+    _play_next_to_nothing()
     module = module_of(shape)
     model = sum(each.nbytes for each in module.state_dict().values())
     del module
@@ -86,8 +87,24 @@ def rounds_memory(shape: Shape) -> Quantity:
     play()
     play()
     held = sum(x.nbytes + y.nbytes for x, y in data)
-    bound = held + 3 * (WORKERS + 1) * model
-    return "MB", (peak_bytes() - start) / 1e6, bound / 1e6
+    return held, 3 * (WORKERS + 1) * model, peak_bytes() - start
+
+
+def steps_memory(shape: Shape) -> int:
+    """Return what a bare loop's steps hold on as many threads, of which each has one client."""
+    _play_next_to_nothing()
+    module, few = module_of(shape), replace(shape, sizes=shape.sizes[:WORKERS])
+    data = images_of(few)
+    start = peak_bytes()
+    bare_loop(module, few, data, WORKERS)()
+    return peak_bytes() - start
+
+
+def _play_next_to_nothing() -> None:
+    nobody = Shape((10, 10), (1, 1, 5), "linear")
+    rounds_of(nobody, images_of(nobody), 1)()
+    little = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(4, 2))
+    little(torch.zeros(2, 1, 4, 4)).sum().backward()
 
 
 def _square(width: int) -> nn.Module:

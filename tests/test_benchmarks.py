@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from benchmarks import __main__ as script
-from benchmarks import forgetting
+from benchmarks import forgetting, records
 from benchmarks.poisoning import AGAINST_MINORITY, Poisoned
 from benchmarks.private_clusters import mixture
+from benchmarks.speed import spread
 from covey import ClientUpdate, Streams
 from covey.aggregation.base import FederationInfo
 from support.aggregating import aggregated
@@ -45,6 +46,16 @@ def test_the_page_of_results_shows_the_record_of_frozen_networks():
         for row in csv.DictReader(file):
             figure = f"{row['accuracy']} ± {row['accuracy ±']}"
             assert figure.replace("0.", ".") in section, row["model"]
+
+
+def test_the_page_of_speed_is_made_of_its_records():
+    kept = json.loads(records.RECORDS.read_text("utf-8"))
+    assert records.page(kept) == records.PAGE.read_text("utf-8")
+
+
+def test_pairs_agree_by_the_distance_between_their_quartiles():
+    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+    assert spread([1.0]) == 0.0
 
 
 # --- forgetting

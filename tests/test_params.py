@@ -1,3 +1,5 @@
+import copy
+import pickle
 from collections.abc import Mapping
 
 import pytest
@@ -10,13 +12,18 @@ from torch import Tensor
 from covey import Params
 from covey.base import params as tensor_bytes
 from covey.base.params import (
+    FlatParams,
     add,
+    add_scaled,
+    flat,
     flatten,
     model_hash,
     named,
+    not_finite,
     safetensors_pieces,
     scale,
     subtract,
+    subtracted_in_place,
     unprefixed,
 )
 
@@ -146,3 +153,43 @@ def test_models_that_share_memory_have_the_hash_of_equal_models_that_do_not(
     monkeypatch.setattr(tensor_bytes, "SMALL", 2**20)
     apart = [{"w": weights}, {"w": weights.clone(), "n": torch.tensor(3)}]
     assert shared == model_hash(apart)
+
+
+@given(points(), points(), st.sampled_from([0.5, 1.0, 3.0]))
+def test_a_model_as_one_vector_comes_to_the_bits_of_its_entries(
+    left: dict[str, Tensor], right: dict[str, Tensor], factor: float
+):
+    del left["count"], right["count"]
+    total, one = dict(scale(left, factor)), flat(scale(left, factor))
+    add_scaled(total, right, factor)
+    assert isinstance(one, FlatParams)
+    add_scaled(one, flat(right), factor)
+    assert same(one, total)
+    assert same(subtracted_in_place(flat(left), flat(right)), subtract(left, right))
+    assert same(scale(flat(left), factor), scale(left, factor))
+    assert not_finite(flat(left)) == ""
+    assert not_finite(flat({**left, "b": left["b"] / 0})) == not_finite({"b": left["b"] / 0})
+
+
+def pickled(model: Params) -> dict[str, Tensor]:
+    return pickle.loads(pickle.dumps(model))  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+def test_a_copy_of_a_vectors_entries_is_a_vectors_again(copied):
+    model = flat({"a": torch.ones(3), "b": torch.ones(2, 2)})
+    twin = copied(model)
+    subtracted_in_place(twin, model)
+    assert same(twin, {"a": torch.zeros(3), "b": torch.zeros(2, 2)})
+    assert same(model, {"a": torch.ones(3), "b": torch.ones(2, 2)})
+    with pytest.raises(TypeError, match="dict"):
+        twin["a"] = torch.zeros(3)
+    with pytest.raises(TypeError, match="dict"):
+        twin |= {"a": torch.zeros(3)}
+
+
+def test_counters_and_large_models_are_no_vector():
+    counted = {"a": torch.ones(3), "count": torch.tensor(1)}
+    large = {"a": torch.ones(2**21)}
+    assert flat(counted) is counted
+    assert flat(large) is large

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import safetensors.torch
 import torch
@@ -93,6 +93,15 @@ class FlatParams(dict[str, Tensor]):
             for name, (shape, first) in places.items()
         }
         return cls(vector, places, entries)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # copies are views of a vector, too
+        return FlatParams.at, (self.vector, self.places)
+
+    def _refused(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("A model's entries stay views of one vector: change `dict(params)`.")
+
+    __setitem__ = __delitem__ = __ior__ = _refused  # pyright: ignore[reportAssignmentType]
+    clear = pop = popitem = setdefault = update = _refused  # pyright: ignore[reportAssignmentType]
 
     def is_like(self, other: "FlatParams") -> bool:
         """Say whether another model's vector has the same entries at the same places."""

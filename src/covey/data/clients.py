@@ -176,8 +176,9 @@ def population_of_clients(
 def _client(name: ClientName, held: TrainTest, request: PopulationRequest) -> Client:
     train, test = held
     if test is None:
-        order = example_order(name, len(train), request.streams)
-        train, test = reserve(name, train.take(order), request.spec.holdout)
+        if request.spec.holdout > 0:  # else they stay as they came, and where they are
+            train = train.take(example_order(name, len(train), request.streams))
+        train, test = reserve(name, train, request.spec.holdout)
     return Client(
         name,
         handle_of(name, request.streams),
