@@ -62,11 +62,6 @@ class Examples:
         count = in_range("count", count, Count)
         return replace(self, inputs=self.inputs[:count], labels=self.labels[:count])
 
-    def between(self, first: int, end: int) -> "Examples":
-        """Return the examples from `first` to below `end`, in the same memory."""
-        parts = self.inputs[first:end], self.labels[first:end]
-        return Examples(*parts, self.layout, self.columns)
-
     @classmethod
     def joined(cls, sets: "Sequence[Examples]") -> "Examples":
         """Return the examples of all sets, one set after the other."""

@@ -269,9 +269,11 @@ PART_SIZE = 100
 
 def split_job(job: ScoringJob) -> Iterator[ScoringJob]:
     """Cut a job into consecutive jobs of at most `PART_SIZE` examples."""
-    examples = job.examples
-    for first in range(0, max(1, len(examples)), PART_SIZE):
-        yield ScoringJob(job.params, examples.between(first, first + PART_SIZE))
+    whole = job.examples
+    for first in range(0, max(1, len(whole)), PART_SIZE):
+        part = slice(first, first + PART_SIZE)
+        some = replace(whole, inputs=whole.inputs[part], labels=whole.labels[part])
+        yield ScoringJob(job.params, some)
 
 
 def num_parts(job: ScoringJob) -> int:
