@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import tee
 from typing import Literal
 
 import torch
@@ -197,13 +198,14 @@ class Simulated:
                 else None,
             )
 
-        jobs = [job(client) for client in cohort]
+        # made as they are needed: of thousands at once the interpreter would keep count
+        jobs, trained_now, beside_them = tee(map(job, cohort), 3)
         # In a list that is emptied: `zip` would hold a model until it has the next one.
-        local = ([each] for each in engine.train(map(without_personal, jobs)))
+        local = ([each] for each in engine.train(map(without_personal, trained_now)))
         keeps, kept, starts = recipe.keeps_memory, None, dict[int, Params]()
         own_memory = getattr(engine, "hands_over", False) and not keeps
         less = subtracted_in_place if own_memory else subtract
-        beside = personal_training(engine, recipe, jobs)
+        beside = personal_training(engine, recipe, beside_them)
         for client, each, made, personal in zip(cohort, jobs, local, beside, strict=True):
             weight = 1.0 if self.weights == "equal" else float(len(client.train))
             batches = losses.pop(client.handle, ())

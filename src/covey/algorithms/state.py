@@ -5,9 +5,8 @@ both, and keeps it with the state. Of remote clients the server has the round af
 each keeps it: the latest of which it took the client's update.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -277,7 +276,7 @@ def without_personal(job: TrainingJob) -> TrainingJob:
 
 
 def personal_training(
-    engine: Engine, recipe: Recipe, jobs: Sequence[TrainingJob]
+    engine: Engine, recipe: Recipe, jobs: Iterable[TrainingJob]
 ) -> Iterator[Params | None]:
     """Yield each client's own model as its training leaves it; None: it has none.
 
@@ -285,7 +284,7 @@ def personal_training(
     was sent where there is no v_i yet; batches are those of the shared model.
     """
     if recipe.personal is None:
-        return repeat(None, len(jobs))
+        return (None for _ in jobs)
     own = replace(recipe, objective=recipe.personal, personal=None)
 
     def beside(job: TrainingJob) -> TrainingJob:
