@@ -111,6 +111,29 @@ class FlatParams(dict[str, Tensor]):
         """Return a model of the same shapes."""
         return FlatParams.at(vector, self.places)
 
+    def set(self, other: Params) -> None:
+        """Take on the numbers of another model.
+
+        Raises:
+            RuntimeError: it is another kind of model.
+        """
+        if not isinstance(other, FlatParams) or not self.is_like(other):
+            raise RuntimeError("A model must have the parameters of the module, found others.")
+        self.vector.copy_(other.vector)
+
+    def unstacked(self, vectors: Sequence[Float[Tensor, " numbers"]]) -> "Iterator[FlatParams]":
+        """Yield the models that such vectors are, which share their memory."""
+        if not vectors:
+            return
+        rows = torch.stack([*vectors])
+        columns = [
+            rows[:, first : first + shape.numel()].unflatten(1, shape) if shape else rows[:, first]
+            for shape, first in self.places.values()
+        ]
+        entries = zip(*(column.unbind() for column in columns), strict=True)
+        for vector, each in zip(rows.unbind(), entries, strict=True):
+            yield FlatParams(vector, self.places, dict(zip(self.places, each, strict=True)))
+
 
 Places = Mapping[str, tuple[torch.Size, int]]
 

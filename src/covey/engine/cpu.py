@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from covey.base.files import keep_freed_memory
 from covey.base.names import Params
+from covey.base.params import FlatParams, flat
 from covey.data.examples import Examples
 from covey.engine.descent import corrected, in_order, reshaping, trainable
 from covey.engine.dropout import SeededDropout, check_dropout
@@ -37,7 +38,7 @@ from covey.engine.protocol import (
     split_job,
 )
 from covey.engine.recipe import MULTICLASS, Losses, Task
-from covey.engine.reused_model import ModelVector, ReusedModel
+from covey.engine.reused_model import ReusedModel
 from covey.models.build import exchanged_params, frozen_params, model_outputs, set_params
 
 Precision = Literal["float32", "bfloat16"]
@@ -307,9 +308,9 @@ class ParallelEngine:
 
     def _train_bundle(self, jobs: Sequence[TrainingJob]) -> tuple[list[Params], Exception | None]:
         """Return what was trained, and what stopped it."""
-        vector = self._model.vector if len(jobs) > 1 and _are_alike(jobs) else None
-        if vector is not None:
-            return self._train_alike(jobs, vector)
+        model = self._model.flat if len(jobs) > 1 and _are_alike(jobs) else None
+        if model is not None:
+            return self._train_alike(jobs, model)
         trained: list[Params] = []
         try:
             trained.extend(map(self._train_one, jobs))
@@ -318,21 +319,21 @@ class ParallelEngine:
         return trained, None
 
     def _train_alike(
-        self, jobs: Sequence[TrainingJob], vector: ModelVector
+        self, jobs: Sequence[TrainingJob], model: FlatParams
     ) -> tuple[list[Params], Exception | None]:
         """Do so with all that is not a step done for all jobs at once."""
-        starts, trained, stopped = dict[int, Tensor](), list[Tensor](), None
+        starts, trained, stopped = dict[int, Params](), list[Tensor](), None
         self._model.train()
         try:
             for job, steps in zip(jobs, batches_together(jobs), strict=True):
                 if id(job.start) not in starts:
-                    starts[id(job.start)] = vector.of(job.start)
-                vector.values.copy_(starts[id(job.start)])
+                    starts[id(job.start)] = flat(job.start)
+                model.set(starts[id(job.start)])
                 self._descend(job, steps)
-                trained.append(vector.values.clone())
+                trained.append(model.vector.clone())
         except Exception as error:
             stopped = error
-        return vector.models(trained), stopped
+        return [*model.unstacked(trained)], stopped
 
     def _train_one(self, job: TrainingJob) -> Params:
         self._model.begin_at(job.start)
