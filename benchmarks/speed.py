@@ -176,7 +176,7 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
             continue
         rows.append({"figure": name, **_compared(shape, chosen, python, most)})
         note(f"{name}: {rows[-1]['times as fast']:.2f}")
-    return {f"{chosen.workers} threads, medians of {chosen.repeats} pairs": rows}
+    return {f"medians of pairs, threads: {chosen.workers}": rows}
 
 
 def small(shape: Shape, workers: int) -> Shape:
@@ -202,6 +202,7 @@ def _compared(shape: Shape, chosen: Namespace, python: Path, most: int) -> dict[
         other = bare_loop(module, shape, data, threads)
         ours, theirs = _in_turn(play, other, chosen.repeats, most, clock)
     ratios, others = _ratios(ours, theirs), max(before, busy_processors())
+    apart = spread(ratios)
     return {
         "covey: images a second": shape.images / median(ours),
         "beside": shape.peer or "bare loop",
@@ -209,9 +210,9 @@ def _compared(shape: Shape, chosen: Namespace, python: Path, most: int) -> dict[
         "times as fast": median(ratios),
         "least to most": (min(ratios), max(ratios)),
         "pairs": len(ratios),
-        "spread": spread(ratios),
+        "spread": apart,
         "processors that others used": others,
-        "quiet": others < QUIET and spread(ratios) < SPREAD,
+        "quiet": others < QUIET and apart is not None and apart < SPREAD,
     }
 
 
@@ -219,10 +220,10 @@ def _ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     return [b / a for a, b in zip(ours, theirs, strict=True)]
 
 
-def spread(values: Sequence[float]) -> float:
-    """Return the distance between the quartiles, as a share of the median; 0 of one value."""
+def spread(values: Sequence[float]) -> float | None:
+    """Return the distance between the quartiles, as a share of the median; None of one value."""
     if len(values) < 2:
-        return 0.0
+        return None
     low, middle, high = quantiles(values, n=4, method="inclusive")
     return (high - low) / middle
 
@@ -250,7 +251,8 @@ def _in_turn(
     """
     found: dict[Work, list[float]] = {one: [], other: []}
     for repeat in range(-1, most * repeats):
-        if repeat >= repeats and spread(_ratios(found[one], found[other])) < SPREAD:
+        apart = spread(_ratios(found[one], found[other])) if repeat >= repeats else None
+        if apart is not None and apart < SPREAD:
             break
         gc.collect()
         for work in (one, other)[:: -1 if repeat % 2 else 1]:
