@@ -111,15 +111,18 @@ class FlatParams(dict[str, Tensor]):
         """Return a model of the same shapes."""
         return FlatParams.at(vector, self.places)
 
-    def set(self, other: Params) -> None:
-        """Take on the numbers of another model.
+    def laid_out(self, other: Params) -> "FlatParams":
+        """Return a copy of another model with its entries at these places.
 
         Raises:
             RuntimeError: it is another kind of model.
         """
-        if not isinstance(other, FlatParams) or not self.is_like(other):
-            raise RuntimeError("A model must have the parameters of the module, found others.")
-        self.vector.copy_(other.vector)
+        if wrong := misfit(self, other):
+            raise RuntimeError(f"A model must have the parameters of the module: {wrong}.")
+        copy = self.with_vector(torch.zeros_like(self.vector))
+        for name, value in copy.items():  # a model from a file or a message has another order
+            value.copy_(other[name])
+        return copy
 
     def unstacked(self, vectors: Sequence[Float[Tensor, " numbers"]]) -> "Iterator[FlatParams]":
         """Yield the models that such vectors are, which share their memory."""
@@ -164,11 +167,7 @@ def flat(params: Params) -> Params:
     if (found := places_of(params)) is None:
         return params
     places, length = found
-    vector = next(iter(params.values())).new_zeros(length)
-    copy = FlatParams.at(vector, places)
-    for name, value in params.items():
-        copy[name].copy_(value)
-    return copy
+    return FlatParams.at(next(iter(params.values())).new_zeros(length), places).laid_out(params)
 
 
 def subtract(left: Params, right: Params) -> Params:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from covey.base.files import keep_freed_memory
 from covey.base.names import Params
-from covey.base.params import FlatParams, flat
+from covey.base.params import FlatParams
 from covey.data.examples import Examples
 from covey.engine.descent import corrected, in_order, reshaping, trainable
 from covey.engine.dropout import SeededDropout, check_dropout
@@ -322,13 +322,13 @@ class ParallelEngine:
         self, jobs: Sequence[TrainingJob], model: FlatParams
     ) -> tuple[list[Params], Exception | None]:
         """Do so with all that is not a step done for all jobs at once."""
-        starts, trained, stopped = dict[int, Params](), list[Tensor](), None
+        starts, trained, stopped = dict[int, FlatParams](), list[Tensor](), None
         self._model.train()
         try:
             for job, steps in zip(jobs, batches_together(jobs), strict=True):
                 if id(job.start) not in starts:
-                    starts[id(job.start)] = flat(job.start)
-                model.set(starts[id(job.start)])
+                    starts[id(job.start)] = model.laid_out(job.start)
+                model.vector.copy_(starts[id(job.start)].vector)
                 self._descend(job, steps)
                 trained.append(model.vector.clone())
         except Exception as error:
