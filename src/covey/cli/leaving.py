@@ -17,18 +17,16 @@ from covey.base.names import ANSWERS, BASES, Basis
 from covey.cli.answer import BAD, Answer, Line, Text, fail_if, table_of, text_of, wants_json
 from covey.cli.commands import PATH, argument, command, trust_code_option
 from covey.cli.console import errors
-from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
-from covey.leaving.plan import Option, check_basis
-from covey.leaving.together import ClientPlan
-from covey.leaving.verification import OPERATOR, Verification
-from covey.leaving.verification import verify as check_proof
 
 if TYPE_CHECKING:
     from covey.leaving.forgetting import ForgetResult
     from covey.leaving.handover import Handover
+    from covey.leaving.plan import Option
     from covey.leaving.planning import Returning
     from covey.leaving.signing import AnsweredRequest
+    from covey.leaving.together import ClientPlan
+    from covey.leaving.verification import Verification
     from covey.report.summary import Deniability
     from covey.runs.folder import RunFolder
     from covey.runs.receipts import Receipt
@@ -203,6 +201,7 @@ def forget(
     """Answer clients that ask to leave a run, and prove what was answered."""
     from covey.api.parts import wanted_answer
     from covey.leaving.forgetting import put_down_requests
+    from covey.leaving.plan import check_basis
     from covey.leaving.planning import Returning
     from covey.runs.folder import FederationMetadata, RunFolder
     from covey.runs.reading import unknown_client
@@ -278,6 +277,7 @@ def _name_own_parts(folder: RunFolder) -> None:
 def _forget(
     run: covey.Run, names: Sequence[str], who: list[str | Returning], wanted: str, basis: Basis
 ) -> Iterator[Forgotten]:
+    from covey.cli.progress import shown
     from covey.report.summary import deniability
 
     def on_receipt(client: str, receipt: Receipt) -> None:  # before anything that could fail
@@ -309,6 +309,8 @@ def _forget(
 @text_of("covey.leaving.verification.Verification")
 def lines_of_verification(verification: Verification) -> Iterator[Line]:
     """Yield a line per check, then what is anchored, and what is the operator's word."""
+    from covey.leaving.verification import OPERATOR
+
     for check in verification.checks:
         mark = {True: "ok", False: "FAILED", None: "open"}[check.ok]
         line = Text(f"{mark:7} {check.name}: {check.detail}")
@@ -337,6 +339,8 @@ def verify(
     receipt: Path | None,
 ) -> Iterator[Verification]:
     """Check a proof offline; exit code 1 if a check fails."""
+    from covey.leaving.verification import verify as check_proof
+
     verification = check_proof(proof, ledger, key, mine, receipt)
     yield verification
     fail_if(not verification.valid)

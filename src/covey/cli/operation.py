@@ -16,10 +16,10 @@ from covey.base.errors import ConfigError, DataError
 from covey.cli.answer import BAD, BAD_INPUT, Answer, Line, Text, fail_if, text_of, wants_json
 from covey.cli.commands import PATH, CommandGroup, argument
 from covey.cli.runs import set_option
-from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
     from covey.api.damage import Examination
+    from covey.data.source import DataFile
     from covey.settings.problems import Problem
     from covey.settings.rules import Idle
 
@@ -210,6 +210,8 @@ class DataFiles:
 @click.option("--dir", "folder", default="", help="Default: $COVEY_DATA.")
 def data(action: str, folder: str) -> Iterator[DataFiles]:
     """List the data files that covey can read, or check those that are there."""
+    from covey.data.source import check_data, data_folder
+
     where = data_folder(folder)
     files = check_data(where)
     yield DataFiles(where, files)

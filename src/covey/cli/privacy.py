@@ -17,13 +17,13 @@ from covey.base.names import round_number
 from covey.cli.answer import Answer, Line, fail_if, short, tabled, text_of
 from covey.cli.commands import PATH, argument, command, trust_code_option
 from covey.cli.console import console
-from covey.leaving.deniability import DeniabilityRow, settings_below
 
 if TYPE_CHECKING:
     from covey.auditor.plausible import PlausibleModels
     from covey.auditor.result import ModelAudit
     from covey.dp.run_guarantees import Noise, NoisePlan
     from covey.dp.status import Guarantee
+    from covey.leaving.deniability import DeniabilityRow
     from covey.leaving.places import Explanation
     from covey.membership.attacks import Knowledge
     from covey.runs.auditing import Audit
@@ -528,6 +528,8 @@ def guarantee(
     --deniability: exact where each round's sets are drawn at random
     (aggregation.partition = public-random); for sets of similar models it is a guide.
     """
+    from covey.leaving.deniability import settings_below
+
     if deniability == (noise is not None):
         raise ConfigError(
             f"covey guarantee takes --deniability or --noise, found "

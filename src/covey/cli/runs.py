@@ -31,7 +31,6 @@ from covey.cli.commands import (
     trust_servers_option,
 )
 from covey.cli.console import console, errors
-from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -236,6 +235,8 @@ def _note(unused: Iterable[Idle]) -> None:
 
 def _play(run: covey.Run) -> None:
     """Run to the end, and show progress and what was answered."""
+    from covey.cli.progress import shown
+
     with shown(run.folder.name) as observe:
         run.resume(observe, lambda done: errors.print(done.message, soft_wrap=True))
 
