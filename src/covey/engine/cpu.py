@@ -90,6 +90,11 @@ def training_work(job: TrainingJob, frozen: int = 0) -> float:
     return float(max(num_parameters(job.start) + frozen, of_example) * seen)
 
 
+def scoring_work(job: ScoringJob) -> float:
+    """Return numbers of the model times the examples that are seen."""
+    return float(num_parameters(job.params) * len(job.examples))
+
+
 def num_parameters(params: Params) -> int:
     """Return how many numbers a model has."""
     return sum(value.numel() for value in params.values())
@@ -184,14 +189,17 @@ def _multiplying_in(precision: Precision) -> AbstractContextManager[object]:
 
 Result = TypeVar("Result")
 
-PARTS_IN_FLIGHT = 8
-"""Scoring jobs per thread that wait or are done: small, so that none of them idles."""
+BUNDLES_IN_FLIGHT = 8
+"""Bundles of scoring jobs per thread that wait or are done, so that none of them idles."""
 
 BUNDLE = 32
 """Tiny training jobs that are done together, at most."""
 
 BUNDLED_WORK = 1e6
 """Parameters times examples of a bundle: a millisecond or so. What is more goes alone."""
+
+SCORED_TOGETHER, SCORING_WORK = 8, 1e7
+"""Parts of scoring jobs that a thread is handed at once, at most, and their work."""
 
 LARGE_MODEL = 16 * 2**20
 """From so many bytes on, one trained model waits for its turn, and not one per thread."""
@@ -257,7 +265,9 @@ class ParallelEngine:
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
         parts = (part for job in jobs for part in split_job(job))
-        scored = self._results(self._score_part, parts, PARTS_IN_FLIGHT * self._workers)
+        bundles = bundled(parts, scoring_work, SCORED_TOGETHER, SCORING_WORK)
+        found = self._results(self._score_bundle, bundles, BUNDLES_IN_FLIGHT * self._workers)
+        scored = chain.from_iterable(found)
         return [concatenated(islice(scored, num_parts(job))) for job in jobs]
 
     def _results(
@@ -303,8 +313,12 @@ class ParallelEngine:
             self._thread_local.model = ReusedModel(own)
         return self._thread_local.model
 
-    def _score_part(self, job: ScoringJob) -> Scored:
-        return score_part(self._model.module, job, self._task)
+    def _score_bundle(self, parts: Sequence[ScoringJob]) -> list[Scored]:
+        model, scores = self._model, list[Scored]()
+        for part in parts:
+            model.take(part.params)
+            scores.append(score_part(model.module, part.examples, self._task))
+        return scores
 
     def _train_bundle(self, jobs: Sequence[TrainingJob]) -> tuple[list[Params], Exception | None]:
         """Return what was trained, and what stopped it."""

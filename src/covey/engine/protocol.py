@@ -281,13 +281,13 @@ def num_parts(job: ScoringJob) -> int:
     return max(1, math.ceil(len(job.examples) / PART_SIZE))
 
 
-def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
-    """Return the scores of all examples at once; the module takes on the job's params."""
-    set_params(module, job.params)
-    module.eval()
+def score_part(module: nn.Module, examples: Examples, task: Task) -> Scored:
+    """Return the scores of all examples at once, by a module as it is."""
+    if module.training:
+        module.eval()
     with torch.no_grad():
-        outputs = model_outputs(module, to_floats(job.examples.inputs))
-        return scored(outputs, job.examples.labels, task)
+        outputs = model_outputs(module, to_floats(examples.inputs))
+        return scored(outputs, examples.labels, task)
 
 
 def scored(outputs: Outputs, labels: Labels, task: Task) -> Scored:
@@ -309,5 +309,6 @@ def concatenated(parts: Iterable[Scored]) -> Scored:
 
 
 def score_whole(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
-    """Score one job, part after part."""
-    return concatenated(score_part(module, part, task) for part in split_job(job))
+    """Score one job, part after part; the module takes on its params."""
+    set_params(module, job.params)
+    return concatenated(score_part(module, part.examples, task) for part in split_job(job))

@@ -45,12 +45,20 @@ class ReusedModel:
             RuntimeError: `start` is of another model.
         """
         self.train()
+        self.take(start)
+
+    def take(self, params: Params) -> None:
+        """Set what is trained.
+
+        Raises:
+            RuntimeError: it is of another model.
+        """
         held = self._parameters
-        if held is None or self._shapes != {name: value.shape for name, value in start.items()}:
-            set_params(self.module, start)
+        if held is None or self._shapes != {name: value.shape for name, value in params.items()}:
+            set_params(self.module, params)
         else:
             with torch.no_grad():
-                _foreach_copy_(list(held.values()), [start[name] for name in held])
+                _foreach_copy_(list(held.values()), [params[name] for name in held])
 
     def params(self) -> Params:
         """Return a copy of what the module is by now."""
