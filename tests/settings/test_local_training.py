@@ -1,10 +1,15 @@
 """From settings to a recipe, and what the settings make of it in a run."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import covey
 from covey import Config, ConfigError, Recipe, Streams
+from covey.engine.kinds import faster_for_many
+from covey.engine.recipe import MULTICLASS
+from covey.engine.vmap import VmapEngine
 from covey.settings.run import build_run
 from covey.settings.schema import recipe_of
 from plugins.loss_generalized import GeneralizedCrossEntropy
@@ -76,3 +81,25 @@ def test_a_schedule_is_followed_by_clients_and_by_shadows(tmp_path):
         end = built.retrain_recipe.play_round(index, start, sets, Streams(0))
         moved = [not torch.equal(end[name], value) for name, value in start.items()]
         assert any(moved) == moves
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "stacked"),
+    [
+        ("linear", {}, True),
+        ("mlp", {}, True),
+        ("mnist-cnn", {}, False),
+        ("linear", {"engine": {"precision": "bfloat16"}}, False),
+        ("linear", {"privacy": {"record_clip": 1.0}}, False),
+    ],
+)
+def test_small_references_are_trained_as_one_operation(model, more, stacked):
+    built = build_run(Config.of({**TINY, "model": {"name": model}, **more}))
+    faster = faster_for_many(built.engine, built.module, built.recipe(0), MULTICLASS)
+    assert isinstance(faster, VmapEngine) == stacked
+    start, sets = built.init(Streams(0)), [c.train for c in built.population.clients]
+    end = built.retrain_recipe.play_round(0, start, tuple(sets), Streams(0))
+    play_round = replace(built, module=None).retrain_recipe.play_round
+    alone = play_round(0, start, tuple(sets), Streams(0))
+    for name, value in end.items():
+        torch.testing.assert_close(value, alone[name], rtol=1e-4, atol=1e-6)

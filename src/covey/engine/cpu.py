@@ -218,6 +218,7 @@ class ParallelEngine:
 
     Attributes:
         hands_over: whether only the taker holds a model that `train` yields.
+        precision: what a step multiplies in.
     """
 
     hands_over: ClassVar[bool] = True
@@ -234,7 +235,7 @@ class ParallelEngine:
         self._module = module
         self._task = task
         self._workers = workers
-        self._precision: Precision = precision
+        self.precision: Precision = precision
         # Handing a job to a thread and waiting for it takes longer than a step of a tiny model.
         self._work_of = partial(training_work, frozen=num_parameters(frozen_params(module)))
         self._thread_local = threading.local()
@@ -360,7 +361,7 @@ class ParallelEngine:
         step = reshaping(step, recipe, model.weights, in_order(job, model.names))
         own_dropout = model.dropout(job)
         for gradients in _gradients(
-            model.module, model.weights, job, steps, self._task, own_dropout, self._precision
+            model.module, model.weights, job, steps, self._task, own_dropout, self.precision
         ):
             step(gradients)
             del gradients  # before the next ones are made beside them

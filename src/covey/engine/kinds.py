@@ -12,8 +12,14 @@ from covey.base.errors import ModelError
 from covey.base.files import num_cores
 from covey.engine.cpu import ParallelEngine, Precision, ReferenceEngine
 from covey.engine.protocol import Engine, EngineFactory
-from covey.engine.recipe import Task
+from covey.engine.recipe import Recipe, Task
 from covey.engine.vmap import VmapEngine
+
+STACKED_LAYERS = (nn.Sequential, nn.Flatten, nn.Linear, nn.ReLU, nn.LogSoftmax)
+"""Of what networks consist that train faster as one batched operation, even on a CPU."""
+
+STACKED_NUMBERS = 2**17
+"""Such a network's numbers, at most."""
 
 
 @component("engine", "parallel")
@@ -82,3 +88,16 @@ class Auto(Parallel):
             with suppress(ModelError):  # it has layers that cannot be batched
                 return Vmap(precision=self.precision, chunk=self.chunk).build(module, task)
         return super().build(module, task)
+
+
+def faster_for_many(engine: Engine, module: nn.Module | None, recipe: Recipe, task: Task) -> Engine:
+    """Return what trains many clients of a small network at once; of another, the engine itself.
+
+    On two cores, 35 clients with 24 examples each took threads 1.7 to 2.4 times as long, with
+    159,000 numbers 1.3 to .5 times, and with convolutions 1.2 to .3 times.
+    """
+    if module is None or type(engine) is not ParallelEngine or engine.precision != "float32":
+        return engine
+    is_small = sum(weight.numel() for weight in module.parameters()) <= STACKED_NUMBERS
+    is_plain = all(isinstance(layer, STACKED_LAYERS) for layer in module.modules())
+    return VmapEngine(module, task=task) if is_small and is_plain and not recipe.apart else engine

@@ -25,8 +25,9 @@ from covey.base.rng import Streams
 from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population
 from covey.engine.fixed_features import LocalRecords
+from covey.engine.kinds import faster_for_many
 from covey.engine.protocol import Engine
-from covey.engine.recipe import Recipe
+from covey.engine.recipe import TASKS, Recipe
 from covey.membership.estimators import COUNTS_NORM, Count, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.truth import Reference, SelfAssessment, divergence
@@ -152,7 +153,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         start=start,
         init=components.init,
         recipe=_recipe_by_round(components),
-        play_round=_round_of(components),
+        play_round=_round_of(components, components.engine),
         streams=Streams(config.seed),
         population_profile=tuple((c.group or 0, len(c.train)) for c in population.clients),
         shared_rounds=config.method.opening(config.rounds).split_round or 0,
@@ -173,10 +174,10 @@ def _count(components: Components) -> Count | None:
 
 def retrain_recipe(components: Components) -> RetrainRecipe:
     """Return how an auditor plays this run's recipe again."""
-    config = components.config
-    return RetrainRecipe(
-        components.init, _round_of(components), components.recipe(0), config.rounds
-    )
+    config, recipe = components.config, components.recipe(0)
+    task = TASKS[config.model.task]
+    engine = faster_for_many(components.engine, components.module, recipe, task)
+    return RetrainRecipe(components.init, _round_of(components, engine), recipe, config.rounds)
 
 
 def _recipe_by_round(components: Components) -> Callable[[int], Recipe]:
@@ -191,9 +192,9 @@ def _recipe_by_round(components: Components) -> Callable[[int], Recipe]:
     return recipe
 
 
-def _round_of(components: Components) -> PlayRound:
+def _round_of(components: Components, engine: Engine) -> PlayRound:
     """Return a round of this run's own steps, for data that the server holds."""
-    config, population, engine = components.config, components.population, components.engine
+    config, population = components.config, components.population
     records, algorithm = components.records, config.method
     own = isinstance(algorithm, Subtractable) and records and algorithm.reference_round(records)
     if own:
