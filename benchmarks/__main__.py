@@ -13,6 +13,7 @@ NAMES = (
     "attacks",
     "backbone",
     "calibration",
+    "chunks",
     "exposure",
     "forgetting",
     "gpu",

@@ -36,8 +36,9 @@ from covey.models.linear_head import HeadAlone
 
 FEATURE = "Clipping the gradient of every example (privacy.record_clip)"
 
-MEMORY = 2**23
-"""Numbers that the gradients of single examples take at a time: more of them are slower."""
+MEMORY = 2**22
+"""Numbers that gradients of single examples take at a time: with twice as many a linear model of
+1,800 features is three times as slow (`python -m benchmarks chunks`)."""
 
 MOST_AT_ONCE = 500
 """Examples whose gradients are computed at a time, however small the model."""
@@ -82,7 +83,7 @@ def private_gradients(
         q = sampling_rate(n, recipe)
         (drawn,) = np.nonzero(hidden.random((n,)) < q)
         batch = examples.take(torch.from_numpy(drawn))
-        total = clipped_sum(module, batch, clip, losses)
+        total = _sum_of_parts(module, batch, clip, losses)
         if std > 0:
             total = [
                 with_noise(v, hidden.normal(0.0, std, tuple(v.shape)), std, hidden) for v in total
@@ -93,13 +94,18 @@ def private_gradients(
 def gradient_sum(module: nn.Module, job: TrainingJob, task: Task = MULTICLASS) -> list[Tensor]:
     """Return sum_r clip(grad f(theta, x_r), C) over all of a client's examples.
 
-    theta are the module's parameters, and C is `record_clip`. Examples go part after part,
-    so that the memory is bounded.
+    theta are the module's parameters, and C is `record_clip`.
     """
     check_private(module)
-    clip, losses = job.recipe.record_clip, job.recipe.loss.of(task)
+    return _sum_of_parts(module, job.examples, job.recipe.record_clip, job.recipe.loss.of(task))
+
+
+def _sum_of_parts(
+    module: nn.Module, examples: Examples, clip: float, losses: PerExample
+) -> list[Tensor]:
+    """Return the same sum, part after part, so that the memory is bounded."""
     total = [torch.zeros_like(value.detach()) for value in trainable(module).values()]
-    for part in _parts(module, job.examples):
+    for part in _parts(module, examples):
         for value, more in zip(total, clipped_sum(module, part, clip, losses), strict=True):
             value.add_(more)
     return total
@@ -116,10 +122,14 @@ def gradient_norms(
 
 def _parts(module: nn.Module, examples: Examples) -> Iterator[Examples]:
     """Cut examples into parts whose gradients fit the memory."""
-    numbers = sum(value.numel() for value in trainable(module).values())
-    size = max(1, min(MOST_AT_ONCE, MEMORY // numbers))
-    for part in torch.arange(len(examples)).split(size):
+    for part in torch.arange(len(examples)).split(part_size(module)):
         yield examples.take(part)
+
+
+def part_size(module: nn.Module) -> int:
+    """Return how many examples have their gradients at a time."""
+    numbers = sum(value.numel() for value in trainable(module).values())
+    return max(1, min(MOST_AT_ONCE, MEMORY // numbers))
 
 
 def clipped_sum(
