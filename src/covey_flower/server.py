@@ -1,8 +1,7 @@
-"""The server's side of a federation on Flower: the nodes, and how they get requests.
+"""The server's side of a federation on Flower: its nodes, requests to them, and limits on answers.
 
-Rules over the answers of one round: no client may move or weigh far more than most.
-
-Both compare with a median, so that an attacker needs a majority to move the bound.
+No client may move a model, or weigh, far more than most. Both rules compare with a median, so
+that an attacker needs a majority of the nodes to change the limit.
 """
 
 import logging

@@ -1,9 +1,7 @@
-"""The weighted mean of clients' updates: as they are, under noise, or under masks.
+"""The weighted mean of clients' updates: without noise, under noise, or under masks.
 
-Client-level differential privacy: updates of bounded length, and Gaussian noise.
-
-Only what training moves is a coordinate of an update. Nothing else of it leaves a client:
-buffers do not move.
+Under client-level differential privacy updates are clipped to a norm, and Gaussian noise is added
+to their sum. Only trained parameters are coordinates of an update; buffers are not sent.
 
 References:
     McMahan, Ramage, Talwar, Zhang, Learning Differentially Private Recurrent Language

@@ -1,9 +1,4 @@
-"""FedAvg, local training, FedProx and Ditto.
-
-FedAvg, and local training.
-
-Read `FedAvg` first: it is the smallest complete algorithm.
-"""
+"""FedAvg, local training, FedProx and Ditto; `FedAvg` is the smallest complete algorithm."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar

@@ -1,9 +1,8 @@
 """IFCA and IFCA-MIR: one round, read beside Algorithm 1 of the IFCA-MIR paper.
 
-Who enters a cluster between rounds: a bound on clients that began in another one.
-
-A server sees nothing of a client's choice but the choice. A few clients that all choose a
-small cluster are its majority at once, and an aggregation that a majority holds is theirs.
+An optional limit on the clients that switch clusters per round is here as well. The server sees
+of a client's choice only the cluster: without a limit, a few clients that choose the same small
+cluster are its majority in one round, and decide what a robust aggregation returns.
 
 References:
     Ghosh, Chung, Yin, Ramchandran, An Efficient Framework for Clustered Federated

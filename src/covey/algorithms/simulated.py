@@ -1,10 +1,9 @@
-"""Simulated clients: their examples are here, and an engine looks at all of them at once.
+"""Simulated clients, which one engine trains and scores, and calibrated updates (FedEraser).
 
-What a client's update becomes where rounds are played again from updates that were stored, and
-not from a whole training (FedEraser): it keeps the length of the stored one, in the direction
-that is found now, by a shorter training from a model that never saw who left.
+In a replay with stored updates, a client trains for a shorter time from a model without the
+leavers. Its update keeps the length of the stored one, in the new direction:
 
-U'_i = |U_i| * u_i / ||u_i||
+    U'_i = |U_i| * u_i / ||u_i||
 
 References:
     Liu, Ma, Yang, Wang, Liu, FedEraser: Enabling Efficient Client-Level Data Removal from

@@ -1,22 +1,18 @@
-"""Signatures and key files: who signed a document, and that no byte of it has changed.
+"""Ed25519 signatures of documents, and the files of private and public keys.
 
-Key files: the private key that signs, and the public ones that vouch for signatures.
+    value = Ed25519(canonical(the document without "signature"))
 
-The file of public keys has one PEM block per key, in the order in which they came into
-use, and before each block since when, and from when on it is revoked:
+A valid signature says only that the holder of some key signed. `check_key` decides, for documents
+and tree heads, whether the key is one that the reader trusts, and whether it counted at that
+time.
+
+The file of public keys has one PEM block per key, in the order in which they came into use. A
+line before each block says since when the key is used, and, after a revocation, until when:
 
     since: 2026-03-01T09:00:00.000+00:00
     -----BEGIN PUBLIC KEY-----
 
-A key is replaced when the next one comes into use. What it signed until then holds.
-
-Signatures: the signer of a document, and that no byte of it has changed.
-
-    value = Ed25519(canonical(the document without "signature"))
-
-A valid signature only says that the holder of some key signed. Whether that holder is
-the one whom the reader trusts is a second question, and whether the key counted at that
-time a third: `check_key` alone answers it, for documents and tree heads.
+A key is replaced when the next one comes into use. Its signatures from before then stay valid.
 """
 
 import base64

@@ -1,21 +1,20 @@
-"""How much privacy noisy mechanisms cost together, and what Theorem 1 claims.
+"""The privacy cost of several noisy mechanisms together, and what Theorem 1 claims.
 
-Two relations between neighbouring data occur. Where a sum of all is released, one client
-(or record) contributes or does not: a Gaussian's sensitivity is the clip. Where one of a
-set is picked to speak, one member is replaced by another: sampling without replacement is
-accounted for in that relation only, by Renyi divergence, and a Gaussian's multiplier is in
-units of what a replacement can change.
+There are two relations between neighbouring data. Where a sum over all is released, one client
+(or record) contributes or does not: the sensitivity of a Gaussian is the clip. Where one member
+of a set is drawn as its representative, one member is replaced by another: sampling without
+replacement is accounted for by Renyi divergence in that relation only, and the multiplier of a
+Gaussian is in units of what a replacement can change.
 
-What the second paper's Theorem 1 claims, and what its Algorithm 1 delivers.
-
-The theorem gives representatives noise of standard deviation sigma * Delta, with
+Theorem 1 of the second paper gives representatives noise of standard deviation sigma * Delta,
+with
 
     sigma^2 = T (1 + 8 L) / (7 eps^2),   L = ln(1 / delta)
 
-and its proof counts noise of 2 sigma Delta and a sensitivity of Delta. Two updates in a
-ball of radius Delta are up to 2 Delta apart, so that Algorithm 1 has the multiplier
-sigma / 2. The printed sigma equals what the proof's own derivation gives, T (eps + 8 L)
-/ (7 eps^2), at eps = 1 only.
+and its proof counts noise of 2 sigma Delta and a sensitivity of Delta. Two updates in a ball of
+radius Delta are up to 2 Delta apart, so that Algorithm 1 has the multiplier sigma / 2. The
+printed sigma equals what the proof's own derivation gives, T (eps + 8 L) / (7 eps^2), at eps = 1
+only.
 
 References:
     Balle, Wang, Improving the Gaussian Mechanism for Differential Privacy, 2018, Theorem 8.

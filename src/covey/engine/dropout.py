@@ -1,16 +1,13 @@
-"""Dropout whose masks depend on the client's stream alone, whichever thread draws them.
+"""Dropout whose masks depend on the client's stream alone, on every engine.
 
-torch draws masks from one global generator, so a mask would depend on what other clients
-drew before. Here the masks come from a generator that belongs to one training job.
+torch draws masks from one global generator, so a mask would depend on what other clients drew
+before. Here a generator of each training job draws them. Layers of dropout are replaced as
+functions. Attention and recurrent layers draw inside one operation: below autograd, the random
+operation itself gets the generator.
 
-Layers of dropout are replaced as functions. Attention and recurrent layers draw inside one
-operation: there, below autograd, the random operation itself is handed the generator.
-
-Dropout of clients that train as one tensor: nothing is drawn inside `vmap`.
-
-A forward pass of one client shows which masks a batch takes. They are drawn before every
-step, each client's out of its own stream and in the order in which it would draw them by
-itself, and handed in.
+Nothing is drawn inside `vmap`. A forward pass of one client shows which masks a batch takes;
+before every step the masks of each client are drawn from its own stream, in the order in which it
+would draw them by itself, and passed in.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
-"""How a client trains: task, loss, objective, schedule, and the recipe they make together.
+"""How a client trains: task, loss, objective, schedule, and the recipe that combines them.
 
-What models predict: one class, several labels, a number, or a class per token.
-
-All that the engines and readers of their scores need of it is in a `Task`.
+A `Task` says what a model predicts: one class, several labels, a number, or a class per token.
 """
 
 import math

@@ -1,12 +1,9 @@
-"""The engine for GPUs: many clients' steps as one batched operation.
+"""The engine for GPUs: the steps of many clients as one batched operation.
 
-Who takes which step with whom, where clients of unlike sizes train together.
-
-Every client takes its own steps, from the first on and without a pause, so that an
-optimizer counts alike for all. Within a step, batches of one size are one operation.
-
-Clients of one recipe train together, whatever their sizes; no batch is padded. Nothing
-random is drawn inside `vmap`.
+Clients of one recipe train together, whatever the sizes of their data. Every client takes its own
+steps, from the first one on and without a pause, so that an optimizer counts alike for all. In
+each step, batches of one size are one operation; no batch is padded. Nothing random is drawn
+inside `vmap`.
 """
 
 import copy

@@ -1,11 +1,8 @@
-"""Marks by which a requester, and nobody else, finds itself again in a run that it has left.
-
-The sealed record that finds a client whose name was erased, by name and salt:
+"""The sealed record by which a requester finds its handle in a run that erased its name.
 
     sealed = the handle, sealed with the salt for the name (`covey.base.sealing`)
 
-The salt is 16 random bytes that only the requester receives, so a holder of the sealed
-record can open it for no name that it guesses.
+Only the requester receives the salt, 16 random bytes: without it, a guessed name opens no record.
 """
 
 import hmac

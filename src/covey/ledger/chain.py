@@ -1,18 +1,14 @@
-"""The hash chain; which rounds still count after a rollback.
-
-The hash chain: every recorded event seals all that came before it.
+"""The hash chain over a ledger's events, and which rounds count after a rollback.
 
     hash = SHA-256(JSON of [previous hash, round or null, kind, body text])
 
-Nothing else enters it, no clock and no random identifier, so that equal runs end in
-equal heads. A chain shows any change but one: a tail that was cut off leaves a chain
-that is whole and shorter, and only a head kept elsewhere can show that.
+No clock and no random identifier enters, so that equal runs end in equal heads. A chain shows
+every change but one: after its last events are cut off it is intact and shorter, which only a
+head kept elsewhere can show.
 
-Which recorded rounds still count, once a run was rolled back.
-
-Nothing leaves the chain. A record between two rounds says that the run goes on before
-some round, and from there on what was recorded of that round and of later ones is
-superseded: still sealed, no longer counted.
+No event is ever removed from the chain. A rollback is an event between two rounds: what was
+recorded before it of its round and of later rounds is superseded, which means sealed and not
+counted.
 """
 
 import hashlib

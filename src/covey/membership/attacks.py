@@ -1,14 +1,7 @@
-"""Attacks on single records by answers: loss, entropy, LiRA, RMIA, shadow classifier, FedMIA.
+"""Attacks on single records by a model's answers: loss, entropy, LiRA, RMIA, shadows, FedMIA.
 
-Membership inference from scores alone: thresholds, their rates, and their ranking.
-
-A score says how much a record looks like a member; higher is more member-like. Here it is
-minus the loss. Everything works on plain arrays.
-
-What an attack sees of some records: what models say of them, and nothing else.
-
-Every attack here is a function of arrays that returns a score per record; higher is more
-member-like.
+Every attack is a function of arrays that returns a score per record; records with higher scores
+are more likely members. Thresholds on scores, their rates and rankings are here as well.
 
 References:
     Song, Mittal, Systematic Evaluation of Privacy Risks of Machine Learning Models, 2021.

@@ -1,10 +1,9 @@
 """Estimators of membership risk: from clients' counts, by the clients, from the truth, or none.
 
-The federated red team's arithmetic: a membership risk out of counts alone.
-
-Every client scores its own members and its own holdout with the cluster model, and sends
-only how many losses fell between agreed thresholds, split at random into a few folds. The
-server adds the counts up, without those of clients that differ too much from most.
+The federated red team needs counts alone. Every client scores its own members and its own holdout
+with the cluster model, and sends how many losses fell between agreed thresholds, split at random
+into a few folds. The server adds the counts of all clients but those that differ too much from
+most.
 """
 
 import math

@@ -1,15 +1,10 @@
-"""Reference federations, and what they show: exposed records and their source.
+"""Reference federations, which learnt one half of the records, and what they show.
 
-Reference federations: what a cluster's model would be, with half of the records.
-
-The auditor's view in a simulation. Each reference replays the run's own recipe on the
-members themselves and on matched non-members, a random half of both, so that every
-record has models that learnt it and models that did not. A server, which holds neither
-side, could not do this.
-
-How exposed every record is, by models that learnt it and models that did not.
-
-The auditor's view, in a simulation. Of whose records they are, only counts are returned.
+The auditor's view in a simulation. Each reference replays the run's own recipe on the members
+themselves and on matched non-members, a random half of both, so that every record has models that
+learnt it and models that did not. A server has neither side, and could not do this. From the
+references follow how exposed every record is, and how well its client can be identified; of whose
+records they are, only counts are returned.
 
 References:
     Hu, Salcic, Sun, Dobbie, Zhang, Source Inference Attacks in Federated Learning, 2021.

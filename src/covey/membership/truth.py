@@ -1,9 +1,7 @@
-"""The truth about a cluster model, from its real members: only simulations know it.
+"""The true membership risk of a cluster model, from its real members: in simulations alone.
 
-Models that are none: what diverged, or answers no better than a guess.
-
-An attack on such a model finds nothing, because there is nothing in it: "no signal" would
-read like privacy, and is only the lack of a model.
+A model that diverged, or that answers no better than a guess, has no risk: an attack on it finds
+nothing because the model learnt nothing, which must not be read as privacy.
 """
 
 import math

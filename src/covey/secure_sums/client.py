@@ -1,12 +1,11 @@
-"""A client's side of a round: it sends its numbers under masks, and opens one sum only.
+"""A client's side of secure sums: it sends numbers under masks, and helps to open one sum.
 
-What several sums reveal together: the difference of two is a sum over few.
-
-So no two sums overlap: they are over the same clients, or over none in common. Each client
-can see to that by itself, by the sums that it was in, and then all sums together reveal no
-more than sums over disjoint cohorts, whatever a server asks of others. Any rule that lets
-a cohort be divided does not have that: of three sums or more, of which no client was in
-all, a server could take one client's own.
+The difference of two sums over nearly the same clients is a sum over few. So sums never overlap:
+any two are over the same clients, or have none in common. Each client checks that by the sums
+that it was in, and then all sums together reveal no more than sums over disjoint cohorts,
+whatever a server asks of others. A rule that lets a cohort be divided does not suffice: from
+three sums or more, without a client that was in all of them, a server could compute one client's
+own numbers.
 """
 
 import hashlib

@@ -1,14 +1,12 @@
-"""What travels in a round of secure sums, what both sides agree on before, and its result.
-
-Secrets that any t of their holders know together, and t - 1 know nothing of.
-
-Kept libraries share 16 bytes at a time in Python's own loops over bits
-(`Crypto.Protocol.SecretSharing`), hours for 1,000 clients; this is the polynomial as it is.
-
-What clients send in a round of secure sums, as bytes of which none are believed.
+"""The messages of secure sums, the parameters that both sides agree on, and secret shares.
 
 Small messages are JSON with bytes in base64. A masked vector is a line of JSON and then its
-numbers, 8 bytes each, the lowest byte first.
+numbers, 8 bytes each, the lowest byte first. Every message is checked before it is used.
+
+Any t holders of shares can compute a secret together, and t - 1 learn nothing of it. The
+libraries for it share 16 bytes at a time in Python's own loops over bits
+(`Crypto.Protocol.SecretSharing`), hours for 1,000 clients; here the polynomial is evaluated for
+all of them at once.
 """
 
 import hashlib

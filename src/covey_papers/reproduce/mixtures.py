@@ -1,10 +1,8 @@
-"""Runs on a mixture of linear regressions, played and read back for what theory says.
+"""Runs on a mixture of linear regressions, attacked with three kinds of non-members.
 
-How much of an MIA accuracy is nothing but non-members that do not match.
-
-One and the same finished run is attacked with three kinds of non-members; beside each
-figure stands the blind baseline, which never sees the model. Where the baseline beats
-chance, the figure measures the difference between the two sides and not membership.
+The same finished run is attacked with each kind. Beside each figure stands the blind baseline,
+which never sees the model: where it beats chance, the figure measures that the two sides differ,
+and not membership.
 """
 
 import json

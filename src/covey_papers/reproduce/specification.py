@@ -1,16 +1,12 @@
-"""What `covey reproduce` runs, beside the papers' printed numbers and why they may differ.
+"""What `covey reproduce` runs: an experiment per table or figure, as data.
 
-What `covey reproduce` runs: one experiment per table or figure, as data.
+An experiment is a TOML file in `experiments/`: columns (data sets, shares of the minority) by
+rows (methods), and what is measured in each. Its columns name a base, the settings that they
+share with other experiments, so that runs are shared too.
 
-An experiment is a TOML file in `experiments/`: columns (data sets, shares of the
-minority) by rows (methods), and what is measured in each. Its columns name a base, the
-settings that they share with other experiments, so that runs are shared too.
-
-Why a paper's number may lie elsewhere: what was set, and what was measured.
-
-A reason either speaks of method alone, with the settings of the very run filled in, or is
-put together from the figures that stand beside it. What somebody expected to be measured
-is no reason.
+An experiment also says why a paper's number may differ. A reason describes the method, with the
+settings of the run filled in, or is composed of the figures beside it; it is never an
+expectation.
 """
 
 import tomllib

@@ -1,15 +1,13 @@
-"""The theorems beside real runs: what they bound, and what follows from printed tables.
+"""Theorem 4 of IFCA-MIR beside real runs on a mixture whose best models are known.
 
-Theorem 4 of IFCA-MIR beside real runs on a mixture whose best models are known.
-
-With learning rate 1/L, p the smallest group's share of the clients, and lambda and L the
-smallest and largest eigenvalue of the Hessian of a group's mean loss, the theorem says
+With learning rate 1/L, p the smallest group's share of the clients, and lambda and L the smallest
+and largest eigenvalue of the Hessian of a group's mean loss, the theorem says
 
     ||theta_j' - theta*_j|| <= (1 - p lambda / (8 L)) ||theta_j - theta*_j|| + eps_0
 
-if every round starts close enough to the optima (`Start`). `descent` measures that where
-no client minds the risk (beta = 0). Where clients do, `tilt` checks the rule by which they
-leave their own group, client by client, and counts who left.
+if every round starts close enough to the optima (`Start`). `descent` measures that where no
+client minds the risk (beta = 0). Where clients do, `tilt` checks the rule by which they leave
+their own group, client by client, and counts who left.
 
 References:
     Jung, Biswas, Palamidessi, IFCA-MIR, 2025, section 4.4.
