@@ -52,7 +52,7 @@ from .engine.metrics import Metric
 from .engine.optimizers import Adam, AdamW, Optimizer, Sgd
 from .engine.protocol import Engine, EngineFactory, Scored, ScoringJob, TrainingJob
 from .engine.recipe import Cosine, CrossEntropy, Loss, Objective, Proximal, Recipe, Schedule, Task
-from .leaving.planning import Returning
+from .leaving.planning import ReturningClient
 from .leaving.verification import verify
 from .membership.attacks import Attack, Signals
 from .membership.estimators import RiskContext, RiskEstimator
@@ -116,7 +116,7 @@ __all__ = [
     "Proximal",
     "Recipe",
     "ReferenceEngine",
-    "Returning",
+    "ReturningClient",
     "RiskContext",
     "RiskEstimate",
     "RiskEstimator",

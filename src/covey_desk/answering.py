@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from covey import CoveyError, LedgerLocked, Returning, Run, RunError
+from covey import CoveyError, LedgerLocked, ReturningClient, Run, RunError
 from covey.api.parts import wanted_answer
 from covey.base.files import read_bounded
 from covey.base.names import Basis, ClientName
@@ -409,13 +409,13 @@ class _InRun:
 
 def _as_they_come(
     run: Run, requesters: Sequence[_Requester]
-) -> dict[_Requester, ClientName | Returning]:
+) -> dict[_Requester, ClientName | ReturningClient]:
     """Return the clients of a run, and those that left it and come back with a salt."""
     who = {e: e.name for e in requesters if e.name in run.names}
     salts = [each.salt for each in run.unacknowledged if each.answer]
     with Ledger.read(RunFolder(run.folder).ledger) as ledger:
         found = {e: salt_of(ledger, e.name, (*e.salts, *salts)) for e in requesters if e not in who}
-    return who | {e: Returning(e.name, salt) for e, salt in found.items() if salt}
+    return who | {e: ReturningClient(e.name, salt) for e, salt in found.items() if salt}
 
 
 def proof_of(path: Path) -> tuple[bytes, dict[str, Any]]:

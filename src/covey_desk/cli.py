@@ -353,7 +353,7 @@ def _day(text: str, option: str = "received") -> date | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedPages:
     """Pages on this machine.
 
     Attributes:
@@ -372,7 +372,7 @@ class Served:
     show_default=True,
     help="On this machine only; 0: any that is free.",
 )
-def serve(roots: Sequence[Path], port: int) -> Iterator[Served]:
+def serve(roots: Sequence[Path], port: int) -> Iterator[ServedPages]:
     """Show runs in a browser on this machine, live; nothing is written."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(
@@ -386,7 +386,7 @@ def serve(roots: Sequence[Path], port: int) -> Iterator[Served]:
     with suppress(OSError, AttributeError):  # Windows has no niceness
         os.nice(NICENESS)
     server = served([*roots] or [Path(DEFAULT_ROOT)], port, on_entry)
-    yield Served(server.link)
+    yield ServedPages(server.link)
     sys.stdout.flush()
     errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)
     server.run()

@@ -49,7 +49,7 @@ def add_request(
         received: when it came; None: today.
         reference: the office's own.
         language: of the statement, one of `LANGUAGES`.
-        salts: of a client that left already, as in `covey.Returning`.
+        salts: of a client that left already, as in `covey.ReturningClient`.
 
     Raises:
         ConfigError: something cannot be; nothing was written.

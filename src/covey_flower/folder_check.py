@@ -55,7 +55,7 @@ class _Choice(Exception):  # noqa: N818 - it is none
     """What a warning says."""
 
 
-def _looked(about: str, look: Callable[..., str], *at: object) -> Finding:
+def _check(about: str, look: Callable[..., str], *at: object) -> Finding:
     """Look at something: the function returns what is fine, and raises what is not."""
     try:
         return Finding("ok", about, look(*at))
@@ -96,9 +96,9 @@ def check(folder: Path, now: datetime) -> tuple[Finding, ...]:
 
 def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Finding]:
     plan, is_node = declared.plan, bool(declared.node)
-    yield _looked("flwr", _versions, declared)
-    yield _looked("PATH", lambda: _programs(is_node=is_node))
-    scripts = [_looked(n, _unchanged, folder / n, content) for n, content in declared.files()]
+    yield _check("flwr", _versions, declared)
+    yield _check("PATH", lambda: _programs(is_node=is_node))
+    scripts = [_check(n, _unchanged, folder / n, content) for n, content in declared.files()]
     yield from scripts
     node, config, about = None, None, "node.toml" if is_node else "covey.toml"
     try:
@@ -117,24 +117,24 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
     if config is not None:
         yield from (Finding("warning", *each) for each in _choices(config, is_node=is_node))
     if node is not None:
-        yield _looked("data", _examples, node, config, folder)
+        yield _check("data", _examples, node, config, folder)
     home = folder.parents[1] if is_node else folder
     beside = [folder] if is_node else [home / "nodes" / name for name in plan.invited]
     if (home / "covey.toml").is_file():
         here = (each for each in beside if (each / "node.toml").is_file())
-        yield from (_looked(f"nodes/{each.name}", _agrees, each, home) for each in here)
+        yield from (_check(f"nodes/{each.name}", _agrees, each, home) for each in here)
     authority = folder / ("ca.crt" if is_node else AUTHORITY)
-    yield _looked(authority.name, _life, authority, now)
+    yield _check(authority.name, _life, authority, now)
     if not is_node:
         server = authority.with_name("server.pem")
-        yield _looked(server.name, _life, server, now)
-        yield _looked(server.name, _chain, authority.parent, plan.host, now)
-        yield _looked("server.key", _key, authority.parent)
+        yield _check(server.name, _life, server, now)
+        yield _check(server.name, _chain, authority.parent, plan.host, now)
+        yield _check("server.key", _key, authority.parent)
         if all(each.level == "ok" for each in scripts):
             yield Finding("ok", "server.sh", _IN_MEMORY)
-            yield _looked("server.sh", _exposed, plan)
-    yield _looked("permissions", _permissions, folder)
-    yield _looked(plan.address, lambda: _knock(plan.address, authority, is_node=is_node))
+            yield _check("server.sh", _exposed, plan)
+    yield _check("permissions", _permissions, folder)
+    yield _check(plan.address, lambda: _check_tls(plan.address, authority, is_node=is_node))
 
 
 _IN_MEMORY = (
@@ -292,7 +292,7 @@ def _permissions(folder: Path) -> str:
     return f"{len(private)} private files and folders are private"
 
 
-def _knock(address: str, authority: Path, *, is_node: bool) -> str:
+def _check_tls(address: str, authority: Path, *, is_node: bool) -> str:
     """Look what answers at the server's address, and whether it is of this authority."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")

@@ -77,7 +77,7 @@ def time_limit(limit: float, half: float | None) -> float:
     return min(limit, max(LEAST_SECONDS, SLOWER * half))
 
 
-class Attendance:
+class Backoff:
     """Which nodes are left alone for a while: for 2^(k-1) rounds after k silences in a row.
 
     After `PATIENCE` silences a node gets no more requests, until it has been away and is
@@ -103,7 +103,7 @@ class Attendance:
         """Note an answer: all is well again."""
         self._silences.pop(node, None)
 
-    def kept_waiting(self, node: int) -> bool:
+    def record_timeout(self, node: int) -> bool:
         """Note a silence that took all its time; return whether it was the last one."""
         self._silences[node] = self._silences.get(node, 0) + 1
         # this round counts as well
@@ -214,7 +214,7 @@ class FlowerServer:
         self, grid: Grid, policy: AdmissionPolicy, profile: DataProfile | None = None
     ) -> None:
         self._grid, self._policy, self._profile = grid, policy, profile
-        self._attendance = Attendance()
+        self._backoff = Backoff()
         self._hellos: dict[int, Hello] = {}
         self._events: list[Event] = []
         self._leaving: dict[ClientName, None] = {}
@@ -279,11 +279,11 @@ class FlowerServer:
         there, invited = infos.keys(), self._invited()
         stay = {n: h for n, h in self._hellos.items() if n in there}
         self._hellos = {n: h for n, h in stay.items() if h.name in invited or not invited}
-        self._attendance.begin_round(there)
+        self._backoff.begin_round(there)
         new = there - self._hellos.keys()
-        self._greet(sorted(node for node in new if not self._attendance.is_off(node)))
+        self._greet(sorted(node for node in new if not self._backoff.is_off(node)))
         return frozenset(
-            hello.name for node, hello in self._hellos.items() if not self._attendance.is_off(node)
+            hello.name for node, hello in self._hellos.items() if not self._backoff.is_off(node)
         )
 
     def keys(self) -> Mapping[ClientName, str]:
@@ -486,9 +486,9 @@ class FlowerServer:
         ]
         came = {node for node, _ in exchanged}
         for node in came:
-            self._attendance.answered(node)
+            self._backoff.answered(node)
         for node in sorted({to[each] for each in waiting} - came):
-            if self._attendance.kept_waiting(node):  # it let its time pass
+            if self._backoff.record_timeout(node):  # it let its time pass
                 self._reject(node, SILENT)
         lost = Counter(reply.has_error() for reply in replies)[True]
         log.info("Asked %d nodes: %d answers, %d errors.", len(sent), len(genuine), lost)

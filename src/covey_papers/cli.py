@@ -116,7 +116,7 @@ def reproduce(
     stopped is continued.
     """
     from covey_papers.reproduce.figures import words, write_page
-    from covey_papers.reproduce.record import Shelf, records
+    from covey_papers.reproduce.record import RunCache, records
     from covey_papers.reproduce.runner import reproduced
     from covey_papers.reproduce.specification import experiments
 
@@ -128,13 +128,13 @@ def reproduce(
     if not name:
         raise ConfigError("NAME must be an experiment of --list, or all, found none: name one.")
     chosen = list(experiments()) if name == "all" else [name]
-    shelf = Shelf(runs or out / "runs", shown)
+    cache = RunCache(runs or out / "runs", shown)
     measured: list[ExperimentMeasured] = []
     for place, each in enumerate(chosen, start=1):
         if len(chosen) > 1:
             console.print(f"{place} of {len(chosen)}: {each}", style="bold", highlight=False)
         record = reproduced(
-            each, out, shelf, quick=quick, columns=columns, repeats=repeats, overrides=overrides
+            each, out, cache, quick=quick, columns=columns, repeats=repeats, overrides=overrides
         )
         found = record.found
         rows = [words(cell) for cell in found.cells]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Params, Streams
-from covey.algorithms.simulated import Simulated, as_long_as
+from covey.algorithms.simulated import Simulated, rescale_to_norm
 from covey.base.params import flatten, trained
 
 STREAMS = Streams(0)
@@ -26,7 +26,7 @@ def length(update: Params) -> float:
 
 @given(coordinates, coordinates)
 def test_the_length_is_the_old_one_and_the_direction_the_new_one(now, old):
-    update = as_long_as(of(*now), of(*old))
+    update = rescale_to_norm(of(*now), of(*old))
     if length(of(*now)) < 1e-3:  # no direction to speak of
         return
     assert length(update) == pytest.approx(length(of(*old)), rel=1e-4, abs=1e-6)
@@ -37,7 +37,7 @@ def test_the_length_is_the_old_one_and_the_direction_the_new_one(now, old):
 def test_who_found_nothing_then_or_now_sends_nothing():
     nothing, something = of(0.0, 0.0), of(1.0, 1.0)
     for pair in ((nothing, something), (something, nothing)):
-        assert as_long_as(*pair)["w"].tolist() == [0.0, 0.0]
+        assert rescale_to_norm(*pair)["w"].tolist() == [0.0, 0.0]
 
 
 def test_statistics_are_no_part_of_a_length_and_counters_stay():
@@ -48,7 +48,7 @@ def test_statistics_are_no_part_of_a_length_and_counters_stay():
             "num_batches_tracked": torch.tensor(4),
         }
 
-    update = as_long_as(model(2.0, 100.0), model(6.0, 7.0))
+    update = rescale_to_norm(model(2.0, 100.0), model(6.0, 7.0))
     assert float(update["weight"]) == pytest.approx(6.0)
     assert float(update["running_mean"]) == pytest.approx(300.0)  # scaled alike
     assert int(update["num_batches_tracked"]) == 4

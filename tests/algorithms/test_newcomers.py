@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.playing import playing, setup_of
 from covey import ServerState, Streams
-from covey.algorithms.ifca import Founders, Ifca, bounded_newcomers
+from covey.algorithms.ifca import Ifca, InitialMembers, limit_cluster_switches
 from covey.algorithms.selection import SelectionResult
 from covey.base.events import ClientsAssigned, NewcomersWaited
 
@@ -23,7 +23,7 @@ def chosen(
 ) -> SelectionResult:
     state = ServerState(5, (), dict(founded))
     choice = SelectionResult(state, dict(clusters), ())
-    return bounded_newcomers(choice, state, share, Streams(seed))
+    return limit_cluster_switches(choice, state, share, Streams(seed))
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,18 @@ def test_founders_always_train_and_of_the_others_some_are_drawn_anew():
 
 def test_founders_are_who_trained_a_cluster_when_clients_first_chose_and_stay_so():
     first = chosen({**FOUNDED, "s": 1})
-    assert first.state.kept(Founders).clusters == FOUNDED
+    assert first.state.kept(InitialMembers).clusters == FOUNDED
     moved = first.state.with_choices(first.clusters)
-    later = bounded_newcomers(
+    later = limit_cluster_switches(
         SelectionResult(moved, {**FOUNDED, "s": 1, "t": 1, "u": 1}, ()), moved, 0.25, STREAMS
     )
     assert later.events == (NewcomersWaited(1, 8, 3, 1),)
     # Without an earlier cluster the first choices found them.
-    assert chosen({"a": 1, "b": 0}, founded={}).state.kept(Founders).clusters == {"a": 1, "b": 0}
-    assert "a" not in first.state.without({"a"}).kept(Founders).clusters
+    assert chosen({"a": 1, "b": 0}, founded={}).state.kept(InitialMembers).clusters == {
+        "a": 1,
+        "b": 0,
+    }
+    assert "a" not in first.state.without({"a"}).kept(InitialMembers).clusters
 
 
 def test_who_waits_trains_nothing_and_a_round_that_is_played_again_lets_in_the_same(

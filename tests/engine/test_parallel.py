@@ -124,7 +124,7 @@ def test_bundled_clients_train_to_the_bits_of_each_alone(
     with Streams(0).at("tiny").lent_to_torch():
         module = make()
     jobs = make_jobs(module, (5,) * 6 + (4, 3, 8), recipe)
-    others = {name: value + 1 for name, value in reversed(jobs[0].start.items())}
+    others = {name: value + 1 for name, value in reversed([*jobs[0].start.items()])}
     jobs[1::2] = [replace(job, start=others) for job in jobs[1::2]]
     bundled = list(ParallelEngine(module, 2).train(jobs))
     for trained in bundled[1:]:  # each may be changed by who takes it

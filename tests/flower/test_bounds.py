@@ -35,7 +35,7 @@ from covey_flower.server import (
     PATIENCE,
     SLOWER,
     AdmissionPolicy,
-    Attendance,
+    Backoff,
     FlowerServer,
     time_limit,
 )
@@ -241,16 +241,16 @@ def test_a_limit_is_within_the_configured_one_and_grows_with_the_others_time(lim
 
 @given(st.lists(st.booleans(), max_size=60))
 def test_off_rounds_double_and_end_with_an_answer(silences):
-    attendance, k, off = Attendance(), 0, 0
+    backoff, k, off = Backoff(), 0, 0
     for silent in silences:
-        attendance.begin_round({7})
-        assert attendance.is_off(7) == (off > 0 or k >= PATIENCE)
-        if attendance.is_off(7):
+        backoff.begin_round({7})
+        assert backoff.is_off(7) == (off > 0 or k >= PATIENCE)
+        if backoff.is_off(7):
             off -= 1
         elif silent:
             k += 1
             off = 2 ** (k - 1)
-            assert attendance.kept_waiting(7) == (k == PATIENCE)
+            assert backoff.record_timeout(7) == (k == PATIENCE)
         else:
             k = 0
-            attendance.answered(7)
+            backoff.answered(7)

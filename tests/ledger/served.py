@@ -1,10 +1,10 @@
 """A request that is being served."""
 
+from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.facts import AttackFigure, ValueOrReason
 from covey.leaving.plan import Option
-from covey.leaving.served import Served
 
-SERVED = Served(
+SERVED = AnswerInProgress(
     option=Option("roll_back", "", 2, 2, 2),
     until=4,
     salt="00ff",

@@ -10,7 +10,7 @@ import pytest
 
 from covey import LedgerError
 from covey.base.names import Basis
-from covey.leaving.served import Served
+from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.ledger.chain import REWIND, Record
 from covey.ledger.requests import Mark, Request
 from covey.ledger.store import Ledger
@@ -94,7 +94,7 @@ def test_serving_answers_seals_and_erases_at_once(where: str):
         assert ledger.names() == {h: n for h, n in NAMES.items() if h != HANDLE}
         assert ledger.roster().tombstones == frozenset({"a mark"})
         (served,) = ledger.requests()
-        assert (served.state, Served.of(served)) == ("serving", SERVED)
+        assert (served.state, AnswerInProgress.of(served)) == ("serving", SERVED)
         ledger.answered(asked.id, "retrain")
         (done,) = ledger.requests()
         assert (done.state, done.answer, done.served) == ("done", "retrain", None)

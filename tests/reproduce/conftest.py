@@ -6,7 +6,7 @@ import pytest
 from covey_papers.reproduce.federations import federations
 from covey_papers.reproduce.record import Findings
 from covey_papers.reproduce.specification import Experiment
-from reproduce.tiny import FEDAVG, IFCA, column, experiment, shelf
+from reproduce.tiny import FEDAVG, IFCA, cache, column, experiment
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,4 +41,4 @@ def played(tmp_path_factory) -> Played:
         factors=("violations",),
         differences=("accuracy", "accuracy_minority"),
     )
-    return Played(asked, folder, federations(asked, shelf(folder)))
+    return Played(asked, folder, federations(asked, cache(folder)))

@@ -6,7 +6,7 @@ from covey import Config, load
 from covey_papers.reproduce.federations import EVERY_ANSWER, leaving
 from covey_papers.reproduce.record import digest
 from covey_papers.reproduce.specification import Column
-from reproduce.tiny import experiment, shelf, times
+from reproduce.tiny import cache, experiment, times
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def place(folder):
 
 def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path):
     folder = tmp_path / "runs"
-    found = leaving(ASKED, shelf(folder))
+    found = leaving(ASKED, cache(folder))
     of = {(cell.measure, cell.row): cell for cell in found.cells}
     settings = ("retrain", "k3-x2", "k3-x3")
     alone, *hidden = (place(folder) / name for name in settings)
@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path):
     assert of["bytes on the server", "fedAvg"].values == (stored,)
     assert all((cell.values[0] or 0) > 0 for (m, _), cell in of.items() if "seconds" in m)
     before = times(folder)
-    again = leaving(ASKED, shelf(folder))
+    again = leaving(ASKED, cache(folder))
     assert again == found
     after = times(folder)
     assert {p: t for p, t in after.items() if p.suffix != ".sqlite"} == {

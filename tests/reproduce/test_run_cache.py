@@ -5,8 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 from covey import Config, load
-from covey_papers.reproduce.record import Shelf, digest, sources
-from reproduce.tiny import IFCA, shelf
+from covey_papers.reproduce.record import RunCache, digest, sources
+from reproduce.tiny import IFCA, cache
 
 
 def of(**settings) -> Config:
@@ -68,12 +68,12 @@ def until_the_power_goes(title):
 def test_a_run_that_was_stopped_is_carried_on_to_the_same_end(played, tmp_path):
     wanted = config(played, IFCA, seed=1)
     with pytest.raises(PowerCutError):
-        Shelf(tmp_path, until_the_power_goes).run(wanted, "stopped")
+        RunCache(tmp_path, until_the_power_goes).run(wanted, "stopped")
     path = tmp_path / digest(wanted)
     assert load(path).history.finished is None
     assert not (path / "played.json").exists()
 
-    assert shelf(tmp_path).run(wanted, "carried on") == path
+    assert cache(tmp_path).run(wanted, "carried on") == path
     whole = played.folder / digest(wanted)
     assert load(path).ledger_head == load(whole).ledger_head
     assert sources([path])["seconds"] > 0

@@ -14,7 +14,7 @@ from covey import Streams
 from covey.settings.run import build_run
 from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.mixtures import Setting, models_of, start_of
-from covey_papers.reproduce.record import Shelf
+from covey_papers.reproduce.record import RunCache
 from covey_papers.reproduce.theory import (
     TILTED,
     Choice,
@@ -32,13 +32,13 @@ SMALL = Setting(clients=10, dimension=4, examples=50, noise=0.05, rounds=8)
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Descent:
-    return descent(SMALL, "ifca", 0, shelf_in(tmp_path_factory.mktemp("quiet")))
+    return descent(SMALL, "ifca", 0, cache_in(tmp_path_factory.mktemp("quiet")))
 
 
 @pytest.fixture(scope="module")
 def tilted(tmp_path_factory: pytest.TempPathFactory) -> Tilt:
     few = replace(TILTED, rounds=8)
-    return tilt(few, 0.7, 0, shelf_in(tmp_path_factory.mktemp("tilted")))
+    return tilt(few, 0.7, 0, cache_in(tmp_path_factory.mktemp("tilted")))
 
 
 def test_the_bound_by_hand():
@@ -132,5 +132,5 @@ def test_clients_leave_exactly_where_the_margin_says(tilted: Tilt):
     assert 0 < tilted.misassigned_at_last <= 0.15
 
 
-def shelf_in(folder: Path) -> Shelf:
-    return Shelf(folder, lambda _: nullcontext(lambda _: None))
+def cache_in(folder: Path) -> RunCache:
+    return RunCache(folder, lambda _: nullcontext(lambda _: None))

@@ -1,4 +1,4 @@
-"""Experiments of seconds, on the embedded digits, and a shelf that shows nothing."""
+"""Experiments of seconds, on the embedded digits, and a cache that shows nothing."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.runs.session import Observer
-from covey_papers.reproduce.record import Cell, Findings, Record, Shelf
+from covey_papers.reproduce.record import Cell, Findings, Record, RunCache
 from covey_papers.reproduce.specification import Column, Experiment, Row
 
 TINY: dict[str, Any] = {
@@ -60,8 +60,8 @@ def unseen(title: str) -> Generator[Observer]:
     yield lambda _: None
 
 
-def shelf(folder: Path) -> Shelf:
-    return Shelf(folder, unseen)
+def cache(folder: Path) -> RunCache:
+    return RunCache(folder, unseen)
 
 
 def cell(measure: str, row: str, *values: float | None, **told: Any) -> Cell:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from covey import Config, History, Returning, RunError, load, resume, run, verify
+from covey import Config, History, ReturningClient, RunError, load, resume, run, verify
 from covey.base.events import RunRolledBack
 from covey.base.names import Basis
 from covey.leaving.forgetting import ForgetResult, put_down_requests
@@ -140,7 +140,7 @@ def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
     told = proof_of(first)
     assert told["sealed_record_kept"] is True
     assert kept(folder) != [None]
-    (done,) = left(folder, Returning(ONE, first.answered.salt), basis="erasure")
+    (done,) = left(folder, ReturningClient(ONE, first.answered.salt), basis="erasure")
     assert done.answered.option.answer == "retrain"
     assert hash_of(folder) == done.answered.model_hash == without(ONE)
     again = proof_of(done)
@@ -155,7 +155,7 @@ def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
     assert kept(folder) == [None, None]
     for salt in (first.answered.salt, done.answered.salt):
         with pytest.raises(RunError, match="records, found 'client-00002'"):
-            left(folder, Returning(ONE, salt), answer="retrain")
+            left(folder, ReturningClient(ONE, salt), answer="retrain")
     assert ONE not in load(folder).names
     assert resume(folder).summary.model_hash == without(ONE)
 
@@ -165,16 +165,21 @@ def test_without_its_salt_nobody_comes_back(denied):
     before = kept(folder)
     salt = first.answered.salt
     sentences: set[str] = set()
-    for back in (ONE, Returning(ONE, "00" * 16), Returning(OTHER, salt), "client-00009"):
+    for back in (
+        ONE,
+        ReturningClient(ONE, "00" * 16),
+        ReturningClient(OTHER, salt),
+        "client-00009",
+    ):
         with pytest.raises(RunError, match="comes back with --salt") as no:
             left(folder, back, answer="retrain")
         sentences.add(re.sub("client-0000.", "X", str(no.value)))
     assert len(sentences) == 1
     with pytest.raises(RunError, match="A salt must be hexadecimal"):
-        left(folder, Returning(ONE, "xyz"), answer="retrain")
+        left(folder, ReturningClient(ONE, "xyz"), answer="retrain")
     for answer in ("deny", "auto"):
         with pytest.raises(RunError, match="found a denial"):
-            left(folder, Returning(ONE, salt), answer=answer)
+            left(folder, ReturningClient(ONE, salt), answer=answer)
     assert kept(folder) == before
 
 
@@ -182,7 +187,7 @@ def test_without_its_salt_nobody_comes_back(denied):
 def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
     folder, first = denied
     with load(folder).open() as session:
-        put_down_requests(session, [Returning(ONE, first.answered.salt)], "auto", "erasure")
+        put_down_requests(session, [ReturningClient(ONE, first.answered.salt)], "auto", "erasure")
     assert hash_of(folder) != without(ONE)
     assert resume(folder).summary.model_hash == without(ONE)
 

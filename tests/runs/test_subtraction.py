@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey import Config, Returning, RunError, load, resume, run, verify
+from covey import Config, ReturningClient, RunError, load, resume, run, verify
 from covey.base.events import ClientsAssigned, RunRolledBack
 from covey.base.params import model_hash
 from covey.ridge.state import ClusterSums
@@ -64,7 +64,7 @@ def test_erasure_and_auto_take_the_subtraction_and_a_stronger_answer_follows(fol
     assert plan.chosen.answer == "subtract"
     (done,) = left(folder, ONE, answer="auto", basis="erasure")
     assert done.answered.option.answer == "subtract"
-    back = Returning(ONE, done.answered.salt)
+    back = ReturningClient(ONE, done.answered.salt)
     with pytest.raises(RunError, match="found a subtraction"):
         left(folder, back)
     (again,) = left(folder, back, answer="auto", basis="erasure")

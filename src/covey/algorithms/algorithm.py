@@ -93,7 +93,7 @@ class Algorithm(Component):
 
     traits: ClassVar[Traits] = Traits()
 
-    def vouches_for(self, attribute: str) -> bool:
+    def declares(self, attribute: str) -> bool:
         """Say whether a trait that protects somebody holds, and may be believed.
 
         A user's own class must say its traits itself: what made inherited ones true it may have
@@ -151,7 +151,7 @@ class Algorithm(Component):
     @property
     def sends_sums_alone(self) -> bool:
         """Whether clients can send all of it under masks: it is one sum over all of them."""
-        return self.vouches_for("sends_sums") and self.num_models == 1
+        return self.declares("sends_sums") and self.num_models == 1
 
     @property
     def starts_warm(self) -> bool:

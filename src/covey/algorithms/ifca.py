@@ -28,41 +28,40 @@ from covey.base.names import Handle
 from covey.base.rng import Streams
 
 
-class Founders(ComponentState):
+class InitialMembers(ComponentState):
     """The cluster that each client was in when clients first chose for themselves."""
 
     key = "founders"
     clusters: Mapping[Handle, int] = {}
 
 
-def bounded_newcomers(
+def limit_cluster_switches(
     choice: SelectionResult,
     before: ServerState,
     share: float,
     streams: Streams,
     recorded: Mapping[Handle, int] | None = None,
 ) -> SelectionResult:
-    """Return the choices without those newcomers that a cluster has no room for.
+    """Return the choices without the newcomers for which a cluster has no room.
 
-    Of the clients that choose a cluster, its founders F train it in any case, and of all
-    others max(1, floor(share |F|)), drawn anew in every round. The rest sit the round out:
-    they train nothing, and stay counted where they were. A cluster none of whose founders
-    takes part has no bound.
+    Of the clients that choose a cluster, its initial members F always train it, and of the others
+    max(1, floor(share |F|)), drawn anew in every round. The rest do not train in this round, and
+    count in the cluster where they were. Where no initial member takes part there is no limit.
 
-    Founders are who a cluster had when clients first chose for themselves (after a warm
-    start), or else who chose it then. Time makes no client a founder: one that waits long enough
-    would be in.
+    The initial members of a cluster are the clients that it had when clients first chose for
+    themselves (after a warm start), or else those that chose it then. No client becomes one later:
+    otherwise it would be enough to wait.
 
     Args:
         choice: what the clients chose.
         before: the state before the round.
-        share: newcomers per founder.
+        share: newcomers per initial member.
         streams: of the round.
         recorded: who trained what when the round was played first: that is repeated.
     """
     clusters = choice.clusters
-    founded = before.kept(Founders).clusters or before.assignment or clusters
-    state = choice.state.keeping(Founders(clusters=dict(founded)))
+    founded = before.kept(InitialMembers).clusters or before.assignment or clusters
+    state = choice.state.keeping(InitialMembers(clusters=dict(founded)))
     choice = choice._replace(state=state)
     if recorded is not None:
         again = {h: j for h, j in clusters.items() if h in recorded}
@@ -151,7 +150,7 @@ class Ifca(Clustered):
         if self.max_newcomers == 0:
             return choice
         then = clients.recorded.get(state.round_index)
-        return bounded_newcomers(choice, state, self.max_newcomers, streams, then)
+        return limit_cluster_switches(choice, state, self.max_newcomers, streams, then)
 
     def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let clients choose once more."""

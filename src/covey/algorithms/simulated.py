@@ -218,7 +218,7 @@ class Simulated:
                 starts[j] = flat(model)
             update = [less(made.pop(), starts[j])]
             if (old := (self.stored or {}).get(client.handle)) is not None:
-                update = [as_long_as(update.pop(), old)]
+                update = [rescale_to_norm(update.pop(), old)]
             mean = None
             if inputs.wants_losses and batches:
                 epoch = math.ceil(len(client.train) / recipe.batch_size)
@@ -282,7 +282,7 @@ def _noise_of(client: Client, recipe: Recipe) -> NoisySteps | None:
     return NoisySteps(recipe.record_noise, *rates) if n else None
 
 
-def as_long_as(update: Params, stored: Params) -> Params:
+def rescale_to_norm(update: Params, stored: Params) -> Params:
     """Return the update, as long as the stored one."""
     length = _length(update)
     return scale(update, _length(stored) / length if length > 0 else 0.0)

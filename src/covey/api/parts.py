@@ -21,7 +21,7 @@ from covey.algorithms.run_algorithm import RunAlgorithm
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort
 from covey.base.component_names import PASSED, is_derived, is_missing, may_be_part, pass_again
-from covey.base.components import Component, Unread, components_in
+from covey.base.components import Component, UnloadedComponent, components_in
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
 from covey.base.events import RunStarted
 from covey.base.names import ANSWERS, BASES, Basis, ClientName, Handle, Params, client_name, unknown
@@ -31,7 +31,7 @@ from covey.data.population import absent_population
 from covey.data.source import DataProfile
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
-from covey.leaving.planning import Returning, planning_config, unplayed_reason
+from covey.leaving.planning import ReturningClient, planning_config, unplayed_reason
 from covey.leaving.together import ClientPlan
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
@@ -292,7 +292,9 @@ def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
     missing = [
         what
         for what, component in named.items()
-        if not isinstance(component, Unread) and component.is_passed and passed[what] is None
+        if not isinstance(component, UnloadedComponent)
+        and component.is_passed
+        and passed[what] is None
     ]
     own = any(is_missing(part.name) for _, part in _own(config))
     return (*missing, "config") if own else tuple(missing)
@@ -380,7 +382,7 @@ def _is_importable(module: str) -> bool:
     return spec_now is not None and before is not None and spec_now.origin == before.origin
 
 
-Who = ClientName | Returning
+Who = ClientName | ReturningClient
 Several = list[ClientName] | list[Who]
 Names = Who | Several | tuple[Who, ...]
 """One client or several: by name or, who has left, by name and salt."""
@@ -408,10 +410,10 @@ def wanted_answer(answer: str | None, basis: str | None) -> tuple[str, Basis]:
 def listed(names: Names) -> tuple[Who, ...]:
     """Return one client or several as several, each once."""
     several = cast("Sequence[Who]", (names,) if is_one(names) else names)
-    named = (each if isinstance(each, Returning) else client_name(each) for each in several)
+    named = (each if isinstance(each, ReturningClient) else client_name(each) for each in several)
     return tuple(dict.fromkeys(named))
 
 
 def is_one(names: Names) -> bool:
     """Say whether this is one client, and not several."""
-    return isinstance(names, Returning) or bool(client_name(names))
+    return isinstance(names, ReturningClient) or bool(client_name(names))

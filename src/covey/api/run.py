@@ -32,7 +32,7 @@ from covey.leaving.exports import best_kept_round, delete_unfinished, export_mod
 from covey.leaving.forgetting import ForgetResult, forget
 from covey.leaving.handover import Handover, acknowledge, unacknowledged
 from covey.leaving.places import Explanation, explain_client
-from covey.leaving.planning import Returning, client_plans
+from covey.leaving.planning import ReturningClient, client_plans
 from covey.leaving.requests import OnReceipt
 from covey.leaving.signing import AnsweredRequest
 from covey.leaving.together import ClientPlan
@@ -214,7 +214,7 @@ class Run:
 
     @overload
     def plan(
-        self, names: str | Returning, answer: str = "auto", basis: str = "none"
+        self, names: str | ReturningClient, answer: str = "auto", basis: str = "none"
     ) -> ClientPlan: ...
 
     @overload
@@ -256,7 +256,7 @@ class Run:
 
         Args:
             names: one client, or several, who share one replay; who has left already, as
-                `covey.Returning` with the salt of its last answer.
+                `covey.ReturningClient` with the salt of its last answer.
             answer: "auto", "deny", "subtract", "roll_back", "retrain", "calibrate" or "stop".
             basis: what the request rests on: "erasure", "withdrawal", "objection",
                 "restriction" or "none".

@@ -143,7 +143,7 @@ class Component(SettingsSection):
         """Whether a user wrote it."""
         return type(self).__module__.partition(".")[0] not in coveys_packages()
 
-    def vouches_for(self, attribute: str) -> bool:
+    def declares(self, attribute: str) -> bool:
         """Say whether a truth that protects somebody holds of it, and may be believed.
 
         A user's own class must say it itself: what it inherits says nothing, as it may have
@@ -211,7 +211,7 @@ class OwnFunction(Component):
         return partial(self.function, **self.options) if self.options else self.function
 
 
-class Unread(Component):
+class UnloadedComponent(Component):
     """A user's own component of a run that is only read: its code is not imported."""
 
     model_config = ConfigDict(extra="allow")
@@ -229,7 +229,7 @@ class Unread(Component):
         """It is: covey's own code can be read."""
         return True
 
-    def vouches_for(self, attribute: str) -> bool:
+    def declares(self, attribute: str) -> bool:
         """Nothing is known of it."""
         del attribute
         return False
@@ -310,7 +310,7 @@ def made(kind: str, base: type[C], value: Any) -> Any:  # noqa: ANN401
         try:
             component = find(kind, value, "{key}")
         except ForeignCodeError:
-            return Unread(recorded_name=value, key=kind, **options)
+            return UnloadedComponent(recorded_name=value, key=kind, **options)
         except ConfigError as error:
             raise _wrong_name(kind, value, error) from None
     if inspect.isclass(component) and issubclass(component, base):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from covey.leaving.forgetting import ForgetResult
     from covey.leaving.handover import Handover
     from covey.leaving.plan import Option
-    from covey.leaving.planning import Returning
+    from covey.leaving.planning import ReturningClient
     from covey.leaving.signing import AnsweredRequest
     from covey.leaving.together import ClientPlan
     from covey.leaving.verification import Verification
@@ -202,7 +202,7 @@ def forget(
     from covey.api.parts import wanted_answer
     from covey.leaving.forgetting import put_down_requests
     from covey.leaving.plan import check_basis
-    from covey.leaving.planning import Returning
+    from covey.leaving.planning import ReturningClient
     from covey.runs.folder import FederationMetadata, RunFolder
     from covey.runs.reading import unknown_client
 
@@ -223,7 +223,9 @@ def forget(
         raise ConfigError(
             f"--salt must be one returning client's, found {len(names)} names: ask for each alone."
         )
-    who: list[str | Returning] = [*names] if salt is None else [Returning(names[0], salt)]
+    who: list[str | ReturningClient] = (
+        [*names] if salt is None else [ReturningClient(names[0], salt)]
+    )
     folder = RunFolder.existing(run)
     held = covey.load(run, trust_code=trust_code)
     _name_own_parts(folder)
@@ -275,7 +277,11 @@ def _name_own_parts(folder: RunFolder) -> None:
 
 
 def _forget(
-    run: covey.Run, names: Sequence[str], who: list[str | Returning], wanted: str, basis: Basis
+    run: covey.Run,
+    names: Sequence[str],
+    who: list[str | ReturningClient],
+    wanted: str,
+    basis: Basis,
 ) -> Iterator[Forgotten]:
     from covey.cli.progress import shown
     from covey.report.summary import deniability

@@ -23,13 +23,13 @@ from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack
 from covey.base.files import delete_whole
 from covey.base.names import Handle
 from covey.data.examples import Client
+from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.copies import RENDERED, erase_from_copies
 from covey.leaving.marks import fresh_mark
 from covey.leaving.own_parts import carried_over
 from covey.leaving.plan import Option, replay_kind
 from covey.leaving.planning import current_rules
 from covey.leaving.requests import take_up, unrecorded, with_simulated
-from covey.leaving.served import Served
 from covey.leaving.signing import AnsweredRequest, served_request, sign_answers
 from covey.leaving.subtraction import is_solved_again, keep_subtracted, unsolved_state
 from covey.leaving.together import choose_answers
@@ -66,7 +66,7 @@ class Case:
 
     phase: Phase
     requests: Sequence[Request]
-    served: Sequence[Served] = ()
+    served: Sequence[AnswerInProgress] = ()
     clients: Mapping[str, Client | None] = field(default_factory=dict[str, Client | None])
     answers: Sequence[AnsweredRequest] = ()
 
@@ -75,7 +75,7 @@ class Case:
         cls, requests: Sequence[Request], clients: Mapping[str, Client | None] | None = None
     ) -> "Case":
         """Return the case of requests whose answers are recorded."""
-        return cls("recorded", requests, tuple(map(Served.of, requests)), clients or {})
+        return cls("recorded", requests, tuple(map(AnswerInProgress.of, requests)), clients or {})
 
     @property
     def first(self) -> int | None:

@@ -30,8 +30,8 @@ from covey.base.files import (
     replace_whole,
 )
 from covey.base.names import ClientName, Handle
+from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.facts import CopyFact, Fate
-from covey.leaving.served import Served
 from covey.ledger.requests import Request
 from covey.runs.folder import RunFolder, as_written, now
 
@@ -305,7 +305,7 @@ def delete_obsolete_copies(
         request: the one that is being served.
         current: hashes of the cluster models after the answer, as they are exported.
     """
-    option = Served.of(request).option
+    option = AnswerInProgress.of(request).option
     first = option.first_replayed_round
     if option.answer == "subtract" or (first is None and option.answer == "retrain"):
         first = 0  # what is not today's model may be of rounds that held the client

@@ -10,7 +10,7 @@ from covey.base.names import Basis, ClientName
 from covey.leaving.case import OnAnswer, case_of, play
 from covey.leaving.copies import erase_from_copies
 from covey.leaving.own_parts import carried_over
-from covey.leaving.planning import Returning, plans_for, wanted_answers_of
+from covey.leaving.planning import ReturningClient, plans_for, wanted_answers_of
 from covey.leaving.requests import OnReceipt, ask
 from covey.leaving.signing import AnsweredRequest
 from covey.leaving.together import ClientPlan
@@ -39,7 +39,7 @@ class ForgetResult:
 
 def forget(
     session: Session,
-    clients: Sequence[ClientName | Returning],
+    clients: Sequence[ClientName | ReturningClient],
     wanted: str = "auto",
     basis: Basis = "none",
     *,
@@ -89,7 +89,7 @@ def finish_requests(session: Session, on_answer: OnAnswer = quiet) -> tuple[Answ
 
 def put_down_requests(
     session: Session,
-    clients: Sequence[ClientName | Returning],
+    clients: Sequence[ClientName | ReturningClient],
     wanted: str,
     basis: Basis = "none",
     check: CheckPlan = quiet,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from covey.base.components import Unread, create
+from covey.base.components import UnloadedComponent, create
 from covey.base.events import Event, PricesSet, RiskMeasured, RunStarted
 from covey.base.names import Basis, ClientName, Handle
 from covey.base.own_code import no_foreign_code
@@ -192,7 +192,7 @@ def _named_by_settings(client: ClientOfRun) -> Listed:
 
 def _data(client: ClientOfRun) -> Place | str:
     source = create("data", client.settings["data"], "data.name", DataSource)
-    if isinstance(source, Unread):
+    if isinstance(source, UnloadedComponent):
         return client.place("data", YOU, "where its data come from", source.name)
     if source.is_passed:
         return "Where the program that played this run has the client's data from."

@@ -25,7 +25,7 @@ from covey.settings.load import Config
 
 
 @dataclass(frozen=True, slots=True)
-class Returning:
+class ReturningClient:
     """A client that has left, and comes back for a stronger answer.
 
     Attributes:
@@ -42,7 +42,7 @@ class Returning:
 def wanted_answers_of(
     roster: Roster,
     folder: RunFolder,
-    clients: Sequence[ClientName | Returning],
+    clients: Sequence[ClientName | ReturningClient],
     wanted: str,
     basis: Basis = "none",
 ) -> list[Request]:
@@ -54,7 +54,7 @@ def wanted_answers_of(
     handles = roster.handles
     by_client: dict[ClientName, Request] = {}  # who is named twice asks once
     for each in clients:
-        back = isinstance(each, Returning)
+        back = isinstance(each, ReturningClient)
         name = each.client if back else each
         handle = _unsealed_handle(roster, each) if back else handles.get(name)
         if handle is None:
@@ -64,7 +64,7 @@ def wanted_answers_of(
     return [*by_client.values()]
 
 
-def _unsealed_handle(roster: Roster, returning: Returning) -> Handle | None:
+def _unsealed_handle(roster: Roster, returning: ReturningClient) -> Handle | None:
     try:
         salt = bytes.fromhex(returning.salt)
     except ValueError as error:
@@ -78,7 +78,7 @@ def _unsealed_handle(roster: Roster, returning: Returning) -> Handle | None:
 
 def client_plans(
     folder: RunFolder,
-    clients: Sequence[ClientName | Returning],
+    clients: Sequence[ClientName | ReturningClient],
     wanted: str = "auto",
     basis: Basis = "none",
 ) -> tuple[ClientPlan, ...]:
@@ -153,7 +153,7 @@ def current_rules(
         restorable=(0, *(t + 1 for t in rounds_in(folder.checkpoints))),
         next_round=next_round,
         prefix_independent=not depends_on_population(config),
-        subtracts=config.method.vouches_for("subtracts"),
+        subtracts=config.method.declares("subtracts"),
         own_models=alone,
         rounds_left=_rounds_left(config, history, next_round),
     )

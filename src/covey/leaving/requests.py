@@ -84,7 +84,7 @@ def with_simulated(session: Session, t: int) -> Session:
 
 def default_answer(config: Config) -> str:
     """Return the answer for a client that only says that it leaves."""
-    if anonymity_of(config) or config.method.vouches_for("subtracts"):
+    if anonymity_of(config) or config.method.declares("subtracts"):
         return "auto"
     return "calibrate" if config.leaving.store_updates else "retrain"
 

@@ -14,6 +14,7 @@ from covey.base.names import Basis, Handle
 from covey.base.params import model_hash
 from covey.base.signature import SigningKey, document_json
 from covey.data.examples import Client
+from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.copies import RENDERED, CopyOutcome, delete_obsolete_copies, outcome_lines
 from covey.leaving.evidence import facts, find_answer
 from covey.leaving.exports import exported_hashes
@@ -31,7 +32,6 @@ from covey.leaving.handover import Handover, keep_handover
 from covey.leaving.plan import Option
 from covey.leaving.proof import read_proof, signed_proof
 from covey.leaving.proof_text import proof_page
-from covey.leaving.served import Served
 from covey.ledger.requests import Mark, Request
 from covey.membership.estimators import ClientEstimator, RiskContext
 from covey.membership.truth import no_better_than_guessing
@@ -93,7 +93,7 @@ def sign_answers(
         CoveyError: the key cannot be used, or a verifier would reject a proof.
     """
     folder = session.folder
-    served = [Served.of(each) for each in requests]
+    served = [AnswerInProgress.of(each) for each in requests]
     for request, each in zip(requests, served, strict=True):
         if each.option.answer != "stop":
             drop_client(folder.updates, request.handle, session.ledger.files)
@@ -118,7 +118,7 @@ def _signed(
     leaver: Client | None,
     models: Collection[str],
 ) -> AnsweredRequest:
-    served, folder = Served.of(request), session.folder
+    served, folder = AnswerInProgress.of(request), session.folder
     stops = served.option.answer == "stop"
     copies = () if stops else delete_obsolete_copies(folder, request, models)
     path, facts = _write_proof(session, key, request, state, leaver, copies)
@@ -145,7 +145,7 @@ def served_request(
     mark: Mark,
     state: ServerState,
     cluster: int | None,
-) -> Served:
+) -> AnswerInProgress:
     """Return what an answer's proof needs, and nothing holds once it is carried out.
 
     Args:
@@ -160,7 +160,7 @@ def served_request(
     trained = session.record.participation.trained.get(handle)
     if handle not in state.assignment and trained:  # who comes back, where it was last
         placed = state.with_choices({handle: trained[max(trained)]})
-    return Served(
+    return AnswerInProgress(
         option=option,
         until=state.round_index if option.first_replayed_round is not None else 0,
         salt=mark.salt,
@@ -234,7 +234,7 @@ def _write_proof(
     copies: Sequence[CopyOutcome],
 ) -> tuple[Path, Facts]:
     """Sign what was answered, and put it on the disk, as JSON and as a page."""
-    served, record = Served.of(request), session.record
+    served, record = AnswerInProgress.of(request), session.record
     at, names = len(record.hashes), session.roster.names.values() if copies else ()
     receipt, consistency = anchors_of(session.folder, request.id, record.hashes)
     times = session.ledger.times()
@@ -275,7 +275,7 @@ def _write_proof(
 
 
 def _before_and_after(
-    session: Session, served: Served, leaver: Client | None, state: ServerState
+    session: Session, served: AnswerInProgress, leaver: Client | None, state: ServerState
 ) -> ValueOrReason[Measurement, Unmeasured]:
     before = served.measured_before.value
     if before is None:

@@ -1,7 +1,7 @@
 """From settings to what makes the next models out of updates, and what it keeps apart.
 
 Whether what a cluster's clients send can reach another cluster's model: a user's own code is
-believed where its own class says so (`Component.vouches_for`).
+believed where its own class says so (`Component.declares`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -119,7 +119,7 @@ def anonymity_of(config: Config) -> AnonymityTerms | None:
     A user's own is believed where its class says so (`Aggregation.hides_members`).
     """
     terms = config.aggregation.anonymity()
-    return terms if config.aggregation.vouches_for("hides_members") else None
+    return terms if config.aggregation.declares("hides_members") else None
 
 
 def noise_on_clients(config: Config) -> bool:
@@ -164,13 +164,13 @@ def mixes_clusters(config: Config) -> bool:
     )  # it is only ever shown the updates of one cluster at a time
     parts = (method, *(() if clusterwise else (aggregation,)), aggregation.server_optimizer)
     own = [each for each in parts if each.is_own]
-    return not all(each.vouches_for("keeps_clusters_apart") for each in own)
+    return not all(each.declares("keeps_clusters_apart") for each in own)
 
 
 def isolates_clusters(config: Config) -> bool:
     """Say whether algorithm and aggregation keep every cluster to its own clients."""
     parts = config.method, config.aggregation, config.aggregation.server_optimizer
-    return all(each.vouches_for("keeps_clusters_apart") for each in parts)
+    return all(each.declares("keeps_clusters_apart") for each in parts)
 
 
 def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:

@@ -193,7 +193,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
         and not balances_classes(config)  # of all clients
         and not config.train.cohort_size  # another client takes the place of one that leaves
         and config.privacy_plan.hides_nothing
-        and config.engine.vouches_for("keeps_clients_apart")
+        and config.engine.declares("keeps_clients_apart")
         and not getattr(engine, "rounds_together", False)
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
-from covey.base.components import Share, Unread
+from covey.base.components import Share, UnloadedComponent
 from covey.base.errors import ConfigError, DataError, user_function
 from covey.base.events import Event
 from covey.base.names import ClientName, unknown
@@ -210,7 +210,7 @@ def population_and_notes(
     Raises:
         CoveyError: the examples cannot be had; errors of a user's own source name it.
     """
-    if passed is None and isinstance(config.data, Unread):
+    if passed is None and isinstance(config.data, UnloadedComponent):
         config.data.refuse()
     source = config.data if passed is None else OwnSource(function=lambda: passed)
     request = _request_of(config, streams)

@@ -8,7 +8,7 @@ from covey.aggregation.partition import public_random, set_sizes
 from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.selection import choice_epsilon
 from covey.base import events
-from covey.base.components import Unread
+from covey.base.components import UnloadedComponent
 from covey.base.events import Event
 from covey.base.rng import Streams
 from covey.engine.protocol import num_steps
@@ -42,7 +42,7 @@ def terms_of(config: Config) -> Terms:
 
 def _is_remote(config: Config) -> bool:
     """Say whether clients may be on machines of their own."""
-    return isinstance(config.engine, Unread) or config.engine.is_remote
+    return isinstance(config.engine, UnloadedComponent) or config.engine.is_remote
 
 
 def own_parts(config: Config) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from covey.aggregation.privacy import Masks, PrivacyPlan
-from covey.base.components import Unread
+from covey.base.components import UnloadedComponent
 from covey.base.names import Handle
 from covey.data.examples import Client
 from covey.dp.exposure import exposure_within
@@ -21,7 +21,7 @@ def plan_of(config: "Sections") -> PrivacyPlan:
     sums_gradients = privacy.record_clip > 0 and not local
     noise = privacy.record_noise if sums_gradients else privacy.client_noise
     shared = noise > 0 and privacy.noise_model == "distributed" and privacy.secure_sums
-    counts = shared and not isinstance(risk, Unread) and risk.counts
+    counts = shared and not isinstance(risk, UnloadedComponent) and risk.counts
     return PrivacyPlan(
         unit="record" if sums_gradients else "client",
         noise=noise,

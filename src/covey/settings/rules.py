@@ -446,7 +446,7 @@ def _masked_sums(config: Sections) -> Conflicts:
     method, key, remedy = config.method, "privacy.secure_sums", "set privacy.secure_sums = false."
     if not config.privacy.secure_sums:
         return
-    other = "method.num_clusters" if method.vouches_for("sends_sums") else "method.name"
+    other = "method.num_clusters" if method.declares("sends_sums") else "method.name"
     needs = "clients to send nothing but one sum over all of them"
     yield Clash(not method.sends_sums_alone, key, needs, other, remedy)
     sees = config.aggregation.sees_updates

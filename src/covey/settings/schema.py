@@ -28,7 +28,7 @@ from covey.base.components import (
     SettingsSection,
     Share,
     Shares,
-    Unread,
+    UnloadedComponent,
     components_in,
 )
 from covey.base.errors import ConfigError
@@ -409,7 +409,7 @@ class Sections(SettingsSection):
 
         Of a user's own source that was not imported it is taken to be so.
         """
-        return isinstance(self.data, Unread) or not self.data.simulates
+        return isinstance(self.data, UnloadedComponent) or not self.data.simulates
 
     @property
     def min_clients(self) -> int:
@@ -419,7 +419,7 @@ class Sections(SettingsSection):
     @property
     def is_unread(self) -> bool:
         """Whether a user's own code that it names was not imported, to be read alone."""
-        return any(isinstance(each, Unread) for _, each in components_in(self))
+        return any(isinstance(each, UnloadedComponent) for _, each in components_in(self))
 
 
 def balances_classes(config: Sections) -> bool:
@@ -465,7 +465,7 @@ def recipe_of(config: Sections) -> Recipe:
         schedule=train.schedule,
         loss=train.loss,
         objective=config.method.objective or train.objective,
-        augment=Augment() if isinstance(config.data, Unread) else config.data.augment,
+        augment=Augment() if isinstance(config.data, UnloadedComponent) else config.data.augment,
         personal=config.method.personal,
         max_gradient_norm=train.max_gradient_norm,
         own_layers=bool(config.model.personal),

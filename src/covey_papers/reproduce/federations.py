@@ -21,7 +21,7 @@ from covey_papers.reproduce.record import (
     Findings,
     Line,
     Printed,
-    Shelf,
+    RunCache,
     averaged,
     digest,
     sources,
@@ -206,12 +206,12 @@ Runs = Mapping[tuple[str, str], Sequence[Seen]]
 """Row and column to its repeats."""
 
 
-def federations(experiment: Experiment, shelf: Shelf) -> Findings:
+def federations(experiment: Experiment, cache: RunCache) -> Findings:
     """Play every cell with seeds 0, 1, ..., and measure what the experiment names.
 
     A column whose data are not there is left out, and says which files to put where.
     """
-    runs, missing = _played(experiment, shelf)
+    runs, missing = _played(experiment, cache)
     paths = [seen.path for each in runs.values() for seen in each]
     return Findings(
         cells=tuple(_cells(experiment, runs, missing)),
@@ -221,7 +221,7 @@ def federations(experiment: Experiment, shelf: Shelf) -> Findings:
     )
 
 
-def _played(experiment: Experiment, shelf: Shelf) -> tuple[Runs, Mapping[str, str]]:
+def _played(experiment: Experiment, cache: RunCache) -> tuple[Runs, Mapping[str, str]]:
     """Return the runs, and per column without data the reason."""
     runs: dict[tuple[str, str], list[Seen]] = {}
     missing: dict[str, str] = {}
@@ -238,7 +238,7 @@ def _played(experiment: Experiment, shelf: Shelf) -> tuple[Runs, Mapping[str, st
         settings = experiment.settings_of(column, row)
         title = f"{column.name}, {row.name}, seed {seed}"
         try:
-            path = shelf.run(Config.of({**settings, "seed": seed}), title)
+            path = cache.run(Config.of({**settings, "seed": seed}), title)
         except DataError as error:
             missing[column.name] = f"not played: {error}"
         else:
@@ -323,7 +323,7 @@ EVERY_ANSWER = Row(name="every answer")
 ByRow = Mapping[str, Sequence[Outcome]]
 
 
-def leaving(experiment: Experiment, shelf: Shelf) -> Findings:
+def leaving(experiment: Experiment, cache: RunCache) -> Findings:
     """Play every column's requests under every baseline, every k and every x.
 
     The paper's table prints the first of the measures. A row of anonymity sets has one
@@ -338,12 +338,12 @@ def leaving(experiment: Experiment, shelf: Shelf) -> Findings:
     folders: list[Path] = []
     for column in experiment.columns:
         settings = experiment.settings_of(column, EVERY_ANSWER)
-        folder = shelf.folder / f"leaving-{digest(Config.of(settings))}"
+        folder = cache.folder / f"leaving-{digest(Config.of(settings))}"
         places = [folder / f"seed-{seed}" for seed in range(experiment.repeats)]
         by_seed, reason = list[Sequence[Outcome]](), ""
         try:
             for seed, place in enumerate(places):
-                with shelf.timed(place, f"{column.name}, seed {seed}"):
+                with cache.timed(place, f"{column.name}, seed {seed}"):
                     by_seed.append(outcomes(experiment, settings, seed, place))
         except DataError as error:
             by_seed, reason = [], f"not played: {error}"

@@ -30,7 +30,7 @@ from covey.runs.folder import RunFolder
 from covey.runs.states import kept_state
 from covey.settings.run import BuiltRun, build_run
 from covey_papers.linear_mixture import LinearMixture
-from covey_papers.reproduce.record import Shelf, note
+from covey_papers.reproduce.record import RunCache, note
 
 Method = Literal["ifca", "ifca-mir"]
 SOURCES: Mapping[Method, str] = {"ifca": "none", "ifca-mir": "federated"}
@@ -243,13 +243,13 @@ class FinishedRun:
         return float(np.mean(wrong))
 
 
-def played(setting: Setting, config: Config, shelf: Shelf) -> FinishedRun:
+def played(setting: Setting, config: Config, cache: RunCache) -> FinishedRun:
     """Play a run to its end unless it is there, and read it back from its folder.
 
     Raises:
         RunError: there is no round in which clients choose.
     """
-    folder = shelf.run(config, f"{config.method.name}, seed {config.seed}")
+    folder = cache.run(config, f"{config.method.name}, seed {config.seed}")
     place, assembled = RunFolder(folder), build_run(config)
     first = assembled.algorithm.init(assembled.streams)
     with Ledger.read(place.ledger) as ledger:

@@ -239,7 +239,7 @@ Shown = Callable[[str], AbstractContextManager[Observer]]
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class RunCache:
     """A folder of runs.
 
     Attributes:

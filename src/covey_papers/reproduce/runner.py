@@ -15,7 +15,7 @@ from covey.settings.problems import together
 from covey.settings.run import build_run
 from covey_papers.reproduce.federations import federations, leaving
 from covey_papers.reproduce.figures import as_csv, drawn
-from covey_papers.reproduce.record import Findings, Record, Shelf, commit, machine, note
+from covey_papers.reproduce.record import Findings, Record, RunCache, commit, machine, note
 from covey_papers.reproduce.specification import (
     Experiment,
     Row,
@@ -34,19 +34,19 @@ OTHERWISE = "Other settings than the experiment's: the command says which."
 def reproduced(
     name: str,
     out: Path,
-    shelf: Shelf,
+    cache: RunCache,
     *,
     quick: bool = False,
     columns: Sequence[str] = (),
     repeats: int = 0,
     overrides: Sequence[str] = (),
 ) -> Record:
-    """Play what is not on the shelf yet, and write record, table and figure into `out`.
+    """Play what is not on the cache yet, and write record, table and figure into `out`.
 
     Args:
         name: of the experiment.
         out: the folder.
-        shelf: has the runs.
+        cache: has the runs.
         quick: take the small form.
         columns: those that are played; empty: all.
         repeats: 0: as many as the experiment says.
@@ -97,7 +97,7 @@ def reproduced(
         machine=machine(),
         date=datetime.now(UTC).isoformat(timespec="minutes"),
         sizes={column: _size(config) for column, config in configs.items()},
-        found=_findings(chosen, shelf),
+        found=_findings(chosen, cache),
     )
     out.mkdir(parents=True, exist_ok=True)
     note(out / f"{record.stem}.json", record)
@@ -112,22 +112,22 @@ def reproduced(
     return record
 
 
-def _findings(chosen: Experiment, shelf: Shelf) -> Findings:
+def _findings(chosen: Experiment, cache: RunCache) -> Findings:
     match chosen.kind:
         case "federations":
-            return federations(chosen, shelf)
+            return federations(chosen, cache)
         case "violations":
-            return violations(chosen, shelf)
+            return violations(chosen, cache)
         case "leaving":
-            return leaving(chosen, shelf)
+            return leaving(chosen, cache)
         case "arithmetic":
             return arithmetic(chosen)
         case "samples":
             return Findings(commits=(commit(),))
         case "contraction":
-            return contraction(chosen, shelf)
+            return contraction(chosen, cache)
         case "margin":
-            return margin(chosen, shelf)
+            return margin(chosen, cache)
 
 
 def _samples(configs: dict[str, Config]) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ from covey_papers.reproduce.record import (
     Findings,
     Line,
     Printed,
-    Shelf,
+    RunCache,
     commit,
     digest,
     sources,
@@ -230,9 +230,9 @@ SEEDS = (0, 1, 2)
 """In the quick form only the first."""
 
 
-def descent(setting: Setting, method: Method, seed: int, shelf: Shelf) -> Descent:
+def descent(setting: Setting, method: Method, seed: int, cache: RunCache) -> Descent:
     """Play a run without any weight on the risk, and measure every step."""
-    run = played(setting, setting.config(method, seed), shelf)
+    run = played(setting, setting.config(method, seed), cache)
     floors = [noise_floor(setting.mixture, n) for n in run.examples]
     steps = [
         Step(j, t, before, after, floors[j])
@@ -251,10 +251,10 @@ def descent(setting: Setting, method: Method, seed: int, shelf: Shelf) -> Descen
     )
 
 
-def tilt(setting: Setting, risk_weight: float, seed: int, shelf: Shelf) -> Tilt:
+def tilt(setting: Setting, risk_weight: float, seed: int, cache: RunCache) -> Tilt:
     """Play a run in which every client weighs the risk, and check every choice."""
     config = setting.config("ifca-mir", seed, risk_weight)
-    run = played(setting, config, shelf)
+    run = played(setting, config, cache)
     return Tilt(
         safe=risk_weight < safe_risk_weight(setting.smallest, setting.apart),
         choices=tuple(_choices(run)),
@@ -303,17 +303,17 @@ def _known_risks(
     return np.array([f.risk if f else math.nan for f in figures])
 
 
-def contraction(experiment: Experiment, shelf: Shelf) -> Findings:
+def contraction(experiment: Experiment, cache: RunCache) -> Findings:
     """Show by how much models near their optima, round by round, beside Theorem 4."""
     cells, lines, paths = list[Cell](), list[Line](), list[Path]()
     seeds = SEEDS[:1] if experiment.is_quick else SEEDS
     settings = [Setting()] if experiment.is_quick else DESCENTS
     for setting, method in product(settings, METHODS):
         name = f"{_named(setting)}, {method}"
-        same = [descent(setting, method, seed, shelf) for seed in seeds]
+        same = [descent(setting, method, seed, cache) for seed in seeds]
         cells += _bounded(name, same)
         lines += _ratios(name, same[0])
-        paths += [shelf.folder / digest(setting.config(method, seed)) for seed in seeds]
+        paths += [cache.folder / digest(setting.config(method, seed)) for seed in seeds]
     notes = (*LIMITS, *(promise(_named(setting), setting) for setting in settings))
     return Findings(tuple(cells), tuple(lines), notes, **sources(paths))
 
@@ -323,12 +323,12 @@ def _named(setting: Setting) -> str:
     return f"groups {shares}, L / lambda = {setting.condition:g}"
 
 
-def margin(experiment: Experiment, shelf: Shelf) -> Findings:
+def margin(experiment: Experiment, cache: RunCache) -> Findings:
     """Show who leaves the own group as beta grows, and whether the rule says so."""
     cells, paths, shares = list[Cell](), list[Path](), list[tuple[float, ...]]()
     seeds = SEEDS[:1] if experiment.is_quick else SEEDS
     for beta in QUICK_RISK_WEIGHTS if experiment.is_quick else RISK_WEIGHTS:
-        same = [tilt(TILTED, beta, seed, shelf) for seed in seeds]
+        same = [tilt(TILTED, beta, seed, cache) for seed in seeds]
         figures = {
             "misassigned share": [each.misassigned for each in same],
             "misassigned share, last round": [each.misassigned_at_last for each in same],
@@ -341,7 +341,7 @@ def margin(experiment: Experiment, shelf: Shelf) -> Findings:
         cells += [Cell(row, DATA, measure, tuple(values)) for measure, values in figures.items()]
         shares.append((beta, *map(fmean, list(figures.values())[:2])))
         configs = (TILTED.config("ifca-mir", seed, beta) for seed in seeds)
-        paths += [shelf.folder / digest(config) for config in configs]
+        paths += [cache.folder / digest(config) for config in configs]
     beta, every, last = zip(*shares, strict=True)
     lines = [
         Line("misassigned share by beta", name, tuple(zip(beta, of, strict=True)))

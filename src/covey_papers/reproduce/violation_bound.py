@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from covey_papers.reproduce.federations import federations
-from covey_papers.reproduce.record import Cell, Findings, Shelf
+from covey_papers.reproduce.record import Cell, Findings, RunCache
 from covey_papers.reproduce.specification import Experiment, printed_table
 
 THRESHOLDS = 0.5, 0.8
@@ -41,9 +41,9 @@ def largest_factor(minor: float, major: float, share: float) -> float:
     return ifca / violating_share(min(minor, major))
 
 
-def violations(experiment: Experiment, shelf: Shelf) -> Findings:
+def violations(experiment: Experiment, cache: RunCache) -> Findings:
     """Play the experiment's runs, and put the arithmetic beside them."""
-    found = federations(experiment, shelf)
+    found = federations(experiment, cache)
     bounds = tuple(_bounds(experiment))
     largest = max(cell.known[0] for cell in bounds)
     note = (

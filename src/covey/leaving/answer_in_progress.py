@@ -11,7 +11,7 @@ from covey.ledger.requests import Request, damaged_note, mistimed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class AnswerInProgress:
     """A request that is being served: what its proof needs, and no event holds.
 
     Attributes:
@@ -39,7 +39,7 @@ class Served:
     cluster: int | None = None
 
     @classmethod
-    def of(cls, request: Request) -> "Served":
+    def of(cls, request: Request) -> "AnswerInProgress":
         """Return what is known of a request that is being served.
 
         Raises:
@@ -62,4 +62,4 @@ class Served:
         return self.option.answer == "subtract" and self.option.first_replayed_round is not None
 
 
-_json = TypeAdapter(Served)
+_json = TypeAdapter(AnswerInProgress)
