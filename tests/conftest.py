@@ -22,6 +22,9 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 
 from covey import Examples
 from covey.data.examples import Client, Preference
+from on_ray.cluster import ray_cluster, ray_engine
+
+__all__ = ["ray_cluster", "ray_engine"]  # here, so that a process has one cluster
 
 IN_CI = os.environ.get("COVEY_CI") == "1"
 """Nothing is skipped there that could be tested, and the quick laws draw the same every time."""

@@ -6,9 +6,6 @@ from torch import nn
 from covey import Engine, ReferenceEngine
 from covey.engine.cpu import ParallelEngine
 from covey.engine.vmap import VmapEngine
-from on_ray.cluster import ray_cluster, ray_engine
-
-__all__ = ["ray_cluster", "ray_engine"]
 
 MakeEngine = Callable[[nn.Module], Engine]
 

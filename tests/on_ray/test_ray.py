@@ -101,7 +101,9 @@ class Gated(nn.Module):
         self.linear, self.gate = nn.Linear(16, 3), gate
 
     def forward(self, inputs: Tensor) -> Tensor:
+        end = time.monotonic() + 120
         while not self.gate.exists():
+            assert time.monotonic() < end, "nobody opened the gate"
             time.sleep(0.01)
         return self.linear(inputs.flatten(1))
 
