@@ -102,6 +102,13 @@ DP_MODELS: Mapping[str, Shape] = {
     "linear": replace(ALONE, image=(1800,), model="linear"),
 }
 MANY = Shape((10,) * 10_000, (1, 1, 5), "linear", batch=10)
+FEW = Shape((24,) * 35, (1, 8, 8), epochs=5)
+REFERENCES = {
+    "linear": replace(FEW, model="linear"),
+    "mlp": replace(FEW, model="mlp"),
+    "large-mlp": replace(FEW, model="mlp", image=(1, 28, 28)),
+    "cnn": FEW,
+}
 ADAMW = replace(
     MNIST, sizes=(250,) * 40, learning_rate=1e-3, settings={"train": {"optimizer": "adamw"}}
 )
@@ -116,6 +123,11 @@ SHAPES: Mapping[str, Shape] = {
     "blazefl": BLAZEFL,
     "many-clients": MANY,
     "many-clients-vmap": replace(MANY, settings=STACKED),
+    **{
+        f"references-{name}{engine}": replace(shape, settings=settings)
+        for name, shape in REFERENCES.items()
+        for engine, settings in (("", {}), ("-vmap", STACKED))
+    },
     "mnist-float32-pfl": replace(MNIST, peer="pfl_fedavg"),
     "mnist-bfloat16-pfl": replace(LOW, peer="pfl_fedavg"),
     "pfl-cifar10-pfl": replace(PFL, peer="pfl_fedavg"),
@@ -127,7 +139,8 @@ SHAPES: Mapping[str, Shape] = {
     },
 }
 """`pfl-cifar10` and `blazefl` are the benchmarks of pfl-research and BlazeFL; MNIST is the
-federation of the IFCA-MIR paper; many clients have next to nothing to do. DP-SGD is one client's,
+federation of the IFCA-MIR paper; many clients have next to nothing to do; references are what an
+audit trains, by threads and by vmap. DP-SGD is one client's,
 on one thread, over as many examples in Poisson batches of 64 to 1,024."""
 
 

@@ -1,7 +1,7 @@
 """The weighted mean of clients' updates: without noise, under noise, or under masks.
 
 Under client-level differential privacy updates are clipped to a norm, and Gaussian noise is added
-to their sum. Only trained parameters are coordinates of an update; buffers are not sent.
+to their sum. An update then has trained parameters alone, and buffers stay as they are.
 
 References:
     McMahan, Ramage, Talwar, Zhang, Learning Differentially Private Recurrent Language

@@ -283,7 +283,7 @@ def _noise_of(client: Client, recipe: Recipe) -> NoisySteps | None:
 
 
 def rescale_to_norm(update: Params, stored: Params) -> Params:
-    """Return the update, as long as the stored one."""
+    """Return the update, scaled to the norm of the stored one."""
     length = _length(update)
     return scale(update, _length(stored) / length if length > 0 else 0.0)
 

@@ -119,10 +119,7 @@ class FlatParams(dict[str, Tensor]):
         """
         if wrong := misfit(self, other):
             raise RuntimeError(f"A model must have the parameters of the module: {wrong}.")
-        copy = self.with_vector(torch.zeros_like(self.vector))
-        for name, value in copy.items():  # a model from a file or a message has another order
-            value.copy_(other[name])
-        return copy
+        return _filled(self.with_vector(torch.zeros_like(self.vector)), other)
 
     def unstacked(self, vectors: Sequence[Float[Tensor, " numbers"]]) -> "Iterator[FlatParams]":
         """Yield the models that such vectors are, which share their memory."""
@@ -167,7 +164,13 @@ def flat(params: Params) -> Params:
     if (found := places_of(params)) is None:
         return params
     places, length = found
-    return FlatParams.at(next(iter(params.values())).new_zeros(length), places).laid_out(params)
+    return _filled(FlatParams.at(next(iter(params.values())).new_zeros(length), places), params)
+
+
+def _filled(model: FlatParams, numbers: Params) -> FlatParams:
+    for name, value in model.items():  # a model from a file or a message has another order
+        value.copy_(numbers[name])
+    return model
 
 
 def subtract(left: Params, right: Params) -> Params:

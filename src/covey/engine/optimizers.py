@@ -172,7 +172,7 @@ class Adam(Optimizer):
     def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
         """Return torch's own."""
         made = {"betas": self.betas, "eps": self.epsilon, "weight_decay": self.weight_decay}
-        # the same bits as one tensor after the other, and a third faster
+        # one call for all tensors, with the bits of one tensor after the other
         return self.in_torch(weights, learning_rate, foreach=True, **made)
 
 

@@ -1,7 +1,7 @@
 """The true membership risk of a cluster model, from its real members: in simulations alone.
 
-A model that diverged, or that answers no better than a guess, has no risk: an attack on it finds
-nothing because the model learnt nothing, which must not be read as privacy.
+The risk of a model that diverged, or that answers no better than a guess, is unknown: an attack
+on it finds nothing because the model learnt nothing, which must not be read as privacy.
 """
 
 import math

@@ -5,8 +5,8 @@ numbers, 8 bytes each, the lowest byte first. Every message is checked before it
 
 Any t holders of shares can compute a secret together, and t - 1 learn nothing of it. The
 libraries for it share 16 bytes at a time in Python's own loops over bits
-(`Crypto.Protocol.SecretSharing`), hours for 1,000 clients; here the polynomial is evaluated for
-all of them at once.
+(`Crypto.Protocol.SecretSharing`), hours for 1,000 clients; here the polynomial is evaluated over
+whole secrets.
 """
 
 import hashlib

@@ -41,12 +41,12 @@ def reproduced(
     repeats: int = 0,
     overrides: Sequence[str] = (),
 ) -> Record:
-    """Play what is not on the cache yet, and write record, table and figure into `out`.
+    """Play what is not in the cache yet, and write record, table and figure into `out`.
 
     Args:
         name: of the experiment.
         out: the folder.
-        cache: has the runs.
+        cache: of the runs that were played.
         quick: take the small form.
         columns: those that are played; empty: all.
         repeats: 0: as many as the experiment says.
