@@ -110,7 +110,7 @@ def test_small_references_are_trained_as_one_operation(model, more, stacked, mon
 
 
 class Own(nn.Sequential):
-    def forward(self, input):  # noqa: A002 - torch's word
+    def forward(self, input):
         return super().forward(input if input.max().item() > 0 else input + 1)
 
 
