@@ -75,6 +75,7 @@ SMALL = sets(
     "population.clients=6",
     "population.audit_examples=60",
     "model.name=linear",
+    "method.initialisation=random",
     "train.local_epochs=5",
     "risk.every=2",
 )

@@ -79,12 +79,13 @@ TINY = {
     "rounds": 3,
     "population": {"clients": 6, "examples_per_client": 30, "audit_examples": 60},
     "model": {"name": "mlp"},
+    "method": {"initialisation": "random"},
     "risk": {"every": 1},
 }
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 3}
 DEEP: list[dict[str, Any]] = [
     {"aggregation": HIDDEN},
-    {"method": {"name": "ifca"}, "aggregation": HIDDEN},
+    {"method": {"name": "ifca", "initialisation": "random"}, "aggregation": HIDDEN},
     {"method": {"name": "local"}},
     {"method": {"selection": "weighted"}, "risk": {"name": "federated"}},
     {"method": {"selection": "threshold"}, "risk": {"name": "client"}},

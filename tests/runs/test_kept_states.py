@@ -33,7 +33,7 @@ from covey.runs.states import (
     state_problem,
     write_updates,
 )
-from runs.conftest import tiny
+from support.runs import tiny
 
 SMALL = {
     "population": {"clients": 2, "examples_per_client": 20, "holdout": 0},

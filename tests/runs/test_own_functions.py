@@ -170,6 +170,7 @@ TINY = {
     "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
     "model.name": "linear",
     "engine.name": "reference",
+    "method.initialisation": "random",
     "risk.name": "none",
 }
 numbers = count(1)

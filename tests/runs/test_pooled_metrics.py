@@ -17,7 +17,8 @@ import covey
 from covey import ConfigError, EarlyStopping, Metric
 from covey.runs.evaluation import weighted_mean
 from plugins.metric_sure import SureAndRight
-from runs.conftest import excluding, tiny
+from runs.conftest import excluding
+from support.runs import tiny
 
 NAMES = ("f1", "auroc", "average-precision")
 FIGURES = {

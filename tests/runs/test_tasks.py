@@ -181,7 +181,7 @@ def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy
 
 SETTINGS: Mapping[str, Any] = {
     "rounds": 4,
-    "method": {"num_clusters": 2},
+    "method": {"num_clusters": 2, "initialisation": "random"},
     "train": {"learning_rate": 0.3, "local_epochs": 2},
     "risk": {"every": 2},
 }

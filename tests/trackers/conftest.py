@@ -16,6 +16,7 @@ TINY: dict[str, Any] = {
     "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "linear"},
     "train": {"learning_rate": 0.5},
+    "method": {"initialisation": "random"},
     "risk": {"every": 2},
     "engine": {"name": "reference"},
 }
