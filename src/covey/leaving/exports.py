@@ -43,13 +43,13 @@ def delete_unfinished(folder: RunFolder) -> None:
 
 def model_bytes(params: Params) -> bytes:
     """Return a model as it is exported: safetensors of its state dict."""
-    tensors = {name: each.detach().cpu().clone() for name, each in params.items()}
+    tensors = {name: param.detach().cpu().clone() for name, param in params.items()}
     return safetensors.torch.save(tensors)
 
 
 def exported_hashes(models: Iterable[Params]) -> frozenset[str]:
     """Return SHA-256 of each model's bytes as it would be exported."""
-    return frozenset(hashlib.sha256(model_bytes(each)).hexdigest() for each in models)
+    return frozenset(hashlib.sha256(model_bytes(model)).hexdigest() for model in models)
 
 
 def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRound:
