@@ -10,7 +10,6 @@ from contextlib import closing
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +18,7 @@ from runs.left_runs import left_runs
 from support.runs import tiny
 
 Make = Callable[[Path], object]
+
 
 def excluding(config: Config, *clients: str) -> Config:
     """Return settings of the same run, which never meets some clients."""

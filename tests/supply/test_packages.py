@@ -108,8 +108,8 @@ def test_a_source_distribution_holds_its_tests_and_passes_ten_of_them(built, tmp
         "-q",
         "-p",
         "no:cacheprovider",
-        "tests/base.test_rng.py",
-        "tests/base.test_params.py",
+        "tests/base/test_rng.py",
+        "tests/base/test_params.py",
     ]
     done = subprocess.run(
         [sys.executable, *words],
