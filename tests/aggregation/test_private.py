@@ -29,6 +29,7 @@ from covey.algorithms.fedavg import FedAvg
 from covey.base.events import ClusterWaited, SumPerturbed
 from covey.settings.run import build_run
 from support.aggregating import aggregated
+from support.runs import small
 
 PUBLIC = Streams(0).at("round", 3, "merge")
 QUIET = 1e-9
@@ -229,14 +230,7 @@ def test_what_does_not_fit_the_ring_is_cut_or_refused():
         aggregated(masked_means(3), START, counters, HERE)
 
 
-TRAINED = {
-    "rounds": 2,
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "method": {"name": "fedavg"},
-    "risk": {"name": "federated", "every": 1},
-    "aggregation": {"weights": "examples"},
-}
+TRAINED = small(risk={"name": "federated", "every": 1}, aggregation={"weights": "examples"})
 MASKED = {"privacy": {"secure_sums": True, "min_cohort": 4}}
 
 

@@ -36,7 +36,7 @@ class Network(nn.Module):
 SETTINGS = {
     "rounds": 2,
     "method": {"name": "fedavg"},
-    "population": {"clients": 4, "examples_per_client": 30, "audit_examples": 20},
+    "population": {"clients": 4, "examples_per_client": 30, "audit_examples": 9},
     "risk": {"name": "none"},
     "model": {"name": "linear-head", "features": f"{__name__}:Network"},
 }

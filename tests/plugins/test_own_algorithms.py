@@ -19,19 +19,18 @@ from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, 
 from covey.base.params import add, scale
 from covey.data.examples import Client
 from recorded import events_of
+from support.runs import small
 
 E = TypeVar("E", bound=Event)
 
 ROUNDS = 2
-SETTINGS = {
-    "rounds": ROUNDS,
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "train": {"learning_rate": 0.5},
-    "risk": {"every": 2, "name": "none"},
-    "engine": {"name": "reference"},
-    "checkpoints": {"every": 1},
-}
+SETTINGS = small(
+    rounds=ROUNDS,
+    method={"name": "ifca-mir"},
+    train={"learning_rate": 0.5},
+    risk={"every": 2},
+    checkpoints={"every": 1},
+)
 LEAVER = "client-00003"
 
 

@@ -79,7 +79,6 @@ TINY = {
     "rounds": 3,
     "population": {"clients": 6, "examples_per_client": 30, "audit_examples": 60},
     "model": {"name": "mlp"},
-    "method": {"initialisation": "random"},
     "risk": {"every": 1},
 }
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 3}

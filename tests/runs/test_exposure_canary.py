@@ -27,7 +27,7 @@ from covey.settings.run import BuiltRun, build_run
 from support.canaries import least_success
 
 WIDTH, CLIP, NOISE, ROUNDS, ACCEPTED = 4, 0.5, 2.0, 2, 0.6
-DRAWS = 500
+DRAWS = 250
 LOUD = 1e3
 
 

@@ -18,6 +18,7 @@ from covey.base.events import RiskMeasured, RiskUnknown
 from covey.membership.audit import scored_by
 from covey.runs.auditing import named_attack
 from plugins.risk_confidence import ConfidenceGap
+from support.runs import small
 
 MODULE = """
 import math
@@ -165,14 +166,9 @@ class Half(covey.Algorithm):
         everybody = clients.all_in(0, "shared")
         return clients.train_and_aggregate(state, everybody, streams)
 """
-TINY = {
-    "rounds": 3,
-    "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
-    "model.name": "linear",
-    "engine.name": "reference",
-    "method.initialisation": "random",
-    "risk.name": "none",
-}
+TINY = small(
+    rounds=3, population={"clients": 4}, method={"name": "ifca-mir", "initialisation": "random"}
+)
 numbers = count(1)
 
 

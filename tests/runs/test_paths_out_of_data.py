@@ -16,17 +16,9 @@ from covey.api.listing import find_runs
 from covey.api.pruning import prune, retention
 from covey.base.errors import RunError
 from covey.base.files import checked_json, delete_whole, path_inside, user_folder
+from support.runs import small
 
-TINY = {
-    "rounds": 2,
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "train": {"local_epochs": 1},
-    "method": {"name": "fedavg"},
-    "risk": {"name": "none"},
-    "engine": {"name": "reference"},
-    "aggregation": {"name": "anonymity-sets", "min_anonymity": 3},
-}
+TINY = small(train={"local_epochs": 1}, aggregation={"name": "anonymity-sets", "min_anonymity": 3})
 
 
 @pytest.fixture(scope="module")

@@ -23,14 +23,9 @@ from covey.settings.run import build_run
 from covey.settings.schema import recipe_of
 from data.layouts import write_leaf, written
 from plugins.loss_generalized import GeneralizedCrossEntropy
+from support.runs import small
 
-TINY = {
-    "rounds": 2,
-    "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "mlp"},
-    "method": {"name": "fedavg"},
-    "risk": {"name": "none"},
-}
+TINY = small(population={"clients": 4}, model={"name": "mlp"}, engine={"name": "parallel"})
 
 
 def once(round_index: int, rounds: int) -> float:
