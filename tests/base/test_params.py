@@ -153,9 +153,7 @@ def test_the_pieces_are_the_file(found: dict[str, Tensor], metadata: dict[str, s
 
 
 @pytest.mark.usefixtures("_nothing_is_small")
-def test_models_that_share_memory_have_the_hash_of_equal_models_that_do_not(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_models_that_share_memory_have_the_hash_of_equal_models_that_do_not(monkeypatch):
     weights = torch.randn(8, 3, 5, 5, generator=torch.Generator().manual_seed(0))
     lying = weights.contiguous(memory_format=torch.channels_last)
     shared = model_hash([{"w": lying}, {"w": lying, "n": torch.tensor(3)}])
@@ -166,9 +164,7 @@ def test_models_that_share_memory_have_the_hash_of_equal_models_that_do_not(
 
 @pytest.mark.usefixtures("_nothing_is_small")
 @given(points(), points(), st.sampled_from([0.5, 1.0, 3.0]))
-def test_a_model_as_one_vector_comes_to_the_bits_of_its_entries(
-    left: dict[str, Tensor], right: dict[str, Tensor], factor: float
-):
+def test_a_model_as_one_vector_comes_to_the_bits_of_its_entries(left, right, factor):
     del left["count"], right["count"]
     total, one = dict(scale(left, factor)), flat(scale(left, factor))
     add_scaled(total, right, factor)

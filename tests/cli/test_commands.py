@@ -145,7 +145,7 @@ def test_a_run_that_diverged_says_so_and_exits_with_1(covey):
 
 
 def test_a_run_in_which_nobody_took_part_says_so_and_exits_with_1(covey):
-    words = sets("train.participation=1e-9", "rounds=2", "method.name=fedavg", "model.name=mlp")
+    words = sets("train.participation=1e-9", "rounds=2", "model.name=mlp")
     code, _, err = covey("run", *SMALL, *words, "--out", "run")
     assert code == 1
     assert "run: nobody took part in the last 2 of 2 rounds." in err

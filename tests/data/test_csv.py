@@ -83,9 +83,7 @@ def test_one_column_of_features_is_a_table_too(tmp_path: Path):
         ("age,label\n", "must bring an example"),
     ],
 )
-def test_what_is_no_table_of_numbers_is_refused_by_its_place(
-    tmp_path: Path, content: str, said: str
-):
+def test_what_is_no_table_of_numbers_is_refused_by_its_place(tmp_path, content, said):
     path = written(tmp_path, content)
     with pytest.raises(DataError, match=said) as refused:
         read_client(path)

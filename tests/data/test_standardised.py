@@ -1,6 +1,5 @@
 """Features scaled by every example itself or by each client's own rows."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,9 +132,7 @@ def test_remote_clients_do_not_know_each_other():
 
 
 @pytest.mark.parametrize("standardise", ["none", "client"])
-def test_a_guarantee_for_a_record_names_what_scales_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standardise: str
-):
+def test_a_guarantee_for_a_record_names_what_scales_it(tmp_path, monkeypatch, standardise):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     settings = config_of(standardise=standardise).model_dump()
     settings["privacy"] = {"record_clip": 1.0, "record_noise": 1.0}

@@ -118,9 +118,7 @@ def tied() -> nn.Module:
     "make", [linear, tied, make_module, lambda: make_module(nn.BatchNorm2d(2))]
 )
 @pytest.mark.parametrize("recipe", [RECIPE, replace(RECIPE, drop_last=True)])
-def test_bundled_clients_train_to_the_bits_of_each_alone(
-    make: Callable[[], nn.Module], recipe: Recipe, monkeypatch: pytest.MonkeyPatch
-):
+def test_bundled_clients_train_to_the_bits_of_each_alone(make, recipe, monkeypatch):
     with Streams(0).at("tiny").lent_to_torch():
         module = make()
     jobs = make_jobs(module, (5,) * 6 + (4, 3, 8), recipe)

@@ -196,9 +196,7 @@ def test_secret_noise_ends_on_one_grid_whatever_the_examples_are():
         (nn.Dropout(0.1), "Dropout.*remove it"),
     ],
 )
-def test_layers_without_a_gradient_of_one_example_are_refused(
-    private_engine: MakeEngine, layer: nn.Module, said: str
-):
+def test_layers_without_a_gradient_of_one_example_are_refused(private_engine, layer, said):
     module = make_module(layer)
     (job,) = make_jobs(module, (4,), CLIPPING)
     with pytest.raises(ModelError, match=rf"privacy\.record_clip.*{said}"):

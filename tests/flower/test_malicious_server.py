@@ -172,9 +172,7 @@ def test_updates_are_hidden_from_a_curious_server_and_from_no_other(build):
     assert np.abs(total - fewer - alone).max() < np.abs(alone).max() / 100
 
 
-def test_what_one_node_opened_every_node_with_its_records_knows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_one_node_opened_every_node_with_its_records_knows(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     opened = OpenedSum("sums", "ab" * 32, "one", ("one", "two", "three"))
     SumGuard.of(tmp_path / "one", "ab" * 32).add(opened)

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from hashlib import shake_128
 from pathlib import Path
@@ -62,9 +62,7 @@ def without_privileges() -> Iterator[None]:
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3), st.sampled_from(COLUMNS), st.integers(0), st.integers(0, 7))
-def test_flipping_any_stored_bit_of_an_event_is_detected(
-    position: int, column: str, place: int, bit: int
-):
+def test_flipping_any_stored_bit_of_an_event_is_detected(position, column, place, bit):
     with tempfile.TemporaryDirectory() as folder:
         path = written(folder)
         with as_database(path) as database:
@@ -128,9 +126,7 @@ def of_another_version(path: Path) -> None:
         (of_another_version, r"of format 13, found 7: .* have to be played again"),
     ],
 )
-def test_what_is_no_ledger_is_named_and_made_by_no_reader(
-    path: Path, make: Callable[[Path], None], said: str, door: Callable[[Path], Ledger]
-):
+def test_what_is_no_ledger_is_named_and_made_by_no_reader(path, make, said, door):
     make(path)
     was_there = path.exists()
     with pytest.raises(LedgerError, match=said):

@@ -18,9 +18,7 @@ from ledger.conftest import noon
 
 
 @pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)])
-def remains(
-    request: pytest.FixtureRequest, life, deaths, tmp_path_factory: pytest.TempPathFactory
-) -> list[Path]:
+def remains(request, life, deaths, tmp_path_factory) -> list[Path]:
     """What deaths at every fourth statement, or at each, left behind, in their order."""
     places = f"{tmp_path_factory.mktemp('remains')}/{{}}/ledger.sqlite"
     return [Path(path) for path in deaths(life.live, places, request.param)]
@@ -34,9 +32,7 @@ def told_by(path: Path) -> list[Record]:
 
 
 @pytest.mark.slow
-def test_killed_at_any_statement_all_of_a_round_is_there_or_none(
-    remains: list[Path], life, tmp_path: Path
-):
+def test_killed_at_any_statement_all_of_a_round_is_there_or_none(remains, life, tmp_path):
     undisturbed = life.live(tmp_path / "ledger.sqlite")
     interrupted = [path for path in remains if Path(f"{path}-journal").exists()]
     told = [told_by(path) for path in remains]

@@ -122,9 +122,7 @@ def test_a_round_is_appended_once_and_in_order(where: str):
         (FACTS[1][::-1], "event 1 was cohort_sampled of round 1 and is now risk_meas"),
     ],
 )
-def test_a_round_that_replays_otherwise_is_named(
-    where: str, replayed: list[Record], difference: str
-):
+def test_a_round_that_replays_otherwise_is_named(where, replayed, difference):
     written(where)
     with pytest.raises(LedgerMismatch, match=difference):
         Ledger.read(where).compare(1, replayed)
@@ -347,9 +345,7 @@ def record(ledger: Ledger, facts: list[Record]) -> None:
 
 @settings(max_examples=10)
 @given(rewound_histories())
-def test_a_ledger_tells_the_story_and_keeps_everything(
-    fresh: Callable[[], str], facts: list[Record]
-):
+def test_a_ledger_tells_the_story_and_keeps_everything(fresh, facts):
     with Ledger.create(fresh(), noon) as ledger:
         record(ledger, facts)
         told = current_records(facts)

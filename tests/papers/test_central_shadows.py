@@ -187,12 +187,13 @@ def test_settings_without_confidences_or_training_are_refused(settings):
         covey.Config.of(settings | {"risk": {"name": "paper"} | settings.get("risk", {})})
 
 
+@pytest.mark.slow
 def test_a_run_acts_on_the_figure_and_counts_it_nowhere(tmp_path):
     config = tiny(
-        rounds=1,
+        rounds=2,
         model={"name": "linear"},
         risk={"name": "paper", "shadows": 2, "every": 1},
-        population={"pool": 60},
+        population={"pool": 150},
     )
     played = covey.run(config=config, out=tmp_path / "run")
     history = played.history

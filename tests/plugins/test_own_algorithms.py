@@ -122,9 +122,7 @@ HANDED_OUT = [Quiet(), Weighed(), Peeking(), PartlyDrained(), Foreseeing()]
 
 
 @pytest.mark.parametrize("method", HANDED_OUT, ids=lambda each: type(each).__name__)
-def test_whoever_is_handed_out_has_to_be_taken_out_from_the_first_round_on(
-    method: Algorithm, tmp_path: Path
-):
+def test_whoever_is_handed_out_has_to_be_taken_out_from_the_first_round_on(method, tmp_path):
     run = played(method, tmp_path / "run")
     chosen = run.plan(LEAVER, basis="erasure").chosen
     assert chosen is not None
@@ -362,9 +360,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("change", "expected"), WRONG.values(), ids=WRONG)
-def test_what_a_round_returns_is_checked(
-    changing: Callable[..., str], change: Change, expected: str
-):
+def test_what_a_round_returns_is_checked(changing, change, expected):
     assert re.search(expected, changing(change))
 
 

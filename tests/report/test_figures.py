@@ -1,8 +1,6 @@
 """Figures, over rounds, seeds and settings, and comparisons of runs."""
 
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,9 +46,7 @@ def test_every_kind_of_run_has_every_figure(histories: dict[str, History], kind:
         ("not started", accuracy_figure),
     ],
 )
-def test_what_is_unknown_is_said(
-    histories: dict[str, History], kind: str, draw: Callable[[History], Figure]
-):
+def test_what_is_unknown_is_said(histories, kind, draw):
     assert "unknown" in words(draw(histories[kind]))
 
 
@@ -123,9 +119,7 @@ def test_a_row_per_run_with_equal_keys(two_seeds: list[Reported]):
     assert rows[-1]["selection"] == ""
 
 
-def test_a_row_says_why_it_lacks_figures(
-    a_run: Callable[..., Reported], a_plot: Callable[..., Any]
-):
+def test_a_row_says_why_it_lacks_figures(a_run, a_plot):
     runs = [
         a_run("a", a_plot(finished=False)),
         a_run("b", a_plot(groups=False)),
@@ -160,9 +154,7 @@ def test_means_over_two_seeds_by_hand(two_seeds: list[Reported]):
     assert fedavg["minus_fedavg"] is None
 
 
-def test_an_unknown_number_makes_its_mean_unknown(
-    a_run: Callable[..., Reported], a_plot: Callable[..., Any]
-):
+def test_an_unknown_number_makes_its_mean_unknown(a_run, a_plot):
     runs = [a_run("a", a_plot()), a_run("b", a_plot(risks=(None, 0.55)), seed=1)]
     (row,) = means(runs)
     assert row["violations"]["mean"] is None

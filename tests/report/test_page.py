@@ -36,9 +36,7 @@ exclude = ["client-00007", "hospital-berlin"]
 
 
 @pytest.fixture(scope="module")
-def pages(
-    histories: dict[str, History], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
+def pages(histories, tmp_path_factory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pages")
     return {
         kind: write_report(

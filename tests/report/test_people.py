@@ -121,9 +121,7 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
 
 
 @several
-def test_after_any_answers_every_number_of_clients_is_of_those_in_the_run(
-    told: list[tuple[str, str]],
-):
+def test_after_any_answers_every_number_of_clients_is_of_those_in_the_run(told):
     found = numbers_of_clients(recorded(told))
     assert found == dict.fromkeys(found, len(HANDLES) - len(told))
 
@@ -135,9 +133,7 @@ def reached(history: History) -> list[set[str]]:
 
 
 @several
-def test_of_those_who_left_only_who_was_denied_or_rolled_back_is_in_a_model(
-    told: list[tuple[str, str]],
-):
+def test_of_those_who_left_only_who_was_denied_or_rolled_back_is_in_a_model(told):
     history = recorded(told).history
     stays = {h for h, answer in told if answer in {"deny", "roll_back"}}
     for j, inside in enumerate(reached(history)):

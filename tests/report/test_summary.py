@@ -77,9 +77,7 @@ def unjudged(history: History, reason: str) -> History:
     )
 
 
-def test_the_metrics_file_has_every_number_of_the_rounds_and_nan_for_what_is_unknown(
-    histories: dict[str, History],
-):
+def test_the_metrics_file_has_every_number_of_the_rounds_and_nan_for_what_is_unknown(histories):
     history = histories["two clusters"]
     lines = list(csv.DictReader(StringIO(metrics_csv(history))))
     for line, row, played in zip(lines, round_rows(history), history.rounds, strict=True):
@@ -121,9 +119,7 @@ def test_rounds_of_noise_are_told_with_what_they_are_about(noisy: Reported):
     assert told.guarantees == (holds,)
 
 
-def test_a_seeded_run_promises_nothing_and_says_why(
-    a_run: Callable[..., Reported], a_plot: Callable[..., Any]
-):
+def test_a_seeded_run_promises_nothing_and_says_why(a_run, a_plot):
     told = guarantee_status(a_run("s", a_plot(noise=4.0, secrets="seeded")).history)
     assert told.guarantee is None
     assert "seed" in told.guarantee_reason

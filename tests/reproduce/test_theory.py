@@ -72,9 +72,7 @@ def test_the_noise_floor_is_where_least_squares_ends():
     share=st.floats(0, 0.999),
     risk_gap=st.floats(-0.5, 0.5),
 )
-def test_below_the_safe_weight_no_risk_draws_a_client_away(
-    smallest: float, apart: float, share: float, risk_gap: float
-):
+def test_below_the_safe_weight_no_risk_draws_a_client_away(smallest, apart, share, risk_gap):
     beta = share * safe_risk_weight(smallest, apart)
     choice = Choice(beta, smallest * apart**2 / 2, risk_gap, first=False, joined=True)
     assert choice.margin > 0
@@ -232,9 +230,7 @@ def population(mixture: LinearMixture, spec: PopulationSpec = SPEC) -> Populatio
     separation=st.floats(0.1, 10),
     seed=st.integers(0, 1000),
 )
-def test_optima_have_the_norm_and_are_as_far_apart_as_can_be(
-    groups: int, dimension: int, separation: float, seed: int
-):
+def test_optima_have_the_norm_and_are_as_far_apart_as_can_be(groups, dimension, separation, seed):
     found = LinearMixture(dimension=dimension, noise=0.5, separation=separation).optima(
         groups, Streams(seed)
     )

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -59,9 +59,7 @@ def saved(folder: Path, t: int, tensors: Any = MappingProxyType({})) -> None:
 @pytest.mark.parametrize(
     ("delete", "left"), [(delete_from, (0, 1)), (delete_before, (2, 3))], ids=["from", "before"]
 )
-def test_of_round_2_on_or_before_it(
-    tmp_path: Path, delete: Callable[[Path, int], None], left: tuple[int, ...]
-):
+def test_of_round_2_on_or_before_it(tmp_path, delete, left):
     for t in range(4):
         saved(tmp_path, t)
     delete(tmp_path, 2)
@@ -93,9 +91,7 @@ def test_a_state_is_one_of_its_round_alone(tmp_path: Path, ledger: Ledger):
     assert state_problem(written, ledger) == "its bytes are not those that were written"
 
 
-def test_a_run_keeps_each_round_s_updates_and_no_secret_of_one_that_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_keeps_each_round_s_updates_and_no_secret_of_one_that_is_over(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     settings = {**SMALL, "rounds": 4, "leaving": {"store_updates": 2}, "secrets": {"source": "os"}}
     seen: list[tuple[int, tuple[int, ...]]] = []

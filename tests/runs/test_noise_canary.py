@@ -1,7 +1,6 @@
 """Noise put to the test: what is right passes, and planted bugs are caught."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -193,9 +192,7 @@ def wrapping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [halved, counting_on_who_drops_out, wrapping])
-def test_noise_that_is_less_than_is_printed_is_caught(
-    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-):
+def test_noise_that_is_less_than_is_printed_is_caught(fault, monkeypatch):
     fault(monkeypatch)
     shown, printed = refuted("distributed")
     assert shown > printed

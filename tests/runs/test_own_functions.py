@@ -113,9 +113,7 @@ def play(out: Path, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize(("parts", "error", "said"), BAD)
-def test_what_a_function_does_wrong_is_said_by_its_name(
-    parts: dict[str, str], error: type[CoveyError], said: str, module: str, tmp_path: Path
-):
+def test_what_a_function_does_wrong_is_said_by_its_name(parts, error, said, module, tmp_path):
     own = {key: name if key == WHAT else f"{module}:{name}" for key, name in parts.items()}
     if DATA in parts:
         own |= {MODEL: "linear"}
@@ -209,9 +207,7 @@ def stopped(folder: Path, config: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("new_process")
 @pytest.mark.slow
-def test_parts_are_passed_again_as_they_were_to_run(
-    tmp_path: Path, new_process: Callable[[], None]
-):
+def test_parts_are_passed_again_as_they_were_to_run(tmp_path, new_process):
     whole = covey.run(config=settings(cell()), out=tmp_path / "whole")
     stopped(tmp_path / "cut", settings(cell()))
     new_process()
@@ -233,9 +229,7 @@ def test_parts_are_passed_again_as_they_were_to_run(
     [("clamp(max", "clamp(min=0, max"), ("4.0", "5.0")],
     ids=["a function of its cell", "a number of its cell"],
 )
-def test_a_part_with_another_source_is_refused(
-    before: str, after: str, tmp_path: Path, new_process: Callable[[], None]
-):
+def test_a_part_with_another_source_is_refused(before, after, tmp_path, new_process):
     stopped(tmp_path / "run", settings(cell()))
     other = cell(CELL.replace(before, after))
     said = r"The source of train\.loss must be what began"

@@ -219,9 +219,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @given(steps=STEPS, most_bytes=st.sampled_from([1, 300, 10_000]))
-def test_looking_often_and_in_small_pieces_tells_the_same_story(
-    steps: list[str | int], most_bytes: int
-):
+def test_looking_often_and_in_small_pieces_tells_the_same_story(steps, most_bytes):
     reader = LedgerReader()
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "MOST_BYTES", most_bytes)
@@ -270,9 +268,7 @@ def played(tmp_path: Path) -> Path:
         (None, [CohortSampled(HANDLES)], "a CohortSampled belongs to a round"),
     ],
 )
-def test_an_event_out_of_its_order_is_refused_however_often_it_is_read(
-    played: Path, t: int | None, events: list[Event], problem: str
-):
+def test_an_event_out_of_its_order_is_refused_however_often_it_is_read(played, t, events, problem):
     with Ledger.read(played) as ledger:
         grammar = Grammar()
         grammar.read(ledger.replay())

@@ -151,9 +151,7 @@ def test_a_salt_opens_under_its_own_request_alone(tmp_path: Path):
     assert unacknowledged(folder, KEY) == (kept[0],)
 
 
-def test_no_round_is_drawn_again_that_was_played_or_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_no_round_is_drawn_again_that_was_played_or_begun(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     kept = secrets_of(Streams(0), "os", tmp_path / "secret")
     begun = {kept.at_round(t).secret for t in range(7)}

@@ -218,9 +218,7 @@ def test_settings_can_be_set_one_by_one(pairs: list[str], changed: dict[str, Any
         ),
     ],
 )
-def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
-    settings: dict[str, Any], parts: tuple[str, ...]
-):
+def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(settings, parts):
     with pytest.raises(ConfigError) as refused:
         Config.of(settings)
     message = str(refused.value)
