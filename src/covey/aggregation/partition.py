@@ -60,7 +60,7 @@ def _halves(
     points: Float[Tensor, "n d"], part: Int[Tensor, " m"], k: int
 ) -> tuple[Int[Tensor, " low"], Int[Tensor, " high"]]:
     direction = _widest(points[part[:: -(-len(part) // LOOKED_AT)]])
-    along = torch.cat([points[some] @ direction for some in part.split(LOOKED_AT)])
+    along = torch.cat([points[rows] @ direction for rows in part.split(LOOKED_AT)])
     order = part[along.argsort(stable=True)]
     cut = len(part) // (2 * k) * k
     return order[:cut].sort().values, order[cut:].sort().values
@@ -228,8 +228,8 @@ def _products(points: Float[Tensor, "n d"], precision: torch.dtype) -> Float[nda
     """Return the inner products of the points, seen from their mean."""
     gram = torch.zeros(len(points), len(points), dtype=precision)
     columns = max(COLUMNS * FEW // max(len(points), FEW), 1)
-    for some in points.split(columns, dim=1):
-        centred = (some - some.mean(dim=0, dtype=torch.float64)).to(precision)
+    for columns_part in points.split(columns, dim=1):
+        centred = (columns_part - columns_part.mean(dim=0, dtype=torch.float64)).to(precision)
         for start in range(0, len(gram), ROWS):
             end = min(start + ROWS, len(gram))
             gram[start:end, :end].addmm_(centred[start:end], centred[:end].T)

@@ -197,7 +197,7 @@ def facts(
         "model_after": latest_models(answer.now) or word.model_after,
         "request": answer.request.id,
         "run": hashes[0][:16],
-        "asked": answer.request.asked_at,
+        "requested": answer.request.requested_at,
         "basis": answer.requested.basis,
         "answer": kind,
         "ledger_head": hashes[-1],

@@ -23,7 +23,7 @@ OnReceipt = Callable[[ClientName, Receipt], None]
 """Called with a client's name and its receipt, before it is answered."""
 
 
-def ask(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Request]]:
+def submit_requests(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Request]]:
     """Put requests in the ledger's queue, all of them or none, and sign their receipts.
 
     Their marks are made now: the receipt holds them, and only the requester has
@@ -35,7 +35,7 @@ def ask(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Requ
     """
     key = key_of(session.run.config)
     marks = {leaver.id: fresh_mark(leaver.handle, leaver.client) for leaver in wanted}
-    session, requests = _put_down(
+    session, requests = _record(
         session, [replace(leaver, mark=marks[leaver.id]) for leaver in wanted]
     )
     hashes = session.record.hashes
@@ -58,7 +58,7 @@ def take_up(session: Session, leaving: Iterable[ClientName] = ()) -> Session:
     new = [leaver for leaver in own if handles.get(leaver.client) not in ever]
     for name, wanted, basis in (*new, *session.folder.take_requests()):
         if name in handles and handles[name] not in waiting:
-            session, _ = ask(session, [Request(handles[name], wanted, basis, name)])
+            session, _ = submit_requests(session, [Request(handles[name], wanted, basis, name)])
             waiting.add(handles[name])
     return session
 
@@ -81,7 +81,7 @@ def with_simulated(session: Session, t: int) -> Session:
         after_round=t - 1,
         id=hashlib.sha256(drawn.encode()).hexdigest()[:16],
     )
-    return _put_down(session, [new])[0]
+    return _record(session, [new])[0]
 
 
 def default_answer(config: Config) -> str:
@@ -110,13 +110,13 @@ def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveR
             )
 
 
-def _put_down(session: Session, new: Sequence[Request]) -> tuple[Session, list[Request]]:
+def _record(session: Session, new: Sequence[Request]) -> tuple[Session, list[Request]]:
     """Put requests in the ledger's queue, and in its chain what they ask for.
 
     Before anything is recorded there is no chain: then they enter it with their answers.
     """
     records = session.following(map(_event, new)) if session.record.hashes else ()
-    requests, links = session.ledger.ask_all(new, records)
+    requests, links = session.ledger.add_requests(new, records)
     return session.with_written(links), requests
 
 
