@@ -452,7 +452,7 @@ class SketchedCluster:
     sketches: list[Float[Tensor, "rows numbers"]] = field(default_factory=list[Tensor])
 
     def take(self, update: ClientUpdate) -> None:
-        """Put down the sketch of one more update, which is let go."""
+        """Store the sketch of one more update; the update itself is not kept."""
         # Rows stand together: small tensors that stay, one between two updates that go,
         # would keep the memory of these from being used again.
         row = len(self.handles) % SKETCHED_ROWS
@@ -479,7 +479,7 @@ class Sketches:
         self.clusters: dict[int, SketchedCluster] = {}
 
     def take(self, update: ClientUpdate) -> None:
-        """Put down the sketch of one more update, which is let go."""
+        """Store the sketch of one more update; the update itself is not kept."""
         j = update.cluster
         if j not in self.clusters:
             start = flatten(trained(self._models[j]))

@@ -83,7 +83,7 @@ class PendingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Queued(Answer):
-    """Requests that were put down, where another process plays the run."""
+    """Requests that were recorded, where another process plays the run."""
 
     run: Path
     answers: Sequence[PendingAnswer]
@@ -92,8 +92,8 @@ class Queued(Answer):
     def lines(self) -> Iterator[Line]:
         """Yield when they are answered."""
         yield (
-            f"{', '.join(answer.client for answer in self.answers)}: put down. It is answered "
-            f"between two rounds by the process that plays the run, now or with `covey resume "
+            f"{', '.join(answer.client for answer in self.answers)}: request recorded. It "
+            f"is answered between two rounds by the process that plays the run, now or with `covey resume "
             f"{self.run}`; see {self.proofs}."
         )
 

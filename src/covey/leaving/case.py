@@ -320,7 +320,7 @@ def _with_requests(at: Position) -> Session:
 
 
 def _one_more_round(at: Position, on_round: OnRound | None) -> Position:
-    """Play a round; what nodes say of leaving is put down before it is recorded."""
+    """Play a round; nodes' requests to leave are recorded before it is."""
     at, played = play_round(at, wants_losses=on_round is not None)
     if played.leaving:
         at = replace(at, session=take_up(at.session, played.leaving))
@@ -333,7 +333,7 @@ def _compatible_requests(
     """Return the requests that can be planned together with the first one, and the impossible.
 
     Somebody has to stay: the last one is refused. So is a client's second request, if
-    it was put down before the first one was served.
+    it was recorded before the first one was served.
     """
     present, names = {c.handle for c in session.run.population.clients}, session.roster.names
     calibrated = waiting[0].wanted == "calibrate"
@@ -350,7 +350,7 @@ def _compatible_requests(
             together.append(request)
     if present <= {request.handle for request in together}:
         last = [request for request in together if request.handle in present][-1]
-        refused.append((last, "A run needs somebody to go on with."))
+        refused.append((last, "The last client cannot be removed."))
         together.remove(last)
     return together, refused
 

@@ -47,7 +47,7 @@ class Answer:
 
     Attributes:
         request: as the table has it.
-        requested: the request as it was put down in the chain.
+        requested: the request as the chain has it.
         requested_at: the position of that event.
         event: the answer.
         began: how the run began; None: it was answered before that.

@@ -1,4 +1,4 @@
-"""Clients that are let go: put down, planned, answered, in an open run."""
+"""Requests to leave an open run: recorded, planned, answered."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ def forget(
 
 
 def finish_requests(session: Session, on_answer: OnAnswer = no_op) -> tuple[AnsweredRequest, ...]:
-    """Answer the requests that were put down before, and nothing else.
+    """Answer the requests that were recorded before, and nothing else.
 
     An unfinished run is not carried on, so that the rounds are played that are recorded, or
     that a killed answer rolled back and did not play again yet; one whose end is recorded

@@ -148,7 +148,7 @@ def _written_by_covey(client: ClientOfRun) -> Listed:
             yield place("page", COVEY, "what shows the run with it", path)
     yield from _copies(client)
     if client.settings["secrets"]["source"] == "seeded":
-        what = "the seed: who guesses the name computes its handle (secrets.source = 'os' has none)"
+        what = "the seed: anybody who has it and guesses the name can compute the pseudonym"
         yield place("secret", YOU, what, folder.config_path)
     elif path := secret_path(folder.secret_marker):
         what = "the key by which covey recognises the name after it left"

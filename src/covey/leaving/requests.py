@@ -24,7 +24,7 @@ OnReceipt = Callable[[ClientName, Receipt], None]
 
 
 def submit_requests(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Request]]:
-    """Put requests in the ledger's queue, all of them or none, and sign their receipts.
+    """Record requests in the ledger, all of them or none, and sign their receipts.
 
     Their marks are made now: the receipt holds them, and only the requester has
     the name of who left, so that a request that a crash cuts off is served without it.
@@ -48,7 +48,7 @@ def submit_requests(session: Session, wanted: Sequence[Request]) -> tuple[Sessio
 
 
 def take_up(session: Session, leaving: Iterable[ClientName] = ()) -> Session:
-    """Put down what was requested: by a client's node once, in the folder unless one waits."""
+    """Record what was requested: by a client's node once, in the folder unless one waits."""
     before = session.roster.requests
     handles = {client.name: client.handle for client in session.run.population.clients}
     handles |= session.roster.stopped
@@ -64,7 +64,7 @@ def take_up(session: Session, leaving: Iterable[ClientName] = ()) -> Session:
 
 
 def with_simulated(session: Session, t: int) -> Session:
-    """Put down the request that a simulation draws before round t, if it draws one."""
+    """Record the request that a simulation draws before round t, if it draws one."""
     config = session.run.config
     chance, clients = (config.leaving.request_probability, session.run.population.clients)
     if chance == 0 or t == 0 or len(clients) < 2 or session.run.data_hash is None:
@@ -111,7 +111,7 @@ def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveR
 
 
 def _record(session: Session, new: Sequence[Request]) -> tuple[Session, list[Request]]:
-    """Put requests in the ledger's queue, and in its chain what they ask for.
+    """Record requests in the ledger's table, and in its chain what they ask for.
 
     Before anything is recorded there is no chain: then they enter it with their answers.
     """
