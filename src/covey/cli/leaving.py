@@ -91,10 +91,10 @@ class Queued(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield when they are answered."""
+        names = ", ".join(answer.client for answer in self.answers)
         yield (
-            f"{', '.join(answer.client for answer in self.answers)}: request recorded. It "
-            f"is answered between two rounds by the process that plays the run, now or with `covey resume "
-            f"{self.run}`; see {self.proofs}."
+            f"{names}: request recorded. It is answered between two rounds by the process that "
+            f"plays the run, now or with `covey resume {self.run}`; see {self.proofs}."
         )
 
 
