@@ -54,13 +54,13 @@ def update(handle: str, kept: float | None) -> ClientUpdate:
 
 def test_a_memory_leaves_with_its_client():
     old = {"A": {"h": {"w": torch.tensor([1.0])}}}
-    state = initial_state(({"w": torch.zeros(1)},)).keeping(ClientMemory(kept=old))
+    state = initial_state(({"w": torch.zeros(1)},)).with_state(ClientMemory(kept=old))
     after = with_memory(state, {"B": update("B", 3.0).kept or {}}, 0)
     found = {
-        handle: float(each["h"]["w"]) for handle, each in after.kept(ClientMemory).kept.items()
+        handle: float(each["h"]["w"]) for handle, each in after.get_state(ClientMemory).kept.items()
     }
     assert found == {"A": 1.0, "B": 3.0}
-    assert state.without(["A"]).kept(ClientMemory).kept == {}
+    assert state.without(["A"]).get_state(ClientMemory).kept == {}
 
 
 CLIENTS = 3
@@ -139,7 +139,7 @@ def test_an_own_model_that_diverges_stays_as_it_was(people):
     wild, one = ditto(1e38, local_steps=3), people[1]
     assert own(rounds(wild, [(one,)])[-1]) == {}
     kept = {one.handle: {"personal": {"weight": torch.tensor([[0.5]])}}}
-    start = wild.init(Streams(0)).keeping(ClientMemory(kept=kept))
+    start = wild.init(Streams(0)).with_state(ClientMemory(kept=kept))
     after = wild.play_round(start, (one,), Streams(0)).state
     assert own(after) == {one.handle: 0.5}
 

@@ -73,13 +73,13 @@ def test_a_cluster_that_waits_too_long_is_closed_and_its_clients_move_on(lonely,
         assert state.assignment["Z"] == 1
         assert float(state.clusters[1]["w"]) == -1.0
     last = played[patience - 1][0]
-    assert last.kept(Waiting) == Waiting(rounds=(0, patience), closed=frozenset({1}))
+    assert last.get_state(Waiting) == Waiting(rounds=(0, patience), closed=frozenset({1}))
     assert last.available() == (True, False)
     state, events = played[patience]
     assert state.assignment["Z"] == 0
     assert waited(events) == []
     assert ClusterAbandoned(1) in events
-    assert state.kept(Waiting).closed == frozenset()
+    assert state.get_state(Waiting).closed == frozenset()
     assert played[-1][0].available() == (True, False)
 
 
@@ -87,7 +87,7 @@ def test_a_round_in_which_nobody_came_neither_counts_nor_forgives(lonely, cohort
     # whoever stays away keeps a cluster inhabited: it must not open again for that
     absent = cohort[:3]
     played = rounds(lonely(2), cohort, absent, cohort, absent, absent)
-    assert [state.kept(Waiting).rounds[1] for state, _ in played] == [1, 1, 2, 2, 2]
+    assert [state.get_state(Waiting).rounds[1] for state, _ in played] == [1, 1, 2, 2, 2]
     assert [state.available() for state, _ in played[2:]] == [(True, False)] * 3
     state = played[-1][0]
     assert state.assignment["Z"] == 1
@@ -100,8 +100,8 @@ def test_the_last_cluster_is_never_closed(lonely, cohort):
     played = rounds(lonely(1, k=5), *[cohort] * 3)
     for t, (state, events) in enumerate(played):
         assert waited(events) == [0, 1]
-        assert state.kept(Waiting).rounds == (t + 1, t + 1)
-        assert state.kept(Waiting).closed == frozenset()
+        assert state.get_state(Waiting).rounds == (t + 1, t + 1)
+        assert state.get_state(Waiting).closed == frozenset()
         assert [float(model["w"]) for model in state.clusters] == [1.0, -1.0]
 
 
@@ -110,7 +110,7 @@ def test_recorded_choices_hold_where_a_cluster_is_closed_by_now(lonely, cohort):
     recorded = {t: {"Z": 1} for t in range(3)}
     played = rounds(lonely(1, recorded=recorded), *[cohort] * 4)
     assert [state.assignment["Z"] for state, _ in played] == [1, 1, 1, 0]
-    assert [state.kept(Waiting).rounds[1] for state, _ in played[:3]] == [1, 2, 3]
+    assert [state.get_state(Waiting).rounds[1] for state, _ in played[:3]] == [1, 2, 3]
 
 
 FOUNDED = dict.fromkeys("abcdefgh", 1) | dict.fromkeys("stuvwxyz", 0)
@@ -152,18 +152,18 @@ def test_founders_always_train_and_of_the_others_some_are_drawn_anew():
 
 def test_founders_are_who_trained_a_cluster_when_clients_first_chose_and_stay_so():
     first = chosen({**FOUNDED, "s": 1})
-    assert first.state.kept(InitialMembers).clusters == FOUNDED
+    assert first.state.get_state(InitialMembers).clusters == FOUNDED
     moved = first.state.with_choices(first.clusters)
     later = limit_cluster_switches(
         SelectionResult(moved, {**FOUNDED, "s": 1, "t": 1, "u": 1}, ()), moved, 0.25, STREAMS
     )
     assert later.events == (NewcomersWaited(1, 8, 3, 1),)
     # Without an earlier cluster the first choices found them.
-    assert chosen({"a": 1, "b": 0}, founded={}).state.kept(InitialMembers).clusters == {
+    assert chosen({"a": 1, "b": 0}, founded={}).state.get_state(InitialMembers).clusters == {
         "a": 1,
         "b": 0,
     }
-    assert "a" not in first.state.without({"a"}).kept(InitialMembers).clusters
+    assert "a" not in first.state.without({"a"}).get_state(InitialMembers).clusters
 
 
 def test_who_waits_trains_nothing_and_a_round_that_is_played_again_lets_in_the_same(
