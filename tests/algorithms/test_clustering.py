@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
@@ -130,7 +130,6 @@ def _with_ties(inputs: SelectionInputs, i: int, ties: float) -> list[float]:
     ]
 
 
-@settings(max_examples=400)
 @given(selection_inputs())
 def test_the_weighted_choice_is_line_12_as_printed(inputs):
     """argmin_j alpha_i loss + beta_i risk_j, whatever the errors are, of equal costs the first."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import ConfigError, DataError, Examples, Partition, Shift, Source
@@ -37,7 +37,6 @@ def by_writer(writers, sizes, seed=0):
     return list(ByWriter().deal(images, cards, sizes, generator))
 
 
-@settings(max_examples=50)
 @given(
     seed=seeds,
     sizes=block_sizes,

@@ -66,7 +66,6 @@ def same(left, right):
     return torch.equal(left.inputs, right.inputs) and numbers(left) == numbers(right)
 
 
-@settings(max_examples=30)
 @given(
     seed=st.integers(0, 99),
     clients=st.integers(1, 12),

@@ -269,7 +269,7 @@ def test_an_event_of_a_users_own_is_not_the_one_that_it_derives_from():
     assert held.epsilon is None
 
 
-@settings(max_examples=30)
+@settings(max_examples=8)
 @given(kinds, st.lists(multipliers, min_size=1, max_size=3), multipliers)
 def test_a_further_round_costs_no_less_and_a_bare_one_all(kind, zs, z):
     fewer, more = promised(played(kind, zs)), promised(played(kind, [*zs, z]))
@@ -282,14 +282,14 @@ def test_a_further_round_costs_no_less_and_a_bare_one_all(kind, zs, z):
     assert {each.epsilon for each in bare} == {None}
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(kinds, multipliers)
 def test_a_replacement_costs_no_less_than_an_absence(kind, z):
     epsilons = [each.epsilon or 0.0 for each in promised(played(kind, [z]))]
     assert epsilons == sorted(epsilons)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.tuples(kinds, kinds), multipliers)
 def test_other_noise_beside_it_promises_nothing_more(pair, z):
     one, other = pair

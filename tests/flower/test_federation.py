@@ -29,7 +29,7 @@ def question_in(message):
 
 
 # by loss: of four nodes that count there is no figure, as there is in their simulation
-HIDDEN = settings_with(method={"selection": "loss"}, aggregation=IN_SETS)
+HIDDEN = settings_with(method={"initialisation": "warm", "selection": "loss"}, aggregation=IN_SETS)
 JUDGED = settings_with(
     method={"initialisation": "random", "selection": "threshold"},
     risk={"name": "client", "every": 2},

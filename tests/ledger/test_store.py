@@ -206,7 +206,6 @@ records = st.lists(
 )
 
 
-@settings(max_examples=40)
 @given(records)
 def test_what_is_sealed_is_whole_and_says_the_same(facts: list[Record]):
     links = seal(facts, after=None)
@@ -239,7 +238,6 @@ def one_flip(draw: st.DrawFn, whole: Link) -> Link:
     return replace(whole, **{field: value[:index] + turned + value[index + 1 :]})
 
 
-@settings(max_examples=40)
 @given(records, records)
 def test_sealing_in_two_goes_is_sealing_in_one(first: list[Record], second: list[Record]):
     begun = seal(first, after=None)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -113,7 +113,6 @@ def unit_of(sums: ClusterSums) -> float:
     return float(both.diagonal().mean())
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 2**31), st.sampled_from([0.0, 0.25, 1.0]), st.floats(0.01, 3))
 def test_without_a_client(seed, pooling, regularisation):
     draw = np.random.default_rng(seed)
