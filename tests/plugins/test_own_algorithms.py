@@ -25,11 +25,7 @@ E = TypeVar("E", bound=Event)
 
 ROUNDS = 2
 SETTINGS = small(
-    rounds=ROUNDS,
-    method={"name": "ifca-mir"},
-    train={"learning_rate": 0.5},
-    risk={"every": 2},
-    checkpoints={"every": 1},
+    rounds=ROUNDS, train={"learning_rate": 0.5}, risk={"every": 2}, checkpoints={"every": 1}
 )
 LEAVER = "client-00003"
 

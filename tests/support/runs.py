@@ -36,9 +36,9 @@ def small(**sections: Any) -> dict[str, Any]:
 
 
 def _changed(settings: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any]:
-    """A section adds to what stands there, unless it names another component."""
+    """A section adds to what stands there; only one that names a method replaces all of it."""
     changed = dict(settings)
     for name, value in sections.items():
-        adds = isinstance(value, dict) and not (name in ("method", "risk") and "name" in value)
+        adds = isinstance(value, dict) and not (name == "method" and "name" in value)
         changed[name] = {**changed.get(name, {}), **value} if adds else value
     return changed
