@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from covey import Examples, Partition, Shift, Source
+from covey import Examples, Partition, PublishedData, Shift
 from covey.base.built_ins import built_ins
 from covey.base.components import create
 from plugins.partition_shards import Shards
@@ -45,7 +45,7 @@ def test_a_shift_keeps_shape_and_kind_and_follows_its_generator(shift):
 @pytest.mark.parametrize("partition", PARTITIONS, ids=name_of)
 def test_a_partition_deals_each_card_once_and_follows_its_generator(partition):
     labels = torch.arange(600) % 5
-    source = Source("numbers", Examples(images(600), labels), None, 5, writers=labels)
+    source = PublishedData("numbers", Examples(images(600), labels), None, 5, writers=labels)
     cards = torch.from_numpy(generator(1).permutation(600)[:500])
     sizes = [30, 7, 50]
     one, same = (partition.deal(source, cards, sizes, generator(2)) for _ in range(2))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey import DataError, Examples
-from covey.data.examples import Source
+from covey.data.examples import PublishedData
 from covey.data.partition import ByWriter, Dirichlet, apportion
 
 seeds = st.integers(0, 2**32 - 1)
@@ -13,9 +13,9 @@ block_sizes = st.lists(st.integers(0, 20), min_size=1, max_size=10)
 share_lists = st.lists(st.floats(0.01, 1), min_size=1, max_size=6)
 
 
-def source(labels, writers=None) -> Source:
+def source(labels, writers=None) -> PublishedData:
     labels = torch.tensor(labels, dtype=torch.int64)
-    return Source("images", Examples(labels.view(-1, 1), labels), None, 10, writers=writers)
+    return PublishedData("images", Examples(labels.view(-1, 1), labels), None, 10, writers=writers)
 
 
 def by_class(labels, sizes, alpha=0.5, seed=0):

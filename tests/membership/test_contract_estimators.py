@@ -6,7 +6,7 @@ import pytest
 from covey import RiskContext, RiskEstimator, Streams, Target
 from covey.base.built_ins import built_ins
 from covey.base.components import create
-from covey.membership.truth import Reference
+from covey.membership.truth import NonMembers
 from plugins.risk_confidence import ConfidenceGap
 
 BUILT = {
@@ -20,7 +20,7 @@ STREAMS = Streams(0).at("round", 5)
 @pytest.fixture
 def context(look_up, lossy) -> RiskContext:
     draw = np.random.default_rng(1)
-    reference = Reference((lossy(draw.exponential(1.0, 80)),))
+    reference = NonMembers((lossy(draw.exponential(1.0, 80)),))
     return RiskContext(look_up, reference=reference)
 
 

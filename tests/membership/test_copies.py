@@ -12,7 +12,7 @@ from covey import Examples, RiskContext, Streams
 from covey.data.examples import Client
 from covey.membership.controls import copied
 from covey.membership.estimators import FederatedEstimator, masked_loss_counter, own_counts
-from covey.membership.truth import Membership, Reference, audit_clusters
+from covey.membership.truth import Membership, NonMembers, audit_clusters
 
 STREAMS = Streams(0)
 
@@ -64,6 +64,6 @@ def test_who_counts_by_itself_counts_nothing_on_copies(look_up, cheats, make_tar
 def test_the_audit_at_the_end_refuses_copies(look_up, cheats):
     here = tuple(cheats[2:])
     membership = Membership(chosen=(here,), trained=(here,), pooled=((),))
-    (audit,) = audit_clusters(look_up, [{}], membership, Reference(()), STREAMS)
+    (audit,) = audit_clusters(look_up, [{}], membership, NonMembers(()), STREAMS)
     assert audit.truth.figure.value is audit.exposed.value is None
     assert audit.truth.reason.startswith("refused: non-members must not be what clients")

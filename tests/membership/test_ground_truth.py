@@ -13,7 +13,7 @@ from covey.data.examples import Client, Rotation
 from covey.engine.optimizers import Sgd
 from covey.membership.truth import (
     Membership,
-    Reference,
+    NonMembers,
     audit_clusters,
     beats_chance,
     blind_risk,
@@ -57,7 +57,7 @@ def audited(memorised) -> Callable[..., ClusterAudited]:
 
     def audit(trained, chosen=None, pooled=(), degrees: float = 0.0) -> ClusterAudited:
         others = part(images, 400, 900)
-        reference = Reference((turned(others, degrees) if degrees else others,))
+        reference = NonMembers((turned(others, degrees) if degrees else others,))
         membership = Membership((trained if chosen is None else chosen,), (trained,), (pooled,))
         (found,) = audit_clusters(engine, [params], membership, reference, STREAMS)
         return found
@@ -68,7 +68,7 @@ def audited(memorised) -> Callable[..., ClusterAudited]:
 def test_positive_control_a_model_of_random_labels_is_attackable(memorised, member, audited):
     engine, params, images = memorised
     learnt = member("a", 0, 100)
-    truth = true_risk(engine, params, [learnt], Reference((part(images, 100, 500),)), STREAMS)
+    truth = true_risk(engine, params, [learnt], NonMembers((part(images, 100, 500),)), STREAMS)
     assert truth is not None
     assert truth.risk > 0.7
     audit = audited((learnt,))
@@ -82,7 +82,7 @@ def test_negative_control_two_halves_of_unseen_data_score_one_half(memorised, ma
     order = 100 + np.random.default_rng(0).permutation(len(images) - 100)
     inside, outside = (images.take(torch.from_numpy(h)) for h in np.split(order[:1200], 2))
     never_trained = make_client("a", inside, group=0)
-    truth = true_risk(engine, params, [never_trained], Reference((outside,)), STREAMS)
+    truth = true_risk(engine, params, [never_trained], NonMembers((outside,)), STREAMS)
     assert truth is not None
     # Of 600 records a side the rates alone have SE 0.0144; beyond 3 of them with
     # probability 0.003. The threshold adds to the error that is stated.
@@ -97,7 +97,7 @@ def test_the_blind_baseline_sees_labels_beside_inputs(digits, make_client, other
     order = torch.from_numpy(np.random.default_rng(0).permutation(others))
     relabelled = replace(unseen, labels=unseen.labels[order])
     held = make_client("a", part(digits, 0, 600), group=0)
-    alike, wrong = (blind_risk([held], Reference((e,)), STREAMS) for e in (unseen, relabelled))
+    alike, wrong = (blind_risk([held], NonMembers((e,)), STREAMS) for e in (unseen, relabelled))
     assert alike is not None
     assert wrong is not None
     assert not beats_chance(alike)
@@ -142,7 +142,7 @@ def test_labels_that_do_not_match_are_seen_where_the_inputs_do(make_client, look
     held = make_client("ada", part(Examples(x, told), 0, 400), group=0)
     alone = Membership(((held,),), ((held,),), ((),))
     for labels, matches in ((told, True), (other, False)):
-        reference = Reference((part(Examples(x, labels), 400, 800),))
+        reference = NonMembers((part(Examples(x, labels), 400, 800),))
         (found,) = audit_clusters(look_up, [{}], alone, reference, STREAMS)
         assert (found.truth.figure.value is not None) == matches
         assert found.truth.reason.startswith("refused") != matches

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from covey import Streams
 from covey_papers.reproduce.corollary import Constants, constants_of, promise
-from covey_papers.reproduce.mixtures import Setting
+from covey_papers.reproduce.mixtures import MixtureSetting
 
 HAND = Constants(
     clients=4,
@@ -44,7 +44,7 @@ def test_by_theorem_4_without_a_floor_t_hat_is_enough(epsilon, share):
 
 
 def test_the_variances_at_the_optima_are_those_of_drawn_examples():
-    setting = Setting(shares=(0.5, 0.5), dimension=3, noise=0.5, condition=4.0)
+    setting = MixtureSetting(shares=(0.5, 0.5), dimension=3, noise=0.5, condition=4.0)
     found, mixture = constants_of(setting), setting.mixture
     optima = mixture.optima(2, Streams(0))
     drawn = mixture.draw(200_000, optima[0], np.random.default_rng(0))
@@ -57,8 +57,8 @@ def test_the_variances_at_the_optima_are_those_of_drawn_examples():
 
 
 def test_a_promise_of_nothing_is_called_that():
-    said = promise("two groups", Setting())
+    said = promise("two groups", MixtureSetting())
     assert "Corollary 5, two groups: T_hat for an epsilon of Delta / 100 is" in said
     assert said.endswith("it promises nothing here.")
-    many = Setting(shares=(0.5, 0.5), clients=10**9, examples=10**9, condition=1.0)
+    many = MixtureSetting(shares=(0.5, 0.5), clients=10**9, examples=10**9, condition=1.0)
     assert not promise("many", many).endswith("it promises nothing here.")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey_papers.reproduce.figures import words
-from covey_papers.reproduce.record import Cell, Findings, Line, Printed, note, records
+from covey_papers.reproduce.record import Cell, FigureLine, Findings, Printed, note, records
 from reproduce.tiny import cell, record
 
 
@@ -67,7 +67,7 @@ def test_a_record_comes_back_as_it_was(cells, lines, sizes, seconds):
             cell("m", name, *v, printed=p and Printed(*p), why=name, reason=name)
             for v, p, name in cells
         ),
-        lines=tuple(Line("a", name, tuple(p), bound) for p, name, bound in lines),
+        lines=tuple(FigureLine("a", name, tuple(p), bound) for p, name, bound in lines),
         notes=tuple(sizes),
         commits=tuple(sizes.values()),
         seconds=seconds,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from covey import Streams
 from covey.settings.run import build_run
 from covey_papers.linear_mixture import LinearMixture
-from covey_papers.reproduce.mixtures import Setting, models_of, start_of
+from covey_papers.reproduce.mixtures import MixtureSetting, models_of, start_of
 from covey_papers.reproduce.record import RunCache
 from covey_papers.reproduce.theory import (
     TILTED,
@@ -27,7 +27,7 @@ from covey_papers.reproduce.theory import (
     tilt,
 )
 
-SMALL = Setting(clients=10, dimension=4, examples=50, noise=0.05, rounds=8)
+SMALL = MixtureSetting(clients=10, dimension=4, examples=50, noise=0.05, rounds=8)
 
 
 @pytest.fixture(scope="module")

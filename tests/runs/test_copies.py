@@ -17,7 +17,7 @@ from covey.leaving.copies import (
     record_copy,
 )
 from covey.leaving.exports import export_model, exported_hashes, model_bytes
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 from covey.runs.folder import RunFolder
 from ledger.served import SERVED
 
@@ -31,11 +31,11 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "run")
 
 
-def request(first: int | None) -> Request:
+def request(first: int | None) -> LeaveRequest:
     """A request that is being served, and where its replay began."""
     option = replace(SERVED.option, first_replayed_round=first)
     served, asked = replace(SERVED, option=option), "2000-01-01T00:00:00.000+00:00"
-    asking = Request("h-1", id="r", state="serving", requested_at=asked)
+    asking = LeaveRequest("h-1", id="r", state="serving", requested_at=asked)
     return served.noted(asking, None)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import covey
 from cli.conftest import command
-from covey import Config, ConfigError, EarlyStopping, History, PlayedRound, RunError
+from covey import Config, ConfigError, EarlyStopping, History, RoundMetrics, RunError
 from covey.base.events import ClientsAssigned, CohortSampled, RoundMeasured
 from covey.base.figure import Figure
 from covey.base.history import RoundRow, with_entries
@@ -86,7 +86,7 @@ def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tm
     reason = ended.summary.ended_early
     assert reason.endswith(f"an accuracy of {target:.3f} reaches stopping.target = {target:g}")
 
-    def stopped(each: PlayedRound) -> None:
+    def stopped(each: RoundMetrics) -> None:
         if each.round_index == first - 1:
             raise InterruptedError
 

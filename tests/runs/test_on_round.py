@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import covey
-from covey import Config, Examples, PlayedRound, Recipe, ReferenceEngine, Streams, TrainingJob
+from covey import Config, Examples, Recipe, ReferenceEngine, RoundMetrics, Streams, TrainingJob
 from covey.engine.cpu import ParallelEngine
 from covey.engine.vmap import VmapEngine
 from support.tiny import points_of
@@ -41,7 +41,7 @@ def played(out, on_round, **changes):
 
 
 def test_every_round_is_told_once_as_the_frame_has_it(tmp_path):
-    told: list[PlayedRound] = []
+    told: list[RoundMetrics] = []
     run = played(tmp_path / "run", told.append)
     frame = run.rounds_frame()
     assert [each.round_index for each in told] == [0, 1, 2, 3] == list(frame["round"])
@@ -103,7 +103,7 @@ def test_a_training_loss_is_what_a_look_at_each_batch_says(engine):
 
 
 def test_nobody_is_told_a_loss_that_noise_hides(tmp_path):
-    told: list[PlayedRound] = []
+    told: list[RoundMetrics] = []
     private = {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}
     played(
         tmp_path / "run",

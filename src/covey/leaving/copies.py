@@ -32,7 +32,7 @@ from covey.base.files import (
 from covey.base.names import ClientName, Handle
 from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.facts import CopyFact, Fate
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 from covey.runs.folder import RunFolder, as_written, now
 
 LETTER = r"[^\W_]"
@@ -294,7 +294,7 @@ def erase_from_copies(folder: RunFolder, leaver: ClientName, known: Collection[C
 
 
 def delete_obsolete_copies(
-    folder: RunFolder, request: Request, current: Collection[str]
+    folder: RunFolder, request: LeaveRequest, current: Collection[str]
 ) -> tuple[CopyOutcome, ...]:
     """Delete obsolete copies inside the run's folder, and report every copy.
 
