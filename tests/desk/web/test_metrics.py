@@ -76,7 +76,7 @@ ALONE = frozenset[str]()
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Path:
+def live(tmp_path: Path) -> Path:
     """A run whose last round had refusals, missing answers and clients that wait."""
     with written(tmp_path / "runs" / "live", Story(hostile=True)) as writer:
         writer.play(3)
@@ -95,8 +95,8 @@ def told(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_figures_are_those_of_the_record_and_name_no_client(told: Path):
-    samples, text, kind = scraped(told)
+def test_figures_are_those_of_the_record_and_name_no_client(live: Path):
+    samples, text, kind = scraped(live)
     assert kind == "text/plain; version=0.0.4; charset=utf-8"
     assert of_run(samples, "covey_rounds") == {ALONE: 4}
     assert of_run(samples, "covey_run_state") == {frozenset({'state="waiting"'}): 1}
@@ -107,7 +107,7 @@ def test_figures_are_those_of_the_record_and_name_no_client(told: Path):
     reasons = {"not_admitted": 1, "late": 1, "not_finite": 1, "other": 2}
     labelled = {frozenset({f'reason="{reason}"'}): n for reason, n in reasons.items()}
     assert of_run(samples, "covey_answers_refused_total") == labelled
-    for private in (INERT, "client-", *handles(told / "live")):
+    for private in (INERT, "client-", *handles(live / "live")):
         assert private not in text
 
 
@@ -142,10 +142,10 @@ def test_a_figure_that_is_unknown_is_omitted(shown: Path, tmp_path: Path):
     assert not of_run(scraped(tmp_path)[0], "covey_round_participants")
 
 
-def test_without_the_cookie_there_are_no_figures(told: Path):
-    with serving(told) as server:
+def test_without_the_cookie_there_are_no_figures(live: Path):
+    with serving(live) as server:
         address = f"http://127.0.0.1:{server.link.split(':')[2].split('/')[0]}/metrics"
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(address)  # noqa: S310 - of this machine
+            urllib.request.urlopen(address)
     refused.value.close()
     assert refused.value.code == 401
