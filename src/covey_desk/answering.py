@@ -80,7 +80,7 @@ class NamePlan:
         chosen = plan.chosen
         if chosen is None:
             return cls(number, plan.client, "", plan.reason, "", 0, None)
-        seconds = next(each.seconds for each in plan.options if each.answer == chosen.answer)
+        seconds = next(option.seconds for option in plan.options if option.answer == chosen.answer)
         then, replayed = chosen.afterwards, chosen.rounds_replayed
         return cls(number, plan.client, chosen.answer, "", then, replayed, seconds)
 
@@ -114,15 +114,15 @@ def open_requests(held: Register, numbers: Sequence[str]) -> tuple[Request, ...]
     Raises:
         ConfigError: there is no such request.
     """
-    requests = [held.request(each) for each in dict.fromkeys(numbers)]
-    open_ones = [each for each in requests or held.requests().values() if each.is_open]
-    return tuple(sorted(open_ones, key=lambda each: (each.entry.received, each.request)))
+    requests = [held.request(number) for number in dict.fromkeys(numbers)]
+    open_ones = [request for request in requests or held.requests().values() if request.is_open]
+    return tuple(sorted(open_ones, key=lambda request: (request.entry.received, request.request)))
 
 
 def _search(roots: Sequence[str | Path], requests: Iterable[Request]) -> Holdings:
-    entries = [each.entry for each in requests]
-    names = [name for each in entries for name in each.names]
-    return search_runs(roots, names, [salt for each in entries for salt in each.salts])
+    entries = [request.entry for request in requests]
+    names = [name for entry in entries for name in entry.names]
+    return search_runs(roots, names, [salt for entry in entries for salt in entry.salts])
 
 
 def _requesters(requests: Iterable[Request], wanted: str) -> list[_Requester]:
@@ -141,11 +141,11 @@ def _batches(requesters: Sequence[_Requester]) -> Iterator[list[_Requester]]:
     rest = list(requesters)
     while rest:
         first, batch = rest[0], dict[ClientName, _Requester]()
-        for each in rest:
-            if (each.basis, each.wanted) == (first.basis, first.wanted):
-                batch.setdefault(each.name, each)
+        for requester in rest:
+            if (requester.basis, requester.wanted) == (first.basis, first.wanted):
+                batch.setdefault(requester.name, requester)
         yield list(batch.values())
-        rest = [each for each in rest if each not in batch.values()]
+        rest = [requester for requester in rest if requester not in batch.values()]
 
 
 def plan_answers(
@@ -172,15 +172,15 @@ def plan_answers(
         requests = open_requests(held, numbers)
     requesters = _requesters(requests, wanted)
     holdings = _search(roots, requests)
-    done = {(r.request, r.index, r.run) for each in requests for r in each.runs if r.answer}
+    done = {(r.request, r.index, r.run) for request in requests for r in request.runs if r.answer}
     runs: list[RunPlan] = []
     for place, known in holdings.known.items():
         here = [
-            each
-            for each in requesters
-            if (each.name in known or holdings.left.get(place, {}).get(each.name) == "")
-            and (each.number, each.index, place) not in done
-            and not (each.name in holdings.stopped[place] and each.is_served_by("stop"))
+            requester
+            for requester in requesters
+            if (requester.name in known or holdings.left.get(place, {}).get(requester.name) == "")
+            and (requester.number, requester.index, place) not in done
+            and not (requester.name in holdings.stopped[place] and requester.is_served_by("stop"))
         ]
         planned, problem, run = list[NamePlan](), "", None
         try:
@@ -194,13 +194,13 @@ def plan_answers(
         if here:
             runs.append(RunPlan(place, tuple(planned), problem))
     unknown = {
-        each.request: tuple(
+        request.request: tuple(
             name
-            for name in each.entry.names
+            for name in request.entry.names
             if not holdings.runs_of(name)
-            and not any(r.answer for r in each.runs if r.person == name)
+            and not any(r.answer for r in request.runs if r.person == name)
         )
-        for each in requests
+        for request in requests
     }
     lacking = {number: names for number, names in unknown.items() if names}
     return Plan(tuple(runs), holdings.unreadable, lacking)
@@ -235,21 +235,21 @@ def answer_requests(
         requests = open_requests(held, numbers)
     wanted_answer(wanted or "auto", None)
     holdings = _search(roots, requests)
-    changing = [each.request for each in requests if each.entry.basis != "access"]
+    changing = [request.request for request in requests if request.entry.basis != "access"]
     for number in changing:
         _begin(folder, number, holdings, wanted)
     with read_register(folder) as held:
         begun = [held.request(number) for number in changing]
     requesters = _requesters(begun, "")
-    places = [run.run for each in begun for run in each.unanswered]
+    places = [run.run for request in begun for run in request.unanswered]
     outcomes: list[RunOfRequest] = []
     for place in dict.fromkeys(places):
         here = _InRun(folder, place, load, observe)
         some = here.answer(requesters)
-        if any(each.answer for each in some):
+        if any(outcome.answer for outcome in some):
             load(Path(place)).report()
         outcomes += some
-    if access := [each.request for each in requests if each.request not in changing]:
+    if access := [request.request for request in requests if request.request not in changing]:
         holdings = _search(roots, requests)  # what is true once the others are answered
         for number in access:
             _begin(folder, number, holdings, wanted)
@@ -263,8 +263,8 @@ def _begin(folder: Path, number: str, holdings: Holdings, wanted: str) -> None:
     new, known = searched(requests, number, holdings, look_up=True), requests[number].wanted
     if new or not known or wanted not in ("", known):
         with register_at(folder) as held:
-            for each in new:
-                held.note(each)
+            for requester in new:
+                held.note(requester)
             held.begin(number, wanted or known or "auto")
 
 
@@ -296,7 +296,9 @@ class _InRun:
                 with Ledger.read(RunFolder(path).ledger) as ledger:
                     names, stopped = {*ledger.names().values()}, ledger.roster().stopped
                 rest = self._waiting(waiting)
-                self._end([each for each in rest if each.name not in names], "elsewhere")
+                self._end(
+                    [requester for requester in rest if requester.name not in names], "elsewhere"
+                )
                 served = [e for e in rest if e.name in stopped and e.is_served_by("stop")]
                 self._end(served, "before")
         except LedgerLocked:
@@ -304,7 +306,7 @@ class _InRun:
             self._leave_word(waiting)
         except CoveyError as error:
             reason = str(error)
-        return [self._outcome(each, refused.get(each) or reason) for each in waiting]
+        return [self._outcome(requester, refused.get(requester) or reason) for requester in waiting]
 
     def _waiting(self, requesters: Sequence[_Requester]) -> list[_Requester]:
         with read_register(self.folder) as held:
@@ -313,8 +315,8 @@ class _InRun:
             requester
             for requester in requesters
             if any(
-                (each.index, each.run) == (requester.index, self.place)
-                for each in requests[requester.number].unanswered
+                (run.index, run.run) == (requester.index, self.place)
+                for run in requests[requester.number].unanswered
             )
         ]
 
@@ -329,25 +331,25 @@ class _InRun:
 
     def _write(self, outcomes: Iterable[RunOfRequest]) -> None:
         with register_at(self.folder) as held:
-            for each in outcomes:
-                held.note(each)
+            for outcome in outcomes:
+                held.note(outcome)
 
     def _end(self, requesters: Sequence[_Requester], why: Ending) -> None:
         if requesters:
-            self._write(self._of(each, ended=why) for each in requesters)
+            self._write(self._of(requester, ended=why) for requester in requesters)
 
     def _note_signed(self, run: Run, requesters: Sequence[_Requester]) -> None:
         """Note answers that are signed: of an earlier request, or of one that a kill cut off."""
         with read_register(self.folder) as held:
-            noted = [run for each in held.requests().values() for run in each.runs]
-        for each in requesters:
-            here = each.name, self.place
+            noted = [run for request in held.requests().values() for run in request.runs]
+        for requester in requesters:
+            here = requester.name, self.place
             known = [r.run_request for r in noted if (r.person, r.run) == here and r.run_request]
-            known += [e.request for e in run.unacknowledged if _is_about(run, e, each.name)]
+            known += [e.request for e in run.unacknowledged if _is_about(run, e, requester.name)]
             for request in dict.fromkeys(known):
                 path = proof_path(run.folder, request)
-                if path.is_file() and each.is_served_by(proof_of(path)[1]["answer"]):
-                    self._note(each, request)
+                if path.is_file() and requester.is_served_by(proof_of(path)[1]["answer"]):
+                    self._note(requester, request)
                     break
 
     def _note(self, requester: _Requester, request: str) -> None:
@@ -370,37 +372,37 @@ class _InRun:
         who = _as_they_come(run, requesters)
         if not who:
             return {}
-        by_name = {each.name: each for each in who}
+        by_name = {requester.name: requester for requester in who}
         answer, basis = requesters[0].wanted, requesters[0].basis
         plans = run.plan([*who.values()], answer, basis)
-        refused = {by_name[each.client]: each.reason for each in plans if each.chosen is None}
-        leaving = [client for each, client in who.items() if each not in refused]
+        refused = {by_name[plan.client]: plan.reason for plan in plans if plan.chosen is None}
+        leaving = [client for requester, client in who.items() if requester not in refused]
 
         def on_receipt(name: str, receipt: Receipt) -> None:
             self._write([self._of(by_name[name], run_request=receipt.request)])
 
         if leaving:
             results = run.forget(leaving, answer, basis, self.observe, on_receipt=on_receipt)
-            for each in results:
-                self._note(by_name[each.client], each.answered.request)
+            for result in results:
+                self._note(by_name[result.client], result.answered.request)
         return refused
 
     def _leave_word(self, requesters: Sequence[_Requester]) -> None:
         """Leave the requests with the process that plays the run."""
         folder = RunFolder(Path(self.place))
-        queued = {each.client for each in folder.queued_requests()}
+        queued = {request.client for request in folder.queued_requests()}
         with Ledger.read(folder.ledger) as ledger:
             waiting = {r.handle for r in ledger.requests() if r.is_open}
             there = {name for handle, name in ledger.names().items() if handle not in waiting}
-        for each in requesters:
-            if each.name in there - queued:
-                folder.queue_request(each.name, each.wanted, each.basis)
+        for requester in requesters:
+            if requester.name in there - queued:
+                folder.queue_request(requester.name, requester.wanted, requester.basis)
 
     def _noted(self, requester: _Requester) -> RunOfRequest:
         with read_register(self.folder) as held:
             runs = held.request(requester.number).runs
         here = requester.index, self.place
-        return next(each for each in runs if (each.index, each.run) == here)
+        return next(run for run in runs if (run.index, run.run) == here)
 
     def _outcome(self, requester: _Requester, reason: str) -> RunOfRequest:
         outcome = self._noted(requester)
@@ -412,7 +414,7 @@ def _as_they_come(
 ) -> dict[_Requester, ClientName | ReturningClient]:
     """Return the clients of a run, and those that left it and come back with a salt."""
     who = {e: e.name for e in requesters if e.name in run.names}
-    salts = [each.salt for each in run.unacknowledged if each.answer]
+    salts = [delivery.salt for delivery in run.unacknowledged if delivery.answer]
     with Ledger.read(RunFolder(run.folder).ledger) as ledger:
         found = {e: salt_of(ledger, e.name, (*e.salts, *salts)) for e in requesters if e not in who}
     return who | {e: ReturningClient(e.name, salt) for e, salt in found.items() if salt}
@@ -454,5 +456,5 @@ def _owes_answers(path: Path) -> bool:
     """Say whether requests wait in a run's ledger, or with the process that plays it."""
     folder = RunFolder(path)
     with Ledger.read(folder.ledger) as ledger:
-        waits = any(each.is_open for each in ledger.requests())
+        waits = any(request.is_open for request in ledger.requests())
     return waits or any(folder.queued_requests())

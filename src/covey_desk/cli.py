@@ -55,13 +55,13 @@ def lines_of_request(view: Request) -> Iterator[Line]:
         yield f"the same name is in request {', '.join(view.repeats)}: it is answered once"
     yield from (f"{run.person} in {run.run}: {view.outcome(run)}" for run in view.runs)
     for name in entry.names:
-        if name not in {each.person for each in view.runs}:
+        if name not in {run.person for run in view.runs}:
             near = view.nearest.get(name, "")
             yield f"no run has {name}: check its spelling, and --root.{near}"
     for i, item in enumerate(view.by_hand, 1):
         what = "stays" if item.kind == "stays" else f"by hand {i}"
         yield f"{what}: {item.sentence}{f' (done on {item.done})' if item.done else ''}"
-    yield from (f"to be handed over: {each}.zip" for each in view.packs)
+    yield from (f"to be handed over: {pack}.zip" for pack in view.packs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,17 @@ class RequestsListed(Answer):
         """Yield a row per request."""
         rows = [
             {
-                "request": each.request,
-                "names": ", ".join(each.entry.names),
-                "basis": each.entry.basis,
-                "received": each.entry.received,
-                "due": _due_in_words(each),
-                "state": each.state,
-                "answered": f"{len(each.runs) - each.waiting - len(each.denied)}/{len(each.runs)}",
-                "reference": each.entry.reference,
+                "request": request.request,
+                "names": ", ".join(request.entry.names),
+                "basis": request.entry.basis,
+                "received": request.entry.received,
+                "due": _due_in_words(request),
+                "state": request.state,
+                "answered": f"{len(request.runs) - request.waiting - len(request.denied)}"
+                f"/{len(request.runs)}",
+                "reference": request.entry.reference,
             }
-            for each in self.requests
+            for request in self.requests
         ]
         yield table_of(rows) if rows else "no request is open"
 
@@ -94,14 +95,14 @@ def lines_of_plan(plan: Plan) -> Iterator[Line]:
     for run in plan.runs:
         rows = [
             {
-                "request": each.request,
-                "name": each.name,
-                "answer": each.answer or "none",
-                "rounds to replay": each.rounds_replayed,
-                "seconds": short(each.seconds),
-                "then": each.afterwards or each.reason,
+                "request": name.request,
+                "name": name.name,
+                "answer": name.answer or "none",
+                "rounds to replay": name.rounds_replayed,
+                "seconds": short(name.seconds),
+                "then": name.afterwards or name.reason,
             }
-            for each in run.names
+            for name in run.names
         ]
         yield f"run {run.run}"
         yield run.problem or table_of(rows)
@@ -121,11 +122,11 @@ class RequestsAnswered(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield a line per name and run, and one per pack."""
-        for each in self.outcomes:
-            changed = "changed" if each.model_changed else "unchanged"
-            came = f"{each.answer}, the model is {changed}, proof {each.proof}"
-            waits = each.outcome if each.ended else f"NOT ANSWERED: {each.reason}"
-            yield f"request {each.request}, {each.run}: {came if each.answer else waits}"
+        for outcome in self.outcomes:
+            changed = "changed" if outcome.model_changed else "unchanged"
+            came = f"{outcome.answer}, the model is {changed}, proof {outcome.proof}"
+            waits = outcome.outcome if outcome.ended else f"NOT ANSWERED: {outcome.reason}"
+            yield f"request {outcome.request}, {outcome.run}: {came if outcome.answer else waits}"
         yield from (f"request {e.request}, to be handed over: {e.archive}" for e in self.packs)
         if not (self.outcomes or self.packs):
             yield "no run is left to be answered"
@@ -235,9 +236,11 @@ def show_all(
         if number:
             yield held.request(number)
             return
-        listed = [each for each in held.requests().values() if closed or each.state != "closed"]
-    yield RequestsListed(sorted(listed, key=lambda each: each.due) if due else listed)
-    late = any(each.days_left < 0 and each.state != "closed" for each in listed)
+        listed = [
+            request for request in held.requests().values() if closed or request.state != "closed"
+        ]
+    yield RequestsListed(sorted(listed, key=lambda request: request.due) if due else listed)
+    late = any(request.days_left < 0 and request.state != "closed" for request in listed)
     fail_if(due and late)
 
 
@@ -272,7 +275,7 @@ def answer_all(
     with shown("requests") as observe:
         outcomes = answer_requests(folder, below, numbers, answer, observe=observe)
     yield RequestsAnswered(outcomes, write_packs(folder, numbers))
-    fail_if(not all(each.answer or each.ended for each in outcomes))
+    fail_if(not all(outcome.answer or outcome.ended for outcome in outcomes))
 
 
 @requests.command()
@@ -337,7 +340,7 @@ def _where(register: Path | None, roots: Sequence[str]) -> tuple[Path, list[str]
     from covey_desk.register import register_of
 
     below = [*roots] or [DEFAULT_ROOT]
-    folders = [Path(each) for each in below if Path(each).is_dir()]
+    folders = [Path(path) for path in below if Path(path).is_dir()]
     if register is None and not folders:
         raise ConfigError(
             f"--root must be a folder of runs, in whose `requests` the register is, found none of "

@@ -106,10 +106,10 @@ def correct_request(
 
 
 def _note_runs(held: Register, number: str, holdings: Holdings) -> Request:
-    for each in searched(held.requests(), number, holdings, look_up=False):
-        held.note(each)
+    for entry in searched(held.requests(), number, holdings, look_up=False):
+        held.note(entry)
     request = held.request(number)
-    near = {each: do_you_mean(each, holdings.names) for each in request.entry.names}
+    near = {name: do_you_mean(name, holdings.names) for name in request.entry.names}
     return replace(request, nearest=near)
 
 
@@ -132,7 +132,7 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     names: Sequence[str] = tuple(dict.fromkeys(values.get("names", ("-",))))
     if not names:
         raise ConfigError("A request must have one name at least, found none: give it.")
-    lines = [*(("NAME", each) for each in names)]
+    lines = [*(("NAME", name) for name in names)]
     lines += [(f"--{e}", values[e]) for e in ("reference", "reason") if values.get(e)]
     for what, text in lines:
         if not text.strip() or len(text) > MOST_LETTERS or not text.isprintable():
@@ -141,7 +141,7 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
                 f"{len(text)}: correct it."
             )
     digits = 2 * SALT_BYTES
-    if not all(re.fullmatch(f"[0-9a-f]{{{digits}}}", each) for each in values.get("salts", ())):
+    if not all(re.fullmatch(f"[0-9a-f]{{{digits}}}", salt) for salt in values.get("salts", ())):
         raise ConfigError(f"--salt must be {digits} hexadecimal digits: copy it from annex.json.")
     if values.get("salts") and (len(names) != 1 or values.get("basis") == "access"):
         raise ConfigError(
@@ -172,7 +172,7 @@ def done_by_hand(
                 f"Work must be items 1 to {len(listed)} of an open request, from receipt to today, "
                 f"found {items}, {day}, {request.state}: see `covey requests list {number}`."
             )
-        held.note_done(number, [listed[each] for each in items], day.isoformat())
+        held.note_done(number, [listed[item] for item in items], day.isoformat())
         return held.request(number)
 
 
@@ -219,7 +219,7 @@ def close_request(
             run = load(Path(outcome.run))
         except CoveyError:  # a run that is gone keeps no salt
             continue
-        if outcome.run_request in {each.request for each in run.unacknowledged}:
+        if outcome.run_request in {delivery.request for delivery in run.unacknowledged}:
             run.acknowledge(outcome.run_request)
     for path in sorted((folder / PACKS).glob(f"request-{number}-*")):
         delete_whole(path)
@@ -235,18 +235,18 @@ def _left_to_do(
     request: Request, roots: Sequence[str | Path], reason: str, *, delete_salts: bool
 ) -> list[str]:
     number, left = request.request, list[str]()
-    if dates := [str(i) for i, each in enumerate(request.by_hand, 1) if each.waits]:
+    if dates := [str(i) for i, item in enumerate(request.by_hand, 1) if item.waits]:
         left.append(
             f"work by hand has no date: do it, then covey requests done {number} {' '.join(dates)}"
         )
     persons = range(1, len(request.entry.names) + 1)
     missing = [index for index in persons if not request.has_pack(index)]
     if not reason:
-        left += [f"{each.run} has not answered" for each in request.unanswered]
+        left += [f"{run.run} has not answered" for run in request.unanswered]
         left += [
-            f"{each.run} holds, or may hold, what it learnt from data that are to be erased: give "
+            f"{run.run} holds, or may hold, what it learnt from data that are to be erased: give "
             f"a reason, or covey requests correct {number} --salt SALT"
-            for each in request.denied
+            for run in request.denied
         ]
         if not request.wanted:
             left.append(f"nothing is answered: covey requests answer {number}")
@@ -254,7 +254,7 @@ def _left_to_do(
             left.append(f"its answers are not written: covey requests answer {number}")
         if request.entry.basis != "access":
             holdings = search_runs(roots, request.entry.names)
-            done = {(each.person, each.run) for each in request.runs}
+            done = {(run.person, run.run) for run in request.runs}
             left += [
                 f"{place} has the name, and has no request"
                 for name in request.entry.names
@@ -264,14 +264,14 @@ def _left_to_do(
     if not delete_salts:
         remedy = "or say --delete-salts"
         left += [
-            f"{each.run} has the request and has not answered: answer first, {remedy}"
-            for each in request.unanswered
-            if each.run_request
+            f"{run.run} has the request and has not answered: answer first, {remedy}"
+            for run in request.unanswered
+            if run.run_request
         ]
         left += [
-            f"the salt of {each.run} stands in no pack: covey requests answer {number}, {remedy}"
-            for each in request.runs
-            if each.answer and each.index in missing
+            f"the salt of {run.run} stands in no pack: covey requests answer {number}, {remedy}"
+            for run in request.runs
+            if run.answer and run.index in missing
         ]
     return left
 
@@ -279,11 +279,11 @@ def _left_to_do(
 def export_requests(held: Register, since: date, until: date) -> list[Request]:
     """Return the requests that came in a period, for a regulator; no requester is named."""
     requests = held.requests().values()
-    names = {name for each in requests for name in each.entry.names} - {ERASED}
+    names = {name for request in requests for name in request.entry.names} - {ERASED}
     return [
-        _without_names(each, names)
-        for each in requests
-        if since <= date.fromisoformat(each.entry.received) <= until
+        _without_names(request, names)
+        for request in requests
+        if since <= date.fromisoformat(request.entry.received) <= until
     ]
 
 
@@ -313,6 +313,6 @@ def _without_names(request: Request, names: Collection[str]) -> Request:
             replace(e, where=hidden(e.where), what=hidden(e.what), how=hidden(e.how))
             for e in request.by_hand
         ],
-        packs=[hidden(each) for each in request.packs],
+        packs=[hidden(pack) for pack in request.packs],
         closed_because=hidden(request.closed_because),
     )

@@ -98,7 +98,7 @@ def write_packs(folder: Path, numbers: Sequence[str] = (), load: Load = Run) -> 
             if request.has_pack(index) and not numbers:
                 continue
             into = folder / PACKS / request.pack_name(index)
-            runs = [each for each in request.runs if each.index == index]
+            runs = [run for run in request.runs if run.index == index]
             pack = _written(request, name, runs, into, load)
             with register_at(folder) as held:
                 is_open = held.request(request.request).is_open
@@ -147,8 +147,8 @@ def _written(
             statements.append(_of_held(place, why, holds))
             about["ended"] = outcome.ended
         annex.append(about)
-    entry, own = request.entry, {(each.kind, each.where) for each in by_hand(runs, {})}
-    controller, places = read_controller(), [each.run for each in runs]
+    entry, own = request.entry, {(item.kind, item.where) for item in by_hand(runs, {})}
+    controller, places = read_controller(), [entry.run for entry in runs]
     texts = ("recipient", "not listed")
     left = [
         replace(e, how="", where=e.where if e.kind in texts else _without_paths(e.where, places))
@@ -160,9 +160,9 @@ def _written(
         "article": ARTICLES[entry.basis],
         "due": entry.due,
         "recipients": [
-            (about["run"], each)
+            (about["run"], recipient)
             for about in annex
-            for each in (about["held_before"] or {}).get("recipients", ())
+            for recipient in (about["held_before"] or {}).get("recipients", ())
         ],
         "name": name,
         "entry": entry,
@@ -170,9 +170,9 @@ def _written(
         "today": today,
         "runs": statements,
         "left": left,
-        "weak": any(each.says in WEAK for each in statements),
-        "has_proofs": any("proof" in each for each in annex),
-        "has_weaker": any(each["proof"]["sealed_record_kept"] for each in annex if "proof" in each),
+        "weak": any(statement.says in WEAK for statement in statements),
+        "has_proofs": any("proof" in page for page in annex),
+        "has_weaker": any(page["proof"]["sealed_record_kept"] for page in annex if "proof" in page),
     }
     facts = {
         "request": request.request,
@@ -183,10 +183,10 @@ def _written(
         "due": request.due,
         "extended": entry.extended,
         "written": today.isoformat(),
-        "statements": [asdict(each) for each in statements],
+        "statements": [asdict(statement) for statement in statements],
         "runs": annex,
         "controller": controller,
-        "left_to_do": [asdict(each) for each in left],
+        "left_to_do": [asdict(item) for item in left],
         "files": sorted([*files, "annex.json", "statement.html"]),
     }
     page = _templates().get_template(f"statement.{entry.language}.html").render(view)
@@ -211,14 +211,14 @@ def _public_holdings(holds: dict[str, Any], place: str) -> dict[str, Any]:
     """Return what a run held, without paths of this machine and words to the operator."""
     places = [
         {
-            "where": _without_paths(each["path"], [place]),
-            "what": each["what"],
-            "kind": each["kind"],
-            "deleted_by": "a person" if each["who_must_act"] == YOU else "the program",
+            "where": _without_paths(held["path"], [place]),
+            "what": held["what"],
+            "kind": held["kind"],
+            "deleted_by": "a person" if held["who_must_act"] == YOU else "the program",
         }
-        for each in holds.get("places", ())
+        for held in holds.get("places", ())
     ]
-    elsewhere = [_without_paths(each, [place]) for each in holds.get("not_listed", ())]
+    elsewhere = [_without_paths(copy, [place]) for copy in holds.get("not_listed", ())]
     unread = {"problem": "it could not be read"} if "problem" in holds else {}
     return holds and holds | {"places": places, "not_listed": elsewhere} | unread
 
@@ -235,20 +235,20 @@ def write_export(requests: Sequence[Request], period: str, out: Path) -> None:
     controller = read_controller()
     rows = [
         {
-            "request": each.request,
-            "received": each.entry.received,
-            "due": each.due,
-            "basis": each.entry.basis,
-            "article": f"GDPR Art. {ARTICLES[each.entry.basis]}",
-            "state": each.state,
-            "closed": each.closed,
+            "request": request.request,
+            "received": request.entry.received,
+            "due": request.due,
+            "basis": request.entry.basis,
+            "article": f"GDPR Art. {ARTICLES[request.entry.basis]}",
+            "state": request.state,
+            "closed": request.closed,
             "run": Path(run.run).name if run else "",
-            "answer": each.outcome(run) if run else "no run has the name",
+            "answer": request.outcome(run) if run else "no run has the name",
             "answered": run.answered[:10] if run else "",
             "proof_sha256": run.proof_sha256 if run else "",
         }
-        for each in requests
-        for run in each.runs or (None,)
+        for request in requests
+        for run in request.runs or (None,)
     ]
     view = {"controller": controller, "rows": rows, "period": period, "requests": requests}
     facts = {"controller": controller, "requests": json_of(requests)}
@@ -280,7 +280,9 @@ def _verified(outcome: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
             f"{path} must pass every check to be handed over, found {'; '.join(failed)}: look with "
             f"`covey verify`, and hand over nothing."
         )
-    salts = (each.salt for each in run.unacknowledged if each.request == outcome.run_request)
+    salts = (
+        delivery.salt for delivery in run.unacknowledged if delivery.request == outcome.run_request
+    )
     return proof, next(salts, "")
 
 

@@ -151,8 +151,8 @@ class Register:
             salts=tuple(t for (kind, *_), t in texts.items() if kind == "salt"),
         )
         runs: list[RunOfRequest] = []
-        for each in answers:
-            values: dict[str, Any] = dict(each)
+        for answer in answers:
+            values: dict[str, Any] = dict(answer)
             index, run = values.pop("person"), values["run"]
             left = json.loads(texts.get(("left", index, run), "[]"))
             values |= {
@@ -237,7 +237,7 @@ class Register:
         if not self.request(run.request).is_open:
             return
         self._database.execute(NOTE, asdict(run))
-        left = json.dumps([asdict(each) for each in run.left]) if run.answer else ""
+        left = json.dumps([asdict(item) for item in run.left]) if run.answer else ""
         self._set_text(run.request, "held", run.held, run.index, run.run)
         self._set_text(run.request, "left", left, run.index, run.run)
         if run.answer or run.ended:
@@ -266,16 +266,20 @@ class Register:
         Texts of other requests, too, unless an open one is about the same name.
         """
         requests, run_text = self.requests(), "SELECT DISTINCT run FROM answers WHERE request = ?"
-        known = {name for each in requests.values() for name in each.entry.names}
-        others = [each for each in requests.values() if each.request != number and each.is_open]
-        needed = {name for each in others for name in each.entry.names}
+        known = {name for request in requests.values() for name in request.entry.names}
+        others = [
+            request
+            for request in requests.values()
+            if request.request != number and request.is_open
+        ]
+        needed = {name for request in others for name in request.entry.names}
         gone = "DELETE FROM texts WHERE request = ? AND kind IN ('held', 'left', 'salt', 'done')"
         self._database.execute(gone, (number,))
         erased = "UPDATE texts SET text = ? WHERE request = ? AND kind = 'name'"
         self._database.execute(erased, (ERASED, number))
         for name in {*requests[number].entry.names} - {ERASED}:
             plain = Mention.of(name, known)
-            in_json = Mention.of(_in_json(name), {_in_json(each) for each in known})
+            in_json = Mention.of(_in_json(name), {_in_json(other) for other in known})
             texts = "SELECT rowid, request, kind, text FROM texts WHERE kind != 'name'"
             for row, about, kind, text in self._database.execute(texts).fetchall():
                 if name not in needed or str(about) == number:
@@ -296,7 +300,7 @@ class Register:
 def _with_repeats(request: Request, earlier: dict[str, Request]) -> Request:
     names = {*request.entry.names} - {ERASED}
     same = [e for e in earlier.values() if e.state != "closed" and names & {*e.entry.names}]
-    return request if not same else replace(request, repeats=[each.request for each in same])
+    return request if not same else replace(request, repeats=[repeat.request for repeat in same])
 
 
 def _in_json(name: str) -> str:
@@ -316,8 +320,8 @@ def register_at(folder: Path) -> Generator[Register]:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     with _opened(path, "PRAGMA foreign_keys = ON", "BEGIN IMMEDIATE") as database:
         if not _is_made(database, path):
-            for each in TABLES:
-                database.execute(each)
+            for table in TABLES:
+                database.execute(table)
         yield Register(folder, database)
         database.execute("COMMIT")
 
@@ -369,8 +373,8 @@ def _opened(path: Path, *at_begin: str) -> Generator[sqlite3.Connection]:
         opened = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
         with closing(bounded(opened)) as database:
             database.row_factory = sqlite3.Row
-            for each in ("PRAGMA synchronous = EXTRA", "PRAGMA secure_delete = ON", *at_begin):
-                database.execute(each)
+            for statement in ("PRAGMA synchronous = EXTRA", "PRAGMA secure_delete = ON", *at_begin):
+                database.execute(statement)
             yield database
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
@@ -404,8 +408,8 @@ def _is_made(database: sqlite3.Connection, path: Path) -> bool:
 @cache
 def _layout() -> frozenset[tuple[str, ...]]:
     with closing(sqlite3.connect(":memory:")) as database:
-        for each in TABLES:
-            database.execute(each)
+        for table in TABLES:
+            database.execute(table)
         return layout(database.execute(LAYOUT))
 
 

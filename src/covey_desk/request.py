@@ -234,7 +234,7 @@ class Request:
 
     def has_pack(self, index: int) -> bool:
         """Say whether one of its persons has a pack that is not older than an answer."""
-        return any(Path(each).name == self.pack_name(index) for each in self.packs)
+        return any(Path(pack).name == self.pack_name(index) for pack in self.packs)
 
 
 def unanswered(basis: RequestBasis, runs: Iterable[RunOfRequest]) -> list[RunOfRequest]:
@@ -254,12 +254,12 @@ def by_hand(runs: Iterable[RunOfRequest], done: Mapping[str, str]) -> tuple[ToDo
     """Return what no answer does, each place or recipient once, with the days on `done`."""
     steps: dict[tuple[str, str], ToDo] = {}
     for run in runs:
-        for each in run.left:
-            steps.setdefault((each.kind, each.where), each)
+        for item in run.left:
+            steps.setdefault((item.kind, item.where), item)
         if run.ended in ("elsewhere", "unreadable"):
             steps.setdefault(("run", run.run), ToDo("run", run.run, run.ended))
     dated = [replace(e, done=done.get(f"{e.kind} {e.where}", "")) for e in steps.values()]
-    return tuple(sorted(dated, key=lambda each: each.kind == "stays"))
+    return tuple(sorted(dated, key=lambda item: item.kind == "stays"))
 
 
 def proof_path(run: Path, request: str) -> Path:

@@ -57,7 +57,7 @@ def search_runs(
     known, stopped = dict[str, frozenset[ClientName]](), dict[str, frozenset[ClientName]]()
     left: dict[str, Mapping[ClientName, Ending | Literal[""]]] = {}
     unreadable, clients = dict[str, str](), frozenset[ClientName]()
-    wanted, entries = frozenset(names), {path_of(each): each for each in find_runs(roots)}
+    wanted, entries = frozenset(names), {path_of(run): run for run in find_runs(roots)}
     for path, entry in entries.items():
         if Path(path).name == BASELINE and str(Path(path).parent) in entries:
             continue
@@ -95,7 +95,7 @@ def _left(
     source, marker, streams = config.secrets.source, folder.secret_marker, Streams(config.seed)
     if not (tombstones and names) or (source == "os" and not marker.is_file()):
         return {}
-    last = {each.handle: each.answer for each in ledger.requests() if each.answer}
+    last = {request.handle: request.answer for request in ledger.requests() if request.answer}
 
     def why(name: ClientName) -> Ending | Literal[""]:
         handle = "" if source == "os" else handle_of(name, streams)
@@ -112,7 +112,7 @@ def _left(
 
 def salt_of(ledger: Ledger, name: ClientName, salts: Iterable[str]) -> str:
     """Return which salt finds a client that left; "": none does."""
-    sealed = [each.sealed for each in ledger.requests() if each.sealed]
+    sealed = [request.sealed for request in ledger.requests() if request.sealed]
     opened = (e for e in salts if any(unsealed(s, name, bytes.fromhex(e)) for s in sealed))
     return next(opened, "")
 
@@ -132,16 +132,16 @@ def searched(
     is_access = request.entry.basis == "access"
     others = [] if is_access else [e for e in requests.values() if e.is_open and e is not request]
     for index, name in enumerate(request.entry.names, 1):
-        mine = {each.run: each for each in request.runs if each.index == index}
+        mine = {run.run: run for run in request.runs if run.index == index}
         for run in dict.fromkeys((*holdings.known, *holdings.unreadable, *mine)):
             fresh = RunOfRequest(request=number, person=name, run=run, index=index)
             now, found = mine.get(run, fresh), None
             left = holdings.left.get(run, {}).get(name)
             answered = (
-                each.held
+                listed.held
                 for other in others
-                for each in other.runs
-                if (each.person, each.run) == (name, run) and each.answer
+                for listed in other.runs
+                if (listed.person, listed.run) == (name, run) and listed.answer
             )
             held = next(answered, "")  # before another request was answered
             waits = look_up and is_access and not now.ended
@@ -187,17 +187,17 @@ def by_hand(place: str, held: Mapping[str, Any], proof: Mapping[str, Any]) -> li
         return [ToDo("run", place, "unreadable", str(problem))]
     steps = [
         ToDo(
-            "stays" if each["kind"] in LASTING else "place",
-            each["path"],
-            each["kind"],
-            f"{each['what']}. {each['how']}",
+            "stays" if place["kind"] in LASTING else "place",
+            place["path"],
+            place["kind"],
+            f"{place['what']}. {place['how']}",
         )
-        for each in held.get("places", ())
-        if each["who_must_act"] == YOU and proof["answer"] != "stop"
+        for place in held.get("places", ())
+        if place["who_must_act"] == YOU and proof["answer"] != "stop"
     ]
     received = [*held.get("recipients", ())]
-    received += [each for each in proof["copies"] if each["notify"] and each["recipient"]]
-    for each in received:
-        where = f"{each['recipient']} ({str(each['sha256'])[:16] or 'no file'})"
-        steps.append(ToDo("recipient", where, each["what"], place))
+    received += [copy for copy in proof["copies"] if copy["notify"] and copy["recipient"]]
+    for copy in received:
+        where = f"{copy['recipient']} ({str(copy['sha256'])[:16] or 'no file'})"
+        steps.append(ToDo("recipient", where, copy["what"], place))
     return steps if proof["answer"] == "stop" else [*steps, ToDo("not listed", UNLISTED)]

@@ -116,7 +116,7 @@ def check_folder(folder: Path) -> Iterator[FederationChecked]:
     from covey_flower.folder_check import check, trust_in
 
     findings = check(folder, datetime.now(UTC))
-    is_valid = all(each.level != "error" for each in findings)
+    is_valid = all(finding.level != "error" for finding in findings)
     yield FederationChecked(is_valid, findings, trust_in(folder))
     fail_if(not is_valid)
 

@@ -169,7 +169,7 @@ class ClientRuntime:
         if context.shares:
             records, train = self.features(request), self.client.train
             roots = request.roots
-            heads = [SentHead.of(each, roots.get(j)) for j, each in enumerate(request.models)]
+            heads = [SentHead.of(model, roots.get(j)) for j, model in enumerate(request.models)]
             return records.losses_without_client(train, heads, context.shares)[None]
         return self._alone(recipe_of(self.config)).evaluate(request.models, (self.client,), streams)
 

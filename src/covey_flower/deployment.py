@@ -285,7 +285,7 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
         raise ConfigError(
             f"{out} must be new or empty, as keys are kept, found files: give another --out."
         )
-    if any(each in str(out) for each in "\"'\\$`\n"):
+    if any(character in str(out) for character in "\"'\\$`\n"):
         raise ConfigError(
             f"--out must have no quote, backslash or dollar sign, found {str(out)!r}: give another."
         )
@@ -404,7 +404,7 @@ def _certificates(host: str, now: datetime) -> dict[str, bytes]:
         *more: tuple[x509.ExtensionType, bool],
     ) -> bytes:
         is_root = key is root
-        uses = x509.KeyUsage(**{each: each == use for each in _USES})
+        uses = x509.KeyUsage(**{usage: usage == use for usage in _USES})
         length = 0 if is_root else None
         builder = x509.CertificateBuilder(
             issuer_name=issuer,

@@ -115,14 +115,14 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
     except CoveyError as problem:
         yield Finding("error", about, str(problem))
     if config is not None:
-        yield from (Finding("warning", *each) for each in _choices(config, is_node=is_node))
+        yield from (Finding("warning", *choice) for choice in _choices(config, is_node=is_node))
     if node is not None:
         yield _check("data", _examples, node, config, folder)
     home = folder.parents[1] if is_node else folder
     beside = [folder] if is_node else [home / "nodes" / name for name in plan.invited]
     if (home / "covey.toml").is_file():
-        here = (each for each in beside if (each / "node.toml").is_file())
-        yield from (_check(f"nodes/{each.name}", _agrees, each, home) for each in here)
+        here = (folder for folder in beside if (folder / "node.toml").is_file())
+        yield from (_check(f"nodes/{folder.name}", _agrees, folder, home) for folder in here)
     authority = folder / ("ca.crt" if is_node else AUTHORITY)
     yield _check(authority.name, _life, authority, now)
     if not is_node:
@@ -130,7 +130,7 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
         yield _check(server.name, _life, server, now)
         yield _check(server.name, _chain, authority.parent, plan.host, now)
         yield _check("server.key", _key, authority.parent)
-        if all(each.level == "ok" for each in scripts):
+        if all(script.level == "ok" for script in scripts):
             yield Finding("ok", "server.sh", _IN_MEMORY)
             yield _check("server.sh", _exposed, plan)
     yield _check("permissions", _permissions, folder)
@@ -215,10 +215,10 @@ def _agrees(folder: Path, home: Path) -> str:
     own, server = Declaration.read(folder), Declaration.read(home)
     config = folder / NodeFile.read(folder / "node.toml").config
     hashes = [
-        shared_settings_hash(Config.of(federation_settings(each)))
-        for each in (config, home / "covey.toml")
+        shared_settings_hash(Config.of(federation_settings(path)))
+        for path in (config, home / "covey.toml")
     ]
-    certificates = [read_bounded(each) for each in (folder / "ca.crt", home / AUTHORITY)]
+    certificates = [read_bounded(path) for path in (folder / "ca.crt", home / AUTHORITY)]
     wrong = {
         "no such name on its list": own.node not in server.plan.invited,
         f"covey {own.version}, the server {server.version}": own.version != server.version,

@@ -95,10 +95,10 @@ class OpenedSums:
         """
         gone = frozenset(left)
         return tuple(
-            frozenset(each.clients) - gone - {each.name}
-            | {name if each.records == records else each.records}
-            for each in self.sums
-            if each.what == what
+            frozenset(cluster_sums.clients) - gone - {cluster_sums.name}
+            | {name if cluster_sums.records == records else cluster_sums.records}
+            for cluster_sums in self.sums
+            if cluster_sums.what == what
         )
 
 
@@ -341,8 +341,8 @@ def _records_digest(client: Client) -> str:
     """Return what names a client's records, whatever their order, file and holdout."""
     digests = sorted(
         hashlib.sha256(inputs.tobytes() + labels.tobytes()).digest()
-        for each in (client.train, client.holdout)
-        for inputs, labels in zip(each.inputs.numpy(), each.labels.numpy(), strict=True)
+        for examples in (client.train, client.holdout)
+        for inputs, labels in zip(examples.inputs.numpy(), examples.labels.numpy(), strict=True)
     )
     return hashlib.sha256(b"".join(digests)).hexdigest()
 

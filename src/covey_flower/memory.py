@@ -119,7 +119,7 @@ class OwnBudget:
         with FileLock(self.file.with_suffix(".lock"), mode=0o600):
             known = read_kept(self.file, _releases_of, "what this client has spent is not known")
             spent = (*known.spent, new)
-            if not fits([release(*each) for each in spent], self.epsilon, self.delta):
+            if not fits([release(*parameters) for parameters in spent], self.epsilon, self.delta):
                 remedy = "Raise epsilon_limit in node.toml, or let it take part no more."
                 raise RefusedError(Reason.SPENT, "server", remedy)
             if now:

@@ -310,7 +310,7 @@ def lengths_of(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
 
     The root of the mean square, the bias among it.
     """
-    diagonals = {each.handle: each.sums.diagonal.double() for each in answers if each.sums}
+    diagonals = {answer.handle: answer.sums.diagonal.double() for answer in answers if answer.sums}
     return {h: {"length": (d.sum() / d[-1]).sqrt()} for h, d in diagonals.items()}
 
 

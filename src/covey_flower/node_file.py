@@ -95,14 +95,14 @@ class NodeFile(BaseModel):
 
 
 def _sentences(problem: ValidationError) -> Iterator[str]:
-    for each in problem.errors():
-        key = ".".join(map(str, each["loc"]))
+    for error in problem.errors():
+        key = ".".join(map(str, error["loc"]))
         if not key:  # two keys that do not go together
-            yield f"{each['msg']}."
-        elif each["type"] == "extra_forbidden":
+            yield f"{error['msg']}."
+        elif error["type"] == "extra_forbidden":
             known = ", ".join(NodeFile.model_fields)
             yield f"expected {known}, found {key!r}. Remove it."
-        elif each["type"] == "missing":
+        elif error["type"] == "missing":
             yield f"expected {key}, found none. Add it."
         else:
-            yield f"{key}: {each['msg']}, found {each['input']!r}. Correct it."
+            yield f"{key}: {error['msg']}, found {error['input']!r}. Correct it."

@@ -252,7 +252,7 @@ class FlowerServer:
         end, count, waiting = time.monotonic() + self._policy.timeout, max(wanted, fewest), ""
         while len(here := frozenset(counted(names := self.available_clients()))) < count:
             absent = frozenset(counted(self._invited() or known)) - here
-            there, lacking = (", ".join(sorted(each)) or "none known" for each in (here, absent))
+            there, lacking = (", ".join(sorted(names)) or "none known" for names in (here, absent))
             before, waiting = waiting, f"{count} nodes, there: {there}; not there: {lacking}"
             if waiting != before:
                 log.warning("Waiting for %s.", waiting)
@@ -300,12 +300,12 @@ class FlowerServer:
                 if (node := at.get(client.name)) is not None
             }
         )
-        came = {each.handle for each in answers}
+        came = {answer.handle for answer in answers}
         missing = tuple(c.handle for c in cohort if c.handle not in came | self._refused)
         if missing:
             self._events.append(AnswersMissing(request.task, missing))
         order = {client.handle: place for place, client in enumerate(cohort)}
-        return tuple(sorted(answers, key=lambda each: order[each.handle]))
+        return tuple(sorted(answers, key=lambda answer: order[answer.handle]))
 
     def reports(self) -> ClientReports:
         """Return what has happened since the last call."""
@@ -341,7 +341,7 @@ class FlowerServer:
         if known:
             return _kind(known)
         invited = self._invited()
-        kinds = Counter(_kind(each) for each in came if each.name in invited or not invited)
+        kinds = Counter(_kind(hello) for hello in came if hello.name in invited or not invited)
         return kinds.most_common(1)[0][0] if kinds else None
 
     def _reject(self, node: int, reason: str, name: ClientName = "") -> None:
@@ -359,7 +359,7 @@ class FlowerServer:
             self._events.append(AnswerRefused(None, reason))
 
     def _admit(self, node: int, hello: Hello, expected: Kind | None) -> None:
-        taken = {each.name for each in self._hellos.values()}
+        taken = {other.name for other in self._hellos.values()}
         invited = self._invited()
         if hello.name in taken:
             raise InvalidMessageError("another node has its name: give it one of its own")
@@ -396,7 +396,8 @@ class FlowerServer:
         timeout = self._policy.timeout
         carried = Carried()  # what several of them carry is held once
         messages = (
-            make_message(each.question, node, timeout, carried) for node, each in pending.items()
+            make_message(waiting_for.question, node, timeout, carried)
+            for node, waiting_for in pending.items()
         )
         came = self._exchanged(messages, timeout)
         received: dict[Handle, tuple[Reply, ClientResponse]] = {}
@@ -417,7 +418,7 @@ class FlowerServer:
         answers = [answer for _, answer in received.values()]
         compared = answers if self._policy.compares_norms else ()
         lengths = _updates(compared) or lengths_of(compared)
-        task = next((each.question.request.task for each in pending.values()), "")
+        task = next((task.question.request.task for task in pending.values()), "")
         for handle in self._norms.outsized(task, lengths):
             what = "features are" if received[handle][1].sums else "update is"
             reason = f"its {what} far larger than the others'"
@@ -452,14 +453,14 @@ class FlowerServer:
 
     def _weighed(self, answers: Sequence[ClientResponse]) -> list[ClientResponse]:
         """Return answers of which none weighs far more than most, with what it moves."""
-        weights = {each.handle: each.weight for each in answers}
+        weights = {answer.handle: answer.weight for answer in answers}
         counted = weights | reduced_weights(weights, _updates(answers))
         self._events += [
             WeightReduced(handle, weight, counted[handle])
             for handle, weight in weights.items()
             if counted[handle] < weight
         ]
-        return [replace(each, weight=counted[each.handle]) for each in answers]
+        return [replace(answer, weight=counted[answer.handle]) for answer in answers]
 
     def _exchanged(self, messages: Iterable[Message], timeout: float) -> list[tuple[int, Message]]:
         """Send messages, and return what came back from the node that got each.
@@ -467,13 +468,13 @@ class FlowerServer:
         A node that ran into an error gives no answer: its error comes from the SuperLink.
         """
         out = [list(messages)]
-        sent = [each.metadata for each in out[0]]
+        sent = [message.metadata for message in out[0]]
         if not sent:
             return []
         # handed over whole: nothing here holds the models while answers are waited for
-        waiting = {each for each in self._grid.push_messages(out.pop()) if each}
+        waiting = {message for message in self._grid.push_messages(out.pop()) if message}
         replies = self._answers(waiting, timeout)
-        to = {each.message_id: each.dst_node_id for each in sent}
+        to = {metadata.message_id: metadata.dst_node_id for metadata in sent}
         exchanged = [
             (to[reply.metadata.reply_to_message_id], reply)
             for reply in replies
@@ -487,7 +488,7 @@ class FlowerServer:
         came = {node for node, _ in exchanged}
         for node in came:
             self._backoff.answered(node)
-        for node in sorted({to[each] for each in waiting} - came):
+        for node in sorted({to[message_id] for message_id in waiting} - came):
             if self._backoff.record_timeout(node):  # it let its time pass
                 self._reject(node, SILENT)
         lost = Counter(reply.has_error() for reply in replies)[True]
@@ -502,7 +503,7 @@ class FlowerServer:
         while waiting:
             came = list(self._grid.pull_messages(waiting))
             replies += came
-            waiting -= {each.metadata.reply_to_message_id for each in came}
+            waiting -= {message.metadata.reply_to_message_id for message in came}
             passed = time.monotonic() - begun
             if half is None and sent > 2 * len(waiting):
                 half = passed
@@ -513,7 +514,7 @@ class FlowerServer:
 
 
 def _updates(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
-    return {each.handle: each.update for each in answers if each.update is not None}
+    return {answer.handle: answer.update for answer in answers if answer.update is not None}
 
 
 def _kind(described: DataProfile | Hello) -> Kind:

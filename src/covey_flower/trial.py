@@ -148,7 +148,7 @@ class _Processes:
         from psutil import NoSuchProcess, Process, wait_procs
 
         signals = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(each, signal.SIG_IGN) for each in signals]
+        before = [signal.signal(number, signal.SIG_IGN) for number in signals]
         started: list[Process] = []
         for process in self._running.values():
             with suppress(NoSuchProcess):
@@ -164,8 +164,8 @@ class _Processes:
             with suppress(NoSuchProcess):
                 child.kill()
         wait_procs(left, timeout=5.0)
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
     def start(self, name: str, *words: str | Path) -> "subprocess.Popen[bytes]":
         """Start a process that goes on."""

@@ -113,7 +113,7 @@ class CentralShadows(RiskEstimator):
         """
         if not target.members:
             return RiskEstimate.unknown("no client has chosen this cluster")
-        cluster, pool = sum(len(each.train) for each in target.members), len(context.pool)
+        cluster, pool = sum(len(member.train) for member in target.members), len(context.pool)
         count = min(cluster, int(LARGEST_SHARE * pool))
         if min(count, pool - count) < MIN_RECORDS:
             return RiskEstimate.unknown(
@@ -127,9 +127,9 @@ class CentralShadows(RiskEstimator):
         if any(not_finite(params) for params in shadows):
             return RiskEstimate.unknown("its shadow models diverged")
         # lines 3-6: construct the attack data set
-        rows = [attack_data(*each, context) for each in zip(shadows, splits, strict=True)]
+        rows = [attack_data(*shadow, context) for shadow in zip(shadows, splits, strict=True)]
         own = attack_data(target.params, splits[0], context)
-        if not all(np.isfinite(each.confidences).all() for each in (*rows, own)):
+        if not all(np.isfinite(row.confidences).all() for row in (*rows, own)):
             return RiskEstimate.unknown("a model answers with confidences that are not finite")
         # lines 7-8: train A, and judge it on the shadow that it has not seen
         estimates = list[RiskEstimate]()
@@ -158,8 +158,8 @@ def split_pool(target: Target, context: RiskContext, count: int, streams: Stream
         raw = [context.pool.take(block) for block in blocks]
         return Examples.joined(
             [
-                Examples(context.shifts[group].shifted(each.inputs, generator), each.labels)
-                for group, each in zip(groups, raw, strict=True)
+                Examples(context.shifts[group].shifted(value.inputs, generator), value.labels)
+                for group, value in zip(groups, raw, strict=True)
             ]
         )
 
@@ -175,7 +175,7 @@ def trained_shadows(
     One learner trains by the run's local recipe, and by as many passes in each round as a
     client that takes part makes.
     """
-    per_client = sum(len(each.train) for each in target.members) / len(target.members)
+    per_client = sum(len(member.train) for member in target.members) / len(target.members)
     shadows = [context.init(at.at("initial model")) for at in streams]
     for t in range(target.round_index):
         recipe = context.recipe(t)
@@ -210,7 +210,7 @@ def attack_data(params: Params, split: ShadowSplit, context: RiskContext) -> Att
     """Return (S_z, y) of every z of D_shadow under a model, S_z its confidences."""
     sides = split.members, split.non_members
     scored = context.engine.score([ScoringJob(params, side) for side in sides])
-    log_probs = [each.log_probs for each in scored if each.log_probs is not None]
+    log_probs = [row.log_probs for row in scored if row.log_probs is not None]
     return AttackData(
         confidences=torch.cat(log_probs).double().exp().numpy(),
         labels=torch.cat([side.labels for side in sides]).numpy(),
@@ -228,9 +228,9 @@ def attack_model(rows: Sequence[AttackData], streams: Streams) -> AttackModel:
     from sklearn.neural_network import MLPClassifier
 
     generator = streams.generator()
-    confidences = np.concatenate([each.confidences for each in rows])
-    labels = np.concatenate([each.labels for each in rows])
-    member = np.concatenate([each.member for each in rows])
+    confidences = np.concatenate([row.confidences for row in rows])
+    labels = np.concatenate([row.labels for row in rows])
+    member = np.concatenate([row.member for row in rows])
     networks = dict[int, MLPClassifier]()
     for c in np.unique(labels).tolist():
         sides = [np.flatnonzero((labels == c) & (member == side)) for side in (True, False)]

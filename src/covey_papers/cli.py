@@ -51,10 +51,10 @@ class Reproduced(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield what each experiment shows, and its table."""
-        for each in self.experiments:
-            yield from (each.title, each.shows, "")
-            yield from [table_of(each.rows)] if each.rows else []
-            yield from (*each.notes, "")
+        for experiment in self.experiments:
+            yield from (experiment.title, experiment.shows, "")
+            yield from [table_of(experiment.rows)] if experiment.rows else []
+            yield from (*experiment.notes, "")
         yield f"page: {self.page}"
 
 
@@ -123,18 +123,27 @@ def reproduce(
     if listed:
         known = experiments().items()
         return ExperimentsListed(
-            [ExperimentListed(key, each.title, *each.minutes) for key, each in known]
+            [
+                ExperimentListed(key, experiment.title, *experiment.minutes)
+                for key, experiment in known
+            ]
         )
     if not name:
         raise ConfigError("NAME must be an experiment of --list, or all, found none: name one.")
     chosen = list(experiments()) if name == "all" else [name]
     cache = RunCache(runs or out / "runs", shown)
     measured: list[ExperimentMeasured] = []
-    for place, each in enumerate(chosen, start=1):
+    for place, experiment in enumerate(chosen, start=1):
         if len(chosen) > 1:
-            console.print(f"{place} of {len(chosen)}: {each}", style="bold", highlight=False)
+            console.print(f"{place} of {len(chosen)}: {experiment}", style="bold", highlight=False)
         record = reproduced(
-            each, out, cache, quick=quick, columns=columns, repeats=repeats, overrides=overrides
+            experiment,
+            out,
+            cache,
+            quick=quick,
+            columns=columns,
+            repeats=repeats,
+            overrides=overrides,
         )
         found = record.found
         rows = [words(cell) for cell in found.cells]

@@ -128,9 +128,9 @@ def participation_game(
     shares = counts / counts.sum()
     wins = [_wins(inside[group], reserved[group]) for group in groups]
     pairs = zip(groups, wins, strict=True)
-    drawn = [_resampled(each, streams.at("bootstrap", g).generator()) for g, each in pairs]
+    drawn = [_resampled(values, streams.at("bootstrap", g).generator()) for g, values in pairs]
     again = shares @ np.stack(drawn)
-    auc = float(shares @ [each.mean() for each in wins])
+    auc = float(shares @ [win.mean() for win in wins])
     least = min(int(counts.sum()), sum(len(reserved[group]) for group in groups))
     if least < MIN_RESAMPLED or np.ptp(again) < 1e-9:
         low, high = clopper_pearson(round(auc * least), least)

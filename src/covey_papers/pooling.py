@@ -136,8 +136,8 @@ def pooled(played: RoundResult, shares: tuple[float, ...], clients: Clients) -> 
     if not len(clients) or not after.assignment:
         return played
     sizes = _sizes(after, {client.handle: client for client in clients.setup.population})
-    shares = tuple(each if n else 0.0 for each, n in zip(shares, sizes, strict=True))
-    pulls = np.array([head_first(each, len(layers)) for each in shares])
+    shares = tuple(share if n else 0.0 for share, n in zip(shares, sizes, strict=True))
+    pulls = np.array([head_first(share, len(layers)) for share in shares])
     models = _pulled(after.clusters, sizes, pulls, layers)
     fact = ModelsPooled(shares, model_hash(models))
     after = replace(after, clusters=models).keeping(PoolingShares(shares=shares))

@@ -111,7 +111,7 @@ class _Dispatch(Generic[Job]):
         """Send a bundle to the node that has the least to do for its size."""
         if not self.hosts.nodes:
             self.hosts.refresh()
-        by_ref = {each.ref: each.node for each in self.on_the_way if each.ref is not None}
+        by_ref = {job.ref: job.node for job in self.on_the_way if job.ref is not None}
         busy = Counter[str]()
         if by_ref:
             _, unfinished = library().wait(

@@ -177,7 +177,7 @@ class HidingRound:
             return replace(self._means.result(), events=self._facts)
         if self._sketches is None:
             sets, facts = _formed_sets(self._hiding, self._models, self._held, self._streams)
-            merged = mean_per_cluster(self._models, (each.released() for each in sets))
+            merged = mean_per_cluster(self._models, (group.released() for group in sets))
             return replace(merged, events=facts)
         clusters = self._sketches.clusters
         self._again, self._facts = _sketched_sets(self._hiding, clusters, self._streams)
@@ -242,15 +242,15 @@ def _formed_sets(
     hidden: list[HiddenSet] = []
     facts: list[Event] = []
     for j, of_cluster in updates_per_cluster(updates).items():
-        handles = [each.handle for each in of_cluster]
+        handles = [update.handle for update in of_cluster]
         if len(handles) < hiding.sets.min_anonymity:
             facts.append(ClusterWaited(j, len(of_cluster), hiding.sets.min_anonymity))
             continue
-        locals_ = [add(clusters[j], each.update) for each in of_cluster]
+        locals_ = [add(clusters[j], update.update) for update in of_cluster]
         blind, angles = hiding.sets.partition == "public-random", hiding.sets.distance == "cosine"
         models = _points(locals_) if angles or not blind else None
         sets = _partition(hiding, models, handles, streams.at("partition", j))
-        points = _points([each.update for each in of_cluster])
+        points = _points([update.update for update in of_cluster])
         compared = models if models is not None and angles else points
         if hiding.sets.limit_sets:
             k, most, by = hiding.sets.min_anonymity, hiding.sets.max_distance, hiding.sets.distance
@@ -265,10 +265,10 @@ def _formed_sets(
         widths = _diameters_to_record(hiding, points, sets)
         formed = sets_event(j, handles, sets, widths, near, hiding.sets.distance)
         facts += (formed, *_events_beside(hiding, formed))
-        for c, each in enumerate(sets):
+        for c, anonymity_set in enumerate(sets):
             at = streams.at("anonymity set", j, c)
-            own = tuple(of_cluster[i] for i in each)
-            weight, std = sum(one.weight for one in own), hiding.noise(locals_, each)
+            own = tuple(of_cluster[i] for i in anonymity_set)
+            weight, std = sum(one.weight for one in own), hiding.noise(locals_, anonymity_set)
             release = _Representative(weight, std, hiding.sets.noise_shape, at)
             hidden.append(HiddenSet(own, _representative(len(own), at), release))
     return tuple(hidden), tuple(facts)
@@ -297,10 +297,13 @@ def _sketched_sets(
             DistancesSketched(j, numbers, sketch_error(numbers), estimates),
             *_events_beside(hiding, formed),
         )
-        for c, each in enumerate(sets):
+        for c, anonymity_set in enumerate(sets):
             at = streams.at("anonymity set", j, c)
-            weight, std = sum(own.weights[i] for i in each), hiding.noise((), each)
-            one = own.handles[each[_representative(len(each), at)]]
+            weight, std = (
+                sum(own.weights[i] for i in anonymity_set),
+                hiding.noise((), anonymity_set),
+            )
+            one = own.handles[anonymity_set[_representative(len(anonymity_set), at)]]
             drawn[one] = _Representative(weight, std, hiding.sets.noise_shape, at)
     return drawn, tuple(facts)
 
@@ -324,11 +327,11 @@ def noise_scale(
     )
 
 
-def _bounded(hiding: Hiding, each: ClientUpdate) -> ClientUpdate:
+def _bounded(hiding: Hiding, update: ClientUpdate) -> ClientUpdate:
     """Return what a client shows of its update; in a ball, all count the same."""
     if hiding.noise_multiplier is None:
-        return each
-    return replace(each, update=projected(each.update, hiding.sets.radius), weight=1.0)
+        return update
+    return replace(update, update=projected(update.update, hiding.sets.radius), weight=1.0)
 
 
 def _partition(
@@ -521,7 +524,7 @@ class AnonymitySets(Aggregation):
     ) -> tuple[HiddenSet, ...]:
         """Return the sets of a round as its aggregation forms them, with their representatives."""
         hiding = self._hiding(federation)
-        bounded = [_bounded(hiding, each) for each in updates]
+        bounded = [_bounded(hiding, update) for update in updates]
         return _formed_sets(hiding, models, bounded, streams)[0]
 
     def _hiding(self, federation: FederationInfo) -> Hiding:

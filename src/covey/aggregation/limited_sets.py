@@ -43,8 +43,8 @@ def sets_within(
     def fits(members: Sequence[int]) -> bool:
         return diameters(points, (tuple(members),), by)[0] <= most
 
-    within = [list(each) for each in sets if fits(each)]
-    taken = {i for each in within for i in each}
+    within = [list(indices) for indices in sets if fits(indices)]
+    taken = {i for indices in within for i in indices}
     left = [i for i in range(len(points)) if i not in taken and points[i].isfinite().all()]
     apart = _distances(points[left], by)
     free = np.ones(len(left), dtype=bool)
@@ -56,10 +56,10 @@ def sets_within(
             free[nearest] = False
             within.append(members)
     for i in (left[j] for j in np.flatnonzero(free)):
-        room = (each for each in within if len(each) < 2 * k - 1 and fits([*each, i]))
+        room = (indices for indices in within if len(indices) < 2 * k - 1 and fits([*indices, i]))
         if (joined := next(room, None)) is not None:
             joined.append(i)
-    return tuple(sorted(tuple(sorted(each)) for each in within))
+    return tuple(sorted(tuple(sorted(indices)) for indices in within))
 
 
 def _distances(points: Float[Tensor, "n d"], by: Distance) -> Float[ndarray, "n n"]:

@@ -52,7 +52,9 @@ def clipped(most: float, weight: Callable[[ClientUpdate], float] = lambda _: 1.0
 
     A client that counts with a weight w below 1 adds at most w C to a sum.
     """
-    return lambda each: replace(each, update=projected(each.update, most), weight=weight(each))
+    return lambda update: replace(
+        update, update=projected(update.update, most), weight=weight(update)
+    )
 
 
 def noised(clip: float, noise_multiplier: float) -> PostProcess:
@@ -61,25 +63,25 @@ def noised(clip: float, noise_multiplier: float) -> PostProcess:
     u_i + N(0, (z C / w_i)^2 I), of noise that is the client's own
     """
 
-    def alone(each: ClientUpdate) -> ClientUpdate:
-        draws = streams_of(each).draws()
-        std = noise_multiplier * clip / each.weight
-        return replace(each, update=noisy(each.update, std, draws))
+    def alone(update: ClientUpdate) -> ClientUpdate:
+        draws = streams_of(update).draws()
+        std = noise_multiplier * clip / update.weight
+        return replace(update, update=noisy(update.update, std, draws))
 
     return alone
 
 
-def streams_of(each: ClientUpdate) -> Streams:
+def streams_of(update: ClientUpdate) -> Streams:
     """Return the streams from which a client draws its own noise.
 
     Raises:
         ModelError: the update is none that was trained here.
     """
-    if each.streams is None:
+    if update.streams is None:
         raise ModelError(
             "A client must add noise to its own update, found another: let `clients.train` make it."
         )
-    return each.streams
+    return update.streams
 
 
 class NoisyMeans(ClusterMeans):
@@ -193,7 +195,7 @@ def masked_means(min_cohort: int, shares: NoiseShares | None = None) -> BeginRou
     def combined(updates: Sequence[ClientUpdate]) -> Params:
         model, clients = updates[0].update, len(updates)
         sending = {
-            each.handle: partial(numbers_of_update, each, clients, shares) for each in updates
+            update.handle: partial(numbers_of_update, update, clients, shares) for update in updates
         }
         added = secure_sum(sending, count_of_numbers(model), min_cohort)
         return mean_of_numbers(added.values, model, shares)
@@ -275,35 +277,35 @@ def mean_of_numbers(
 
 
 def numbers_of_update(
-    each: ClientUpdate, clients: int, shares: NoiseShares | None = None
+    update: ClientUpdate, clients: int, shares: NoiseShares | None = None
 ) -> Int64[np.ndarray, " numbers"]:
     """Return what a client sends: its weight, and its weighted update, in steps.
 
     Args:
-        each: what it trained.
+        update: what it trained.
         clients: how many are added up.
         shares: the noise that it adds to its own; None: none.
 
     Raises:
         ModelError: the sum would be of counters, or too large.
     """
-    if not all(value.is_floating_point() for value in each.update.values()):
+    if not all(value.is_floating_point() for value in update.update.values()):
         raise ModelError(
             "Under masks numbers must be added up, found counters (as BatchNorm has), of which the "
             "largest is taken: choose a model without, or privacy.secure_sums = false."
         )
-    if each.weight * LARGEST * STEPS * clients >= RING:
+    if update.weight * LARGEST * STEPS * clients >= RING:
         raise ModelError(
             f"Under masks, weights must stay below {RING / (LARGEST * STEPS):.0f} / clients, found "
-            f"{each.weight} of {clients} clients: set aggregation.weights = 'equal'."
+            f"{update.weight} of {clients} clients: set aggregation.weights = 'equal'."
         )
-    ordered = (value for _, value in sorted(trained(each.update).items()))
+    ordered = (value for _, value in sorted(trained(update.update).items()))
     flat = torch.cat([value.double().reshape(-1) for value in ordered]).numpy()
-    weight = np.rint(np.array([each.weight * STEPS])).astype(np.int64)
+    weight = np.rint(np.array([update.weight * STEPS])).astype(np.int64)
     if shares is not None:
-        noisy_steps = shares.numbers(flat * each.weight, streams_of(each).draws())
+        noisy_steps = shares.numbers(flat * update.weight, streams_of(update).draws())
         return np.concatenate([weight, noisy_steps])
-    cut = np.clip(flat, -LARGEST, LARGEST) * each.weight
+    cut = np.clip(flat, -LARGEST, LARGEST) * update.weight
     return np.concatenate([weight, np.rint(cut * STEPS).astype(np.int64)])
 
 

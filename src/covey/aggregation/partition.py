@@ -53,7 +53,7 @@ def divided_in_parts(
             parts += _halves(points, part, k)
         else:
             own = part.tolist()
-            yield from ([own[i] for i in each] for each in divide(points[part]))
+            yield from ([own[i] for i in indices] for indices in divide(points[part]))
 
 
 def _halves(
@@ -451,16 +451,16 @@ class SketchedCluster:
     weights: list[float] = field(default_factory=list[float])
     sketches: list[Float[Tensor, "rows numbers"]] = field(default_factory=list[Tensor])
 
-    def take(self, each: ClientUpdate) -> None:
+    def take(self, update: ClientUpdate) -> None:
         """Put down the sketch of one more update, which is let go."""
         # Rows stand together: small tensors that stay, one between two updates that go,
         # would keep the memory of these from being used again.
         row = len(self.handles) % SKETCHED_ROWS
         if row == 0:
             self.sketches.append(torch.zeros(SKETCHED_ROWS, self.sketch.numbers))
-        self.sketches[-1][row] = self.sketch(flatten(trained(each.update)))
-        self.handles.append(each.handle)
-        self.weights.append(each.weight)
+        self.sketches[-1][row] = self.sketch(flatten(trained(update.update)))
+        self.handles.append(update.handle)
+        self.weights.append(update.weight)
 
     def points(self) -> Float[Tensor, "clients numbers"]:
         """Hand the sketches over, a client in each row; none are left."""

@@ -62,7 +62,7 @@ class TrimmedMean(ClusterwiseAggregation):
     def combined(self, updates: Sequence[ClientUpdate]) -> Params:
         """Return the trimmed mean of the updates."""
         cut = max(1, int(self.trim * len(updates) + EXACT))
-        return trimmed([each.update for each in updates], cut)
+        return trimmed([update.update for update in updates], cut)
 
 
 def trimmed(updates: Sequence[Params], cut: int) -> Params:
@@ -73,7 +73,7 @@ def trimmed(updates: Sequence[Params], cut: int) -> Params:
     kept = slice(cut, len(updates) - cut)
     result: dict[str, torch.Tensor] = {}
     for name, first in updates[0].items():
-        values = torch.stack([each[name] for each in updates])
+        values = torch.stack([update[name] for update in updates])
         result[name] = (
             values.sort(dim=0).values[kept].mean(dim=0)
             if first.is_floating_point()
@@ -102,7 +102,7 @@ class Median(ClusterwiseAggregation):
 
     def combined(self, updates: Sequence[ClientUpdate]) -> Params:
         """Return the median of the updates."""
-        return trimmed([each.update for each in updates], (len(updates) - 1) // 2)
+        return trimmed([update.update for update in updates], (len(updates) - 1) // 2)
 
 
 @component("aggregation", "krum")
@@ -137,7 +137,7 @@ class Krum(ClusterwiseAggregation):
 
     def combined(self, updates: Sequence[ClientUpdate]) -> Params:
         """Return the mean of the updates with the lowest scores."""
-        points = torch.stack([flatten(trained(each.update)) for each in updates])
+        points = torch.stack([flatten(trained(update.update)) for update in updates])
         scores = krum_scores(points, len(updates) - self.outliers - 2)
         best = scores.argsort(stable=True)[: self.chosen].sort().values
         return _mean(updates[i] for i in best.tolist())
@@ -175,7 +175,7 @@ def _dots(updates: Sequence[Params]) -> Float[Tensor, "clients clients"]:
     """Return the products u_i u_k of all pairs of updates, in float64."""
     dots = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     for name in updates[0]:
-        columns = (each[name].reshape(-1).split(COLUMNS) for each in updates)
+        columns = (update[name].reshape(-1).split(COLUMNS) for update in updates)
         for part in zip(*columns, strict=True):
             block = torch.stack(part).double()
             dots += block @ block.T
@@ -208,7 +208,7 @@ class GeometricMedian(ClusterwiseAggregation):
 
     def combined(self, updates: Sequence[ClientUpdate]) -> Params:
         """Return the geometric median of the updates."""
-        dots = _dots([trained(each.update) for each in updates])
+        dots = _dots([trained(update.update) for update in updates])
         shares = torch.full((len(dots),), 1 / len(dots), dtype=torch.float64)
         for _ in range(self.steps):
             # |u_i - v|^2 = u_i u_i - 2 u_i v + v v, for v = sum_k shares_k u_k
@@ -275,11 +275,13 @@ def bounded_by_median(updates: Sequence[ClientUpdate], times: float) -> tuple[Cl
     A cluster in which fewer than half lie has a median between honest norms.
     """
     norms: dict[int, list[float]] = {}
-    for each in updates:
-        length = float(flatten(trained(each.update)).double().norm())
-        norms.setdefault(each.cluster, []).append(length)
+    for update in updates:
+        length = float(flatten(trained(update.update)).double().norm())
+        norms.setdefault(update.cluster, []).append(length)
     most = {j: times * median(found) for j, found in norms.items()}
-    return tuple(replace(each, update=bounded(each.update, most[each.cluster])) for each in updates)
+    return tuple(
+        replace(update, update=bounded(update.update, most[update.cluster])) for update in updates
+    )
 
 
 def bounded(update: Params, most: float) -> Params:

@@ -161,7 +161,9 @@ class Clients:
         )
         if updates is not None:
             own = [update for update in updates if update.handle in clusters]
-            placed = {each.handle: replace(each, cluster=clusters[each.handle]) for each in own}
+            placed = {
+                client.handle: replace(client, cluster=clusters[client.handle]) for client in own
+            }
             train = partial(_trained_already, placed)
         return aggregate_round(self.steps, state, chosen, cohort, train, streams)
 

@@ -132,7 +132,7 @@ def play_sums(
             letters={c.handle: g.letters[c.name] for g, c in pairs},
         )
         sent = send(question, tuple(client for _, client in pairs))
-        answers = {each.handle: each.letter for each in sent}
+        answers = {answer.handle: answer.letter for answer in sent}
         playing = [group.taking(answers) for group in playing]
         if step == "masked":  # groups of which too few are left, or would be left behind
             may = cohorts.groups(frozenset[Handle]().union(*(g.sent for g in playing)), minimum)

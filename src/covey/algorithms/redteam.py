@@ -215,6 +215,6 @@ def _valid(
     now, void = state.round_index, divergences(state)
     lifetime = estimate_lifetime(every)
     return tuple(
-        each if each and each.is_valid(now, lifetime) and j not in void else None
-        for j, each in enumerate(estimates)
+        estimate if estimate and estimate.is_valid(now, lifetime) and j not in void else None
+        for j, estimate in enumerate(estimates)
     )

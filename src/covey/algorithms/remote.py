@@ -89,7 +89,7 @@ class Remote:
             *("place", state.clusters, available, streams.path, contexts),
             round_index=state.round_index,
         )
-        return {each.handle: each.cluster for each in self.send(request, cohort)}
+        return {response.handle: response.cluster for response in self.send(request, cohort)}
 
     def choose(
         self,
@@ -126,7 +126,7 @@ class Remote:
         if heads and heads.sums:
             request = _with_heads(request, heads.sums)
         responses = self.send(request, cohort)
-        clusters = {each.handle: each.cluster for each in responses}
+        clusters = {response.handle: response.cluster for response in responses}
         responding = tuple(client for client in cohort if client.handle in clusters)
         events = choice_events(selection.epsilon, responding)
         return SelectionResult(state, clusters, events, self._updates_of(responses))
@@ -168,9 +168,11 @@ class Remote:
 
     def _updates_of(self, responses: tuple[ClientResponse, ...]) -> tuple[ClientUpdate, ...]:
         return tuple(
-            ClientUpdate(each.handle, each.cluster, each.update, each.weight, self._kept)
-            for each in responses
-            if each.update is not None
+            ClientUpdate(
+                response.handle, response.cluster, response.update, response.weight, self._kept
+            )
+            for response in responses
+            if response.update is not None
         )
 
     @property
@@ -181,19 +183,21 @@ class Remote:
     def _mean_under_masks(self, request: ClientRequest, cohort: Cohort) -> Iterator[ClientUpdate]:
         least, (model,) = self.min_cohort, request.models
         summed = "updates", count_of_numbers(model)
-        for each in play_sums(self.send, request, summed, cohort, least):
-            if each.values is None or each.values[0] <= 0:
+        for cluster_sums in play_sums(self.send, request, summed, cohort, least):
+            if cluster_sums.values is None or cluster_sums.values[0] <= 0:
                 continue
-            mean = mean_of_numbers(each.values, model, self.shares)
-            for client in each.cohort:
-                if client.handle in each.shown:
+            mean = mean_of_numbers(cluster_sums.values, model, self.shares)
+            for client in cluster_sums.cohort:
+                if client.handle in cluster_sums.shown:
                     yield ClientUpdate(client.handle, 0, mean, 1.0, self._kept)
 
     def means(self, state: ServerState, cohort: Cohort) -> Mapping[Handle, Float64[Tensor, " d"]]:
         """Ask clients for the mean of their features."""
         contexts = {client.handle: ClientContext() for client in cohort}
         responses = self.send(self._of_features("mean", state, contexts), cohort)
-        return {each.handle: each.mean for each in responses if each.mean is not None}
+        return {
+            response.handle: response.mean for response in responses if response.mean is not None
+        }
 
     def sums(self, state: ServerState, groups: Sequence[Cohort], minimum: int = 0) -> SumsAnswer:
         """Ask clients for their sums, all of them at once.
@@ -212,15 +216,15 @@ class Remote:
         }
         request = self._of_features("sum", state, contexts)
         largest = _largest(known)
-        for each in self.send(request, cohort) if cohort else ():
-            if each.sums is None:
+        for response in self.send(request, cohort) if cohort else ():
+            if response.sums is None:
                 continue
-            new = each.handle not in known.counted  # others are in the total already
-            grown = largest + each.sums.largest * new
+            new = response.handle not in known.counted  # others are in the total already
+            grown = largest + response.sums.largest * new
             if grown >= EXACT:
-                events.append(AnswerRefused(each.handle, TOO_LARGE))
+                events.append(AnswerRefused(response.handle, TOO_LARGE))
             else:
-                held[each.handle], largest = each.sums, grown
+                held[response.handle], largest = response.sums, grown
         nothing = Sums.nothing(*shape_of(state.clusters[0]))
         totals = (sum((held[c.handle] for c in g if c.handle in held), nothing) for g in groups)
         digests = {handle: sums.digest() for handle, sums in held.items()}
@@ -242,19 +246,19 @@ class Remote:
         total, largest = Sums.nothing(d, classes), _largest(known)
         asked = "sums", len(total.numbers())
         summed, lost = list[frozenset[Handle]](), list[frozenset[Handle]]()
-        for each in play_sums(self.send, request, asked, cohort, minimum, cohorts):
-            events += each.facts()
-            if each.values is None:
-                lost += [each.shown] if each.shown else []
+        for cluster_sums in play_sums(self.send, request, asked, cohort, minimum, cohorts):
+            events += cluster_sums.facts()
+            if cluster_sums.values is None:
+                lost += [cluster_sums.shown] if cluster_sums.shown else []
                 continue
-            own = Sums.of_numbers(each.values, d, classes)
-            new = not each.shown <= known.counted.keys()
+            own = Sums.of_numbers(cluster_sums.values, d, classes)
+            new = not cluster_sums.shown <= known.counted.keys()
             grown = largest + own.largest * new
             if fault := fault_of(own) or TOO_LARGE * (grown >= EXACT):
-                events.append(SumGivenUp(tuple(sorted(each.shown)), fault))
-                lost.append(each.shown)
+                events.append(SumGivenUp(tuple(sorted(cluster_sums.shown)), fault))
+                lost.append(cluster_sums.shown)
             else:
-                summed.append(each.shown)
+                summed.append(cluster_sums.shown)
                 total, largest = total + own, grown
         missing = frozenset(present).difference(*summed)
         together = (*sorted(summed, key=min), *lost)
@@ -282,8 +286,8 @@ def _largest(known: ClusterSums) -> float:
 def _with_heads(request: ClientRequest, sums: ClusterSums) -> ClientRequest:
     """Return a request with heads, and with what a client needs to compute them without itself."""
     contexts = {
-        handle: replace(each, shares=sums.shares(handle))
-        for handle, each in request.contexts.items()
+        handle: replace(context, shares=sums.shares(handle))
+        for handle, context in request.contexts.items()
     }
     met = {j for own in contexts.values() for j, share in enumerate(own.shares) if share}
     return replace(
@@ -321,18 +325,18 @@ def loss_counter(send: Send) -> CountAll:
         )
         members = tuple(m for t in targets for m in t.members if m.handle in of)
         responses: list[list[ClientResponse]] = [[] for _ in targets]
-        for each in send(request, members) if members else ():
-            responses[of[each.handle]].append(each)
-        return [_combined(each) for each in responses]
+        for response in send(request, members) if members else ():
+            responses[of[response.handle]].append(response)
+        return [_combined(response) for response in responses]
 
     return count
 
 
 def _combined(responses: Sequence[ClientResponse]) -> tuple[ndarray, ndarray]:
     counts = [
-        (each.members, each.held_out)
-        for each in responses
-        if each.members is not None and each.held_out is not None
+        (response.members, response.held_out)
+        for response in responses
+        if response.members is not None and response.held_out is not None
     ]
     if len(counts) < FEWEST_REPORTING:
         counts = []

@@ -203,7 +203,7 @@ class Converged(ComponentState):
 
 
 def _risks(state: ServerState) -> tuple[float | None, ...]:
-    return tuple(each and each.risk for each in state.risk_estimates())
+    return tuple(estimate and estimate.risk for estimate in state.risk_estimates())
 
 
 @component("algorithm", "ridge")
@@ -285,7 +285,7 @@ class Ridge(Subtractable):
         in_each = sums.clients_per_cluster
         models = tuple(sums.head(j).params if in_each[j] else state.clusters[j] for j in clusters)
         counts, k = Counter(counted.values()), len(clusters)
-        digests = tuple(each.digest() for each in sums.sums)
+        digests = tuple(cluster_sum.digest() for cluster_sum in sums.sums)
         facts = (
             *events,
             replace(chosen, clusters=counted),

@@ -67,9 +67,9 @@ class RoundSteps:
         limited = {h: self.exposures[h] for h in came if h in self.exposures}
         facts: list[Event] = []
         if noisy:
-            z = min(each.multiplier for each in noisy.values())
-            steps = {handle: each.steps for handle, each in noisy.items()}
-            facts += [StepsPerturbed(z, steps, {h: each.sampling for h, each in noisy.items()})]
+            z = min(noise.multiplier for noise in noisy.values())
+            steps = {handle: noise.steps for handle, noise in noisy.items()}
+            facts += [StepsPerturbed(z, steps, {h: noise.sampling for h, noise in noisy.items()})]
         facts += [ExposuresLimited(limited)] if limited else []
         facts += [UpdatesPerturbed(*self.own_noise, (*came,))] if self.own_noise and came else []
         return tuple(facts)
@@ -174,7 +174,7 @@ def aggregate_round(
     facts = (*steps.noise_in(came), *aggregated.events, *abandonment_events(state, after), merged)
     return RoundResult(
         after,
-        (*(each.event for each in refused.values()), chosen, *facts),
+        (*(refusal.event for refusal in refused.values()), chosen, *facts),
         (*stored.values(),),
         losses,
     )

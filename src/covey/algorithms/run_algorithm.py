@@ -266,7 +266,7 @@ class RunAlgorithm:
         if odd := [fact for fact in facts if not isinstance(fact, Event)]:
             rule = f"return covey.base.events alone as events in `{where}`"
             raise mistaken(self._part, rule, odd[0])
-        for choice in (state.assignment, *(each.clusters for each in _choices(facts))):
+        for choice in (state.assignment, *(choice.clusters for choice in _choices(facts))):
             placed: Mapping[Handle, Any] = choice
             for handle, j in placed.items():
                 if not isinstance(j, int) or not 0 <= j < len(state.clusters):
@@ -369,5 +369,5 @@ def with_hash(
             same = replace(fact, model_hash=digest)
             return played._replace(events=(*facts[:i], same, *facts[i + 1 :]))
     counts = Counter(trained.values())
-    each = tuple(counts[j] for j in range(len(played.state.clusters)))
-    return played._replace(events=(*facts, ModelsMerged(digest, each)))
+    clients_per_cluster = tuple(counts[j] for j in range(len(played.state.clusters)))
+    return played._replace(events=(*facts, ModelsMerged(digest, clients_per_cluster)))

@@ -152,7 +152,7 @@ def _with_ties(inputs: SelectionInputs, ties: float) -> Float[Tensor, "clients c
     """Return the risks, those within so many standard errors of the safest set equal to it."""
     available = torch.where(inputs.available, inputs.risks, torch.nan).nan_to_num(2.0)
     safest = available.argmin(dim=1, keepdim=True)
-    risk, error = (each.gather(1, safest) for each in (inputs.risks, inputs.risk_errors))
+    risk, error = (table.gather(1, safest) for table in (inputs.risks, inputs.risk_errors))
     spread = ties * (inputs.risk_errors**2 + error**2).sqrt()
     equal = (inputs.risks - risk).abs() < spread
     return torch.where(equal, risk, inputs.risks)
@@ -368,8 +368,8 @@ def selection_inputs(
     num_clusters = len(state.clusters)
     return SelectionInputs(
         losses=losses,
-        risks=table(lambda each: each.risk),
-        risk_errors=table(lambda each: each.standard_error),
+        risks=table(lambda estimate: estimate.risk),
+        risk_errors=table(lambda estimate: estimate.standard_error),
         risk_weights=torch.tensor([p.risk_weight for p in preferences]),
         risk_thresholds=torch.tensor([p.risk_threshold for p in preferences]),
         available=torch.tensor(state.available()),

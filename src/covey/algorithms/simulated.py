@@ -106,7 +106,7 @@ class Simulated:
         losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats.
         """
         batches = [self._batch(client, streams) for client in cohort]
-        jobs = [ScoringJob(params, each) for each in batches for params in models]
+        jobs = [ScoringJob(params, batch) for batch in batches for params in models]
         means = [scored.losses.mean() for scored in self.engine.score(jobs)]
         if not means:
             return torch.empty(0, len(models))
@@ -200,18 +200,18 @@ class Simulated:
         # made as they are needed: of thousands at once the interpreter would keep count
         jobs, trained_now, beside_them = tee(map(job, cohort), 3)
         # In a list that is emptied: `zip` would hold a model until it has the next one.
-        local = ([each] for each in engine.train(map(without_personal, trained_now)))
+        local = ([params] for params in engine.train(map(without_personal, trained_now)))
         keeps, kept, starts = recipe.keeps_memory, None, dict[int, Params]()
         own_memory = getattr(engine, "hands_over", False) and not keeps
         less = subtracted_in_place if own_memory else subtract
         beside = personal_training(engine, recipe, beside_them)
-        for client, each, made, personal in zip(cohort, jobs, local, beside, strict=True):
+        for client, trained_job, made, personal in zip(cohort, jobs, local, beside, strict=True):
             weight = 1.0 if self.weights == "equal" else float(len(client.train))
             batches = losses.pop(client.handle, ())
             j = assignment[client.handle]
             model = models[j]
             if keeps:
-                kept = memory_after(each, made[0], personal, model)
+                kept = memory_after(trained_job, made[0], personal, model)
                 if recipe.own_layers:
                     made[0] = {name: made[0][name] for name in model}
             if j not in starts:

@@ -157,11 +157,11 @@ def _split_round(state: ServerState, clients: Clients, streams: Streams) -> Roun
     """Train the shared model, split the cohort by what came back, and merge per part."""
     shared = {client.handle: 0 for client in clients.cohort}
     updates = tuple(clients.train(state.clusters, shared, streams, state, SPLIT_STEPS))
-    cohort = _members_in(clients.cohort, {each.handle for each in updates})
+    cohort = _members_in(clients.cohort, {update.handle for update in updates})
     trained = clients.among(cohort)
     # Updates that are not finite show no group, and would be one: the round refuses them.
     finite = tuple(update for update in updates if not not_finite(update.update))
-    able = _members_in(cohort, {each.handle for each in finite})
+    able = _members_in(cohort, {update.handle for update in finite})
     if len(able) <= len(state.clusters):
         return _shared_round(state, trained, streams, updates)
     candidates = _candidates(able, finite, len(state.clusters), streams)
@@ -212,7 +212,7 @@ def _candidates(
     def split(name: str, points: Float[ndarray, "clients features"]) -> Split:
         return gap_split(points, num_clusters, streams.at("split", name).generator())
 
-    by_updates = split("updates", update_directions([each.update for each in updates]))
+    by_updates = split("updates", update_directions([update.update for update in updates]))
     seen = all(len(client.train) for client in cohort)  # not where they are apart
     if by_updates.gap >= CLEAR_GAP or not seen:
         return {"updates": by_updates}

@@ -88,8 +88,8 @@ class ServerState:
     def keeping(self, *states: ComponentState) -> "ServerState":
         """Return the state in which components keep these."""
         found = self.states
-        for each in states:
-            found = keep(found, each)
+        for state in states:
+            found = keep(found, state)
         return replace(self, states=found)
 
     def populated(self) -> tuple[bool, ...]:
@@ -116,7 +116,8 @@ class ServerState:
             return measured
         cluster = self.assignment.get(handle)
         return tuple(
-            each and each.known(inside=j == cluster) for j, each in enumerate(self.risk_estimates())
+            estimate and estimate.known(inside=j == cluster)
+            for j, estimate in enumerate(self.risk_estimates())
         )
 
     def with_choices(self, choices: Mapping[Handle, int]) -> "ServerState":
@@ -247,8 +248,8 @@ def with_memory(
     A refused update leaves a memory as it was.
     """
     before = state.kept(ClientMemory)
-    here = {handle: each for handle, each in new.items() if each}
-    there = {handle: now for handle, each in new.items() if not each}
+    here = {handle: is_new for handle, is_new in new.items() if is_new}
+    there = {handle: now for handle, is_new in new.items() if not is_new}
     return state.keeping(
         ClientMemory(kept={**before.kept, **here}, rounds={**before.rounds, **there})
     )

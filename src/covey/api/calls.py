@@ -148,14 +148,14 @@ def sweep(
     which = seeds if isinstance(seeds, Sequence) else range(in_range("seeds", seeds, Positive))
     if isinstance(seeds, str | bytes) or not which:
         raise ConfigError(f"seeds must be how many, or which, found {seeds!r}: pass seeds=3.")
-    wanted = [in_range("seeds", each, Count) for each in which]
+    wanted = [in_range("seeds", seed, Count) for seed in which]
     variants = variants_of(lambda pairs: settings.changed(dict(pairs)), axes, wanted)
-    for name, each in variants.items():
+    for name, variant in variants.items():
         folder = RunFolder(root / name)
         with usable(root):
-            check_variant(folder, _recorded_as(model, clients, each)[0])
+            check_variant(folder, _recorded_as(model, clients, variant)[0])
         if not is_finished(folder.path):
-            run(model, clients, each, folder.path, exist="resume")
+            run(model, clients, variant, folder.path, exist="resume")
     return concluded_sweep(root, variants, [key for key, _ in axes])
 
 

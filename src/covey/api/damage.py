@@ -128,7 +128,7 @@ def proof_damages(folder: RunFolder) -> Iterator[Damage]:
     for path in sorted(folder.proofs.glob("*.json")):
         try:
             _, checks = check_proof(read_bounded(path))
-            problem = next((each.detail for each in checks if each.ok is False), "")
+            problem = next((check.detail for check in checks if check.ok is False), "")
         except OSError as error:
             problem = str(error)
         if problem:

@@ -106,13 +106,13 @@ def _folders_below(root: Path, depth: int) -> Iterator[tuple[Path, str]]:
                 f"looked at: give folders nearer to the runs",
             )
             return
-        marks = [each for each in sorted((*inner, *files)) if each in MARKS]
-        if linked := [each for each in marks if (folder / each).is_symlink()]:
+        marks = [name for name in sorted((*inner, *files)) if name in MARKS]
+        if linked := [mark for mark in marks if (folder / mark).is_symlink()]:
             yield folder, f"{linked[0]} is a link, and links are not followed"
-        elif any((folder / each).is_file() for each in marks):
+        elif any((folder / mark).is_file() for mark in marks):
             yield folder, ""
         below = len(folder.parts) - len(root.parts) < depth
-        inner[:] = sorted(each for each in inner if below and not each.startswith(PRUNED))
+        inner[:] = sorted(name for name in inner if below and not name.startswith(PRUNED))
     yield from _not_listed(failed)
 
 
@@ -128,9 +128,9 @@ def size_of(folder: Path) -> int:
     for path, inner, files in os.walk(folder):
         here = Path(path)
         inner[:] = [e for e in inner if not any((here / e / mark).exists() for mark in MARKS)]
-        for each in files:
+        for file in files:
             with suppress(OSError):  # deleted since, by who plays the run
-                total += (here / each).lstat().st_size
+                total += (here / file).lstat().st_size
     return total
 
 
@@ -224,13 +224,13 @@ def _with_ledger(
 def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
     overview = ledger.overview()
     kinds = RunStarted.__name__, RunEndedEarly.__name__
-    seen = [event_of(each.record()) for each in ledger.look(of_kinds=kinds)]
+    seen = [event_of(row.record()) for row in ledger.look(of_kinds=kinds)]
     began = next(of_kinds(seen, RunStarted), None)
     planned = entry.rounds_planned or (began.rounds if began else None)
     ended = next(of_kinds(seen, RunEndedEarly), None)
     rounds = ended.rounds if ended else planned
     played = 0 if overview.last_round is None else overview.last_round + 1
-    waiting = [each for each in ledger.requests() if each.is_open]
+    waiting = [request for request in ledger.requests() if request.is_open]
     entry = replace(
         entry,
         method=entry.method or (began.method if began else ""),

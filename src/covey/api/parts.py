@@ -57,7 +57,7 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """
     _pass_parts(folder, overrides)
     if missing := _missing(folder, overrides):
-        passed = ", ".join(f"{each}=..." for each in missing)
+        passed = ", ".join(f"{parameter}=..." for parameter in missing)
         raise RunError(
             f"The run's {' and '.join(missing)} must come from a program, found none: call "
             f"covey.load({str(folder.path)!r}, {passed}).{call} there. What can be imported is "
@@ -151,7 +151,7 @@ def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> Built
         CoveyError: what a program passes does not fit, or nothing is recorded yet.
     """
     overridden = (overrides.model, overrides.clients, overrides.parts)
-    passed = any(each is not None for each in overridden)
+    passed = any(value is not None for value in overridden)
     try:
         return playable(folder, overrides, call)
     except CoveyError as error:
@@ -410,7 +410,9 @@ def wanted_answer(answer: str | None, basis: str | None) -> tuple[str, Basis]:
 def listed(names: Names) -> tuple[Who, ...]:
     """Return one client or several as several, each once."""
     several = cast("Sequence[Who]", (names,) if is_one(names) else names)
-    named = (each if isinstance(each, ReturningClient) else client_name(each) for each in several)
+    named = (
+        client if isinstance(client, ReturningClient) else client_name(client) for client in several
+    )
     return tuple(dict.fromkeys(named))
 
 

@@ -62,10 +62,10 @@ def retention(
         what: the states, or the whole run.
         with_proofs: whether a whole run goes although there are proofs in it.
     """
-    old = [each for each in entries if (_age(each) or 0) >= older_than.total_seconds()]
+    old = [entry for entry in entries if (_age(entry) or 0) >= older_than.total_seconds()]
     return tuple(
-        _states(each) if what == "states" else _whole(each, entries, with_proofs=with_proofs)
-        for each in old
+        _states(entry) if what == "states" else _whole(entry, entries, with_proofs=with_proofs)
+        for entry in old
     )
 
 
@@ -76,17 +76,17 @@ def prune(candidates: Sequence[Retention]) -> tuple[Retention, ...]:
     left as it is.
     """
     done: list[Retention] = []
-    for each in candidates:
-        if each.kept or not each.paths or each.folder is None:
+    for candidate in candidates:
+        if candidate.kept or not candidate.paths or candidate.folder is None:
             continue
-        if not each.folder.is_dir():  # it went with the run around it
-            done.append(each)
+        if not candidate.folder.is_dir():  # it went with the run around it
+            done.append(candidate)
             continue
         try:
-            _delete(each, each.folder)
+            _delete(candidate, candidate.folder)
         except LedgerLocked:
             continue
-        done.append(each)
+        done.append(candidate)
     return tuple(done)
 
 
@@ -99,9 +99,9 @@ def delete_run(path: Path) -> None:
     if not RunFolder(path).config_path.is_file():
         return
     (run,) = (
-        each
-        for each in retention(find_runs([path]), timedelta.min, "whole")
-        if each.folder and each.folder.resolve() == path.resolve()
+        entry
+        for entry in retention(find_runs([path]), timedelta.min, "whole")
+        if entry.folder and entry.folder.resolve() == path.resolve()
     )
     kept = run.kept
     if not kept and not RunFolder(path).ledger_path.is_file():
@@ -141,7 +141,7 @@ def _states(entry: RunEntry) -> Retention:
     if updates:
         lost.append("calibrate can no longer be answered: it needs the stored updates")
     paths = (*states, *updates)
-    size = sum(each.stat().st_size for each in paths)
+    size = sum(path.stat().st_size for path in paths)
     kept = "" if paths else "only its newest state is there, which its models are in"
     return Retention(entry.place, folder.path, "states", paths, size, tuple(lost), kept)
 
@@ -151,8 +151,8 @@ def _whole(entry: RunEntry, entries: Sequence[RunEntry], *, with_proofs: bool) -
     here = folder and folder.resolve()
     # the run, and those inside its folder, its baseline for example
     gone = [entry, *(e for e in entries if e.folder and here in e.folder.resolve().parents)]
-    proofs = sum(each.proofs for each in gone)
-    kept = next(filter(None, (_needed(each) for each in gone)), "")
+    proofs = sum(entry.proofs for entry in gone)
+    kept = next(filter(None, (_needed(entry) for entry in gone)), "")
     if not kept and folder and proofs and not with_proofs:
         kept = f"{proofs} proofs would go too: copy them elsewhere, and say --with-proofs"
     if kept or folder is None:
@@ -165,7 +165,7 @@ def _whole(entry: RunEntry, entries: Sequence[RunEntry], *, with_proofs: bool) -
         lost.append(f"{proofs} proofs are gone: who has a copy can verify it, without the ledger")
     if not RunFolder(folder).ledger_path.exists():
         lost.append("its ledger lies in a database, and stays there: drop its schema")
-    size = sum(each.size_bytes for each in gone)
+    size = sum(entry.size_bytes for entry in gone)
     return Retention(entry.place, folder, "whole", (folder,), size, tuple(lost))
 
 
@@ -205,10 +205,10 @@ def _delete_folder(folder: Path) -> None:
     move(folder, aside)
     flush_folder(folder.parent)
     Consent(str(folder)).write()
-    for each in folder.parent.iterdir():  # of a deletion that was cut off too
-        ours = re.fullmatch(rf"{re.escape(PRUNED)}[0-9a-f]{{8}}", each.name)
-        if ours and not each.is_symlink():
-            shutil.rmtree(each)
+    for path in folder.parent.iterdir():  # of a deletion that was cut off too
+        ours = re.fullmatch(rf"{re.escape(PRUNED)}[0-9a-f]{{8}}", path.name)
+        if ours and not path.is_symlink():
+            shutil.rmtree(path)
     flush_folder(folder.parent)
 
 

@@ -87,7 +87,7 @@ def variants_of(
         nested = changed([*pairs, ("seed", seed)])
         strange = take_strange(nested, [key for key, _ in pairs])
         settings = Config.of(nested)
-        reasons = {each.key: each.reason for each in idle_settings(settings)} | strange
+        reasons = {setting.key: setting.reason for setting in idle_settings(settings)} | strange
         without_effect.append(reasons)
         every = flat(settings.model_dump(mode="json"))
         meaning = {key: value for key, value in every.items() if key not in reasons}
@@ -134,7 +134,7 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
         compared=tuple(compared),
         means=tuple(means(runs)),
         table=table,
-        page=page_over([each.path for each in folders], root / "report.html"),
+        page=page_over([folder.path for folder in folders], root / "report.html"),
         histories={run.name: run.history for run in runs},
         unchanged=tuple(key for key in keys if _changes_nothing(key, keys, rows)),
     )
@@ -146,10 +146,10 @@ def _changes_nothing(key: str, keys: Sequence[str], rows: Sequence[Mapping[str, 
     alike: dict[str, list[str]] = {}
     for row in rows:
         figures = repr([value for name, value in row.items() if name not in about])
-        rest = repr([row["seed"], *(row[each] for each in keys if each != key)])
+        rest = repr([row["seed"], *(row[other] for other in keys if other != key)])
         alike.setdefault(rest, []).append(figures)
-    several = any(len(each) > 1 for each in alike.values())
-    return several and all(len({*each}) == 1 for each in alike.values())
+    several = any(len(results) > 1 for results in alike.values())
+    return several and all(len({*results}) == 1 for results in alike.values())
 
 
 PLOTTED = (
@@ -167,7 +167,7 @@ def check_plot(plot: str, keys: Sequence[str], variants: Mapping[str, Config]) -
     """
     known = *PLOTTED, *dict.fromkeys(m.label for v in variants.values() for m in v.metrics)
     figure, _, key = plot.rpartition(":")
-    pairs = [f"{name}:{each}" for name in known for each in keys]
+    pairs = [f"{name}:{setting}" for name in known for setting in keys]
     if key not in keys or (figure not in known and not figure.startswith("accuracy_")):
         raise ConfigError(
             f"--plot must be FIGURE:KEY, of {', '.join(known)} or accuracy_GROUP, and --over "
@@ -181,7 +181,7 @@ def write_plot(swept: Sweep, figure: str, key: str, keys: Sequence[str]) -> tupl
     from covey.report.comparison_figures import swept_figure
     from covey.report.figures import saved
 
-    columns = [*(each for each in keys if each != key), key]
+    columns = [*(other for other in keys if other != key), key]
     found: dict[tuple[Any, ...], list[float]] = {}
     for row in swept.rows:
         value = row.get(figure, row.get(f"metric_{figure}"))
@@ -207,7 +207,7 @@ def write_plot(swept: Sweep, figure: str, key: str, keys: Sequence[str]) -> tupl
 
 def _latex(rows: Sequence[Mapping[str, object]]) -> bytes:
     """Return rows as a `tabular` that needs no package."""
-    marks = {each: f"\\{each}" for each in "&%$#_{}"} | {"±": r"$\pm$"}
+    marks = {mark: f"\\{mark}" for mark in "&%$#_{}"} | {"±": r"$\pm$"}
     marks |= {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}"}
     head, *body = (
         " & ".join("".join(marks.get(c, c) for c in str(cell)) for cell in row) + r" \\"

@@ -119,17 +119,17 @@ def _log_probs(outputs: Float[Tensor, "records classes"]) -> Float[Tensor, "reco
 def gradients_of(model: nn.Module, examples: Examples) -> Iterator[Params]:
     """Yield the gradient of every example's cross-entropy, in evaluation mode, of a copy."""
     module = copied(model).eval()
-    params = {name: each.detach() for name, each in module.named_parameters()}
+    params = {name: parameter.detach() for name, parameter in module.named_parameters()}
     place = next(iter(params.values()), torch.empty(0)).device
 
     def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(functional_call(module, params, (x[None],)), y[None])
 
-    each = vmap(grad(loss), in_dims=(None, 0, 0))
+    example_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
     parts = examples.inputs.split(_PER_EXAMPLE), examples.labels.split(_PER_EXAMPLE)
     for x, y in zip(*parts, strict=True):
-        together = each(params, to_floats(x).to(place), y.to(place))
-        yield from ({n: g[i].cpu() for n, g in together.items()} for i in range(len(y)))
+        gradients = example_gradients(params, to_floats(x).to(place), y.to(place))
+        yield from ({n: g[i].cpu() for n, g in gradients.items()} for i in range(len(y)))
 
 
 _Workers = Positive | Literal[-1]
@@ -153,7 +153,7 @@ def _made(
     """
     function = user_function("function that trains references", train)
     at = [streams.at("reference", index) for index in range(inside.shape[1])]
-    names = [f"{records.digest}-{each.digest().hex()[:16]}.safetensors" for each in at]
+    names = [f"{records.digest}-{place.digest().hex()[:16]}.safetensors" for place in at]
     paths = [folder and folder / name for name in names]
     answers = dict[int, Params]()
     for index, path in enumerate(paths):
@@ -407,7 +407,7 @@ def audit_model(  # noqa: PLR0913 - most have defaults
                 f"leave it out, or audit a run: covey audit RUN."
             )
     chosen: dict[str, Scorer | None] = dict.fromkeys(n for n in OF_LAYERS if n in attacks)
-    chosen |= dict(named_attack(each) for each in attacks if each not in OF_LAYERS)
+    chosen |= dict(named_attack(attack) for attack in attacks if attack not in OF_LAYERS)
     _check_references(references, num_references, records)
     offered = len(records.places) + records.shared
     named = [""] * offered if groups is None else _by_row(groups, members, non_members)
@@ -416,7 +416,7 @@ def audit_model(  # noqa: PLR0913 - most have defaults
             f"groups must name a group of each of the {offered} records, members, then "
             f"non-members, found {len(named)}: name one for each."
         )
-    names = np.array([str(each) for each in named])[records.places]
+    names = np.array([str(name) for name in named])[records.places]
     module = model if isinstance(model, nn.Module) else None
     states = (module.state_dict() if module else {}), answers
     diverged = next(filter(None, map(has_non_finite_values, states)), "")
@@ -435,7 +435,9 @@ def audit_model(  # noqa: PLR0913 - most have defaults
     if isinstance(references, tuple):
         known = np.asarray(references[1]).astype(bool)[records.places]
         inside = known[candidates.examples.inputs.numpy()]
-        theirs = [answers_of(_checked_model(each), records.examples) for each in references[0]]
+        theirs = [
+            answers_of(_checked_model(reference), records.examples) for reference in references[0]
+        ]
     elif references is not None:
         inside = halves(candidates, num_references, streams)
         kept = None if folder is None else place("folder", folder)
@@ -454,7 +456,7 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         inside=inside,
         gradients=module and (lambda: gradients_of(module, judged)),
     )
-    background = [records.examples.take(each.background.inputs) for each in candidates.strata]
+    background = [records.examples.take(stratum.background.inputs) for stratum in candidates.strata]
     pool = Examples.joined([judged, *background])
     scores, withheld = _scores(chosen, module, signals, pool, candidates.member, no_references)
     try:  # all members are one holder's
@@ -473,8 +475,8 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         controls=controls,
         accuracies=accuracies(signals, candidates.member),
         attacks={
-            name: attack_figures(each, candidates, signals, streams.at("verdict"), own)
-            for name, each in scores.items()
+            name: attack_figures(score, candidates, signals, streams.at("verdict"), own)
+            for name, score in scores.items()
         },
         knows={name: _knows(name, chosen[name]) for name in scores},
         knowledge=knowledge,
@@ -489,7 +491,7 @@ def _by_row(groups: Iterable[object], *sides: Any) -> list[object]:  # noqa: ANN
 
     A column of a table lies in the table's order, and the sides are often drawn out of it.
     """
-    if not all(hasattr(each, "iloc") for each in (groups, *sides)):
+    if not all(hasattr(values, "iloc") for values in (groups, *sides)):
         return list(groups)
     column: Any = groups
     rows = [name for side in sides for name in side.index]

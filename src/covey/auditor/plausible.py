@@ -124,8 +124,8 @@ def plausible_models(session: Session) -> PlausibleModels:
         )
     state, sets, released = _played_again(session)
     by_cluster: dict[int, list[HiddenSet]] = {}
-    for each in sets:
-        by_cluster.setdefault(each.members[0].cluster, []).append(each)
+    for anonymity_set in sets:
+        by_cluster.setdefault(anonymity_set.members[0].cluster, []).append(anonymity_set)
     found = [
         alternatives
         for j, own in by_cluster.items()
@@ -140,12 +140,16 @@ def plausible_models(session: Session) -> PlausibleModels:
         view=VIEW,
         round_index=state.round_index,
         sets=len(found),
-        alternatives=sum(len(each.distances) for each in found),
-        records=sum(each.records for each in found),
-        equivalent_sets=sum(not each.differing[0].any() for each in found),
-        differing_nearest=Spread.of([share for each in found for share in each.differing[0]]),
-        differing_any=Spread.of([share for each in found for share in each.differing.max(axis=0)]),
-        distance=Spread.of([each.distances[0] for each in found]),
+        alternatives=sum(len(comparison.distances) for comparison in found),
+        records=sum(comparison.records for comparison in found),
+        equivalent_sets=sum(not comparison.differing[0].any() for comparison in found),
+        differing_nearest=Spread.of(
+            [share for comparison in found for share in comparison.differing[0]]
+        ),
+        differing_any=Spread.of(
+            [share for comparison in found for share in comparison.differing.max(axis=0)]
+        ),
+        distance=Spread.of([comparison.distances[0] for comparison in found]),
         not_said=NOT_SAID,
     )
 
@@ -179,8 +183,10 @@ def _played_again(session: Session) -> tuple[ServerState, tuple[HiddenSet, ...],
             f"The last round must have formed sets, by aggregation.name = 'anonymity-sets', found "
             f"{run.config.aggregation.name!r} and none: measure another."
         )
-    released = mean_per_cluster(state.clusters, [each.released() for each in sets], merge).clusters
-    recorded = [each.model_hash for each in of_kinds(facts, events.ModelsMerged)]
+    released = mean_per_cluster(
+        state.clusters, [anonymity_set.released() for anonymity_set in sets], merge
+    ).clusters
+    recorded = [event.model_hash for event in of_kinds(facts, events.ModelsMerged)]
     if recorded != [model_hash(released)]:
         raise RunError(
             f"Round {t + 1} must come out as recorded when it is played again, found other models, "
@@ -196,26 +202,26 @@ def _compared(
     """Compare one cluster's model with those that each of its sets allows."""
     clients = {client.handle: client for client in run.population.clients}
     moved = max(_distance(released, before), np.finfo(float).tiny)
-    total = sum(each.weight for each in sets)
-    inside = [clients[each.handle] for held in sets for each in held.members]
+    total = sum(anonymity_set.weight for anonymity_set in sets)
+    inside = [clients[member.handle] for held in sets for member in held.members]
     threshold = _threshold(run, released, inside)
     for held in sets:
         one = held.members[held.representative].update
         models = [
-            add(released, scale(subtract(each.update, one), held.weight / total))
-            for i, each in enumerate(held.members)
+            add(released, scale(subtract(member.update, one), held.weight / total))
+            for i, member in enumerate(held.members)
             if i != held.representative
         ]
         if not models:
             continue
-        records = [clients[each.handle].train for each in held.members]
+        records = [clients[member.handle].train for member in held.members]
         together = Examples.joined(records)
         jobs = [ScoringJob(model, together) for model in (released, *models)]
         answers = np.stack([_scores(scored) >= threshold for scored in run.engine.score(jobs)])
         differs = np.split(answers[1:] != answers[0], np.cumsum([*map(len, records)])[:-1], axis=1)
         distances = np.array([_distance(released, model) for model in models]) / moved
         order = np.argsort(distances, kind="stable")
-        shares = np.stack([each.mean(axis=1) for each in differs], axis=1)
+        shares = np.stack([differences.mean(axis=1) for differences in differs], axis=1)
         yield _Alternatives(distances[order], shares[order], len(together))
 
 
@@ -223,16 +229,18 @@ def _threshold(run: BuiltRun, model: Params, members: Sequence[Client]) -> float
     """Return the score from which on "member" is the most accurate answer on this model."""
     population = run.population
     groups = {client.group or 0 for client in members}
-    by_group = (enumerate(each) for each in (population.non_members, population.test))
-    others = [each for g, each in chain.from_iterable(by_group) if g in groups]
-    others = [each for each in (*others, *(client.holdout for client in members)) if len(each)]
+    by_group = (enumerate(examples) for examples in (population.non_members, population.test))
+    others = [examples for g, examples in chain.from_iterable(by_group) if g in groups]
+    others = [
+        examples for examples in (*others, *(client.holdout for client in members)) if len(examples)
+    ]
     if not others:
         raise RunError(
             "A threshold must have records that nobody trained on, found none: reserve some by "
             "population.audit_examples or population.holdout."
         )
     jobs = (Examples.joined([client.train for client in members]), Examples.joined(others))
-    inside, outside = run.engine.score([ScoringJob(model, each) for each in jobs])
+    inside, outside = run.engine.score([ScoringJob(model, job) for job in jobs])
     return best_threshold(_scores(inside), _scores(outside))
 
 

@@ -114,7 +114,9 @@ def records_of(
         for side, data in (("members", members), ("non_members", non_members))
     )
     outside = in_order("non_members", outside, inside.columns)
-    ours, theirs = ((tuple(each.inputs.shape[1:]), each.inputs.dtype) for each in (inside, outside))
+    ours, theirs = (
+        (tuple(examples.inputs.shape[1:]), examples.inputs.dtype) for examples in (inside, outside)
+    )
     if ours != theirs:
         raise DataError(
             f"members and non_members must hold inputs of one shape and type, found {ours[0]} of "
@@ -123,7 +125,7 @@ def records_of(
     everything = Examples.joined([inside, outside])
     inputs, names = (hashes(everything.inputs), hashes(everything.inputs, everything.labels))
     both = set(inputs[: len(inside)]) & set(inputs[len(inside) :])
-    kept = [place for place, each in enumerate(inputs) if each not in both]
+    kept = [place for place, row in enumerate(inputs) if row not in both]
     places = np.array(sorted(kept, key=names.__getitem__), dtype=np.int64)
     everything = everything.take(torch.from_numpy(places))
     return Records(
@@ -162,7 +164,7 @@ def _gathered(side: str, data: Any, *, by_place: bool) -> Any:  # noqa: ANN401 -
         return drawn
     with blamed(DataError, f"{side}: its DataLoader", "make all batches of one shape."):
         if drawn and isinstance(drawn[0], Mapping):
-            return {name: torch.cat([each[name] for each in drawn]) for name in drawn[0]}
+            return {name: torch.cat([columns[name] for columns in drawn]) for name in drawn[0]}
         return tuple(torch.cat(column) for column in zip(*drawn, strict=True))
 
 

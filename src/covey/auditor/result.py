@@ -168,10 +168,10 @@ class ModelAudit:
         best = self.attacks.get(self.strongest or "")
         kinds = {"class": best.by_class, "group": best.by_group} if best else {}
         parts = [
-            (kind, name, each.balanced_accuracy)
+            (kind, name, risk.balanced_accuracy)
             for kind, named in kinds.items()
-            for name, each in named.items()
-            if name and each.balanced_accuracy.value is not None
+            for name, risk in named.items()
+            if name and risk.balanced_accuracy.value is not None
         ]
         return max(parts, key=lambda part: part[2].lower_bound, default=None)
 
@@ -209,7 +209,7 @@ class ModelAudit:
             return getattr(overall, rate)
         accuracy = overall.balanced_accuracy  # TPR - FPR = 2 accuracy - 1
         ends = {name: getattr(accuracy, name) for name in ("value", "low", "high")}
-        ends = {name: None if each is None else 2 * each - 1 for name, each in ends.items()}
+        ends = {name: None if end is None else 2 * end - 1 for name, end in ends.items()}
         return replace(accuracy, **ends, error=accuracy.error and 2 * accuracy.error)
 
     def most_exposed(self, share: float = 0.01) -> list[int]:
@@ -244,7 +244,7 @@ class ModelAudit:
             "unknown": sorted(filter(None, unknown)),
             "knowledge": self.knowledge,
             "blind_auc": asdict(self.blind_auc),
-            "controls": {name: asdict(each) for name, each in self.controls.items()},
+            "controls": {name: asdict(control) for name, control in self.controls.items()},
             "accuracies": dict(self.accuracies),
             "exposed": exposed,
             "tail": asdict(self.tail),
@@ -314,7 +314,7 @@ def _view(audit: ModelAudit) -> dict[str, Any]:
     best = audit.attacks.get(audit.strongest or "")
     classes = list(best.by_class) if best else []
     if best and len(classes) > _MOST_CLASSES:  # of too many the most exposed first
-        risks = {name: each.balanced_accuracy.value or 0.0 for name, each in best.by_class.items()}
+        risks = {name: risk.balanced_accuracy.value or 0.0 for name, risk in best.by_class.items()}
         classes = sorted(risks, key=risks.__getitem__, reverse=True)[:_MOST_CLASSES]
     return {
         "difficulties": list(best.by_difficulty) if best else [],

@@ -26,18 +26,18 @@ def facts_of(answer: object, *, optional: bool = True) -> Iterator[tuple[str, An
     if isinstance(answer, Mapping):
         yield from ((str(key), value) for key, value in answer.items())
         return
-    for each in fields(answer):  # pyright: ignore - a dataclass, as all answers are
-        how, value = each.metadata.get("json"), getattr(answer, each.name)
+    for field in fields(answer):  # pyright: ignore - a dataclass, as all answers are
+        how, value = field.metadata.get("json"), getattr(answer, field.name)
         if how == "inline":
             yield from facts_of(value)
         elif how != "hidden" and not (optional and how == "optional" and value is None):
-            yield each.name, value
+            yield field.name, value
 
 
 def json_of(value: object) -> Any:  # noqa: ANN401 - whatever JSON can say
     """Return a value as JSON has it."""
     if isinstance(value, Mapping) or (is_dataclass(value) and not isinstance(value, type)):
-        return {key: json_of(each) for key, each in facts_of(value)}
+        return {key: json_of(fact) for key, fact in facts_of(value)}
     if isinstance(value, list | tuple):
-        return [json_of(each) for each in value]
+        return [json_of(item) for item in value]
     return str(value) if isinstance(value, PurePath) else value

@@ -63,7 +63,7 @@ def built_ins(kind: str) -> Mapping[str, type]:
     places = {
         import_module(f"covey.{module}").__name__: i for i, module in enumerate(MODULES[kind])
     }
-    found = sorted(_classes[kind].items(), key=lambda each: places[each[1].__module__])
+    found = sorted(_classes[kind].items(), key=lambda cls: places[cls[1].__module__])
     return MappingProxyType(dict(found))
 
 

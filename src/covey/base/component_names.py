@@ -32,7 +32,7 @@ passed: dict[str, object] = {}
 @cache
 def _installed() -> Mapping[str, str]:
     """Return every installed plug-in, `kind.name` to `package.module:name`."""
-    return {each.name: each.value for each in entry_points(group=GROUP)}
+    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 @cache
@@ -196,8 +196,8 @@ def _installed_names() -> Mapping[str, str]:
 def described_in(cls: type) -> Mapping[str, str]:
     """Return what docstrings say of attributes by name, those of the classes above too."""
     meanings: dict[str, str] = {}
-    for each in reversed(cls.__mro__):
-        text = inspect.cleandoc(each.__doc__ or "")
+    for base in reversed(cls.__mro__):
+        text = inspect.cleandoc(base.__doc__ or "")
         _, _, listed = text.partition("\nAttributes:\n")
         listed = listed.partition("\n\n")[0]
         for entry in re.split(r"\n(?=    \w)", f"\n{listed}"):

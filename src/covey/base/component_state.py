@@ -133,7 +133,7 @@ def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401 - a tree
         row = cast("Collection[Any]", value)
         record = hasattr(value, "_fields")
         stay = [x for x in row if record or not isinstance(x, str) or x not in gone]
-        cut = [_cut(each, gone) for each in stay]
+        cut = [_cut(inner, gone) for inner in stay]
         if len(cut) == len(row) and all(map(is_, cut, stay)):
             return value
         return cast("Any", value)._make(cut) if record else type(value)(cut)
@@ -208,7 +208,7 @@ def decoded(trees: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
         if isinstance(value, list):
             row = cast("list[Any]", value)
             plain = _is_row_of(NUMBERS, row)
-            return row if plain else [whole(each) for each in row]
+            return row if plain else [whole(part) for part in row]
         if not isinstance(value, dict):
             return value
         tree = cast("dict[str, Any]", value)
@@ -216,6 +216,6 @@ def decoded(trees: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
             return tensors[tree[TENSOR]]
         if NUMBER in tree and len(tree) == 1:
             return float(tree[NUMBER])
-        return {key: whole(each) for key, each in tree.items()}
+        return {key: whole(inner) for key, inner in tree.items()}
 
     return {key: whole(state) for key, state in trees.items()}

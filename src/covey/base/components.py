@@ -159,9 +159,9 @@ class Component(SettingsSection):
         Raises:
             ConfigError: there is none: it takes a class.
         """
-        for each in cls.__subclasses__():
-            if issubclass(each, OwnFunction):
-                return each.model_validate({"function": function, **options})
+        for subclass in cls.__subclasses__():
+            if issubclass(subclass, OwnFunction):
+                return subclass.model_validate({"function": function, **options})
         name = getattr(function, "__name__", function)
         raise ConfigError(f"must be derived from covey.{cls.__name__}, found {name}: derive it.")
 
@@ -354,11 +354,11 @@ def create(kind: str, value: object, key: str, base: type[C]) -> C:
 def _mistakes(error: ValidationError, key: str) -> str:
     """Return all that is wrong with a component, whose settings begin with this key."""
     return "; ".join(
-        str(each.get("ctx", {}).get("why")).replace("{key}", key)
-        if each["type"] in ("component", "unknown")
-        else f"{'.'.join(map(str, (key, *each['loc'])))} {must_be(each)}, found {each['input']!r}: "
-        f"correct it."
-        for each in error.errors()
+        str(problem.get("ctx", {}).get("why")).replace("{key}", key)
+        if problem["type"] in ("component", "unknown")
+        else f"{'.'.join(map(str, (key, *problem['loc'])))} {must_be(problem)}, "
+        f"found {problem['input']!r}: correct it."
+        for problem in error.errors()
     )
 
 
@@ -394,7 +394,7 @@ def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - as they were passe
 
     Two that were made inside of a function may differ in what they close over.
     """
-    if one == other or not all(_is_top_level(each) for each in (one, other)):
+    if one == other or not all(_is_top_level(cls) for cls in (one, other)):
         return one == other
     source = source_hash(one)
     return source != "" and source == source_hash(other)
@@ -412,9 +412,9 @@ def components_in(section: BaseModel, key: str = "") -> Sequence[tuple[str, Comp
         path = f"{key}.{name}" if key else name
         if isinstance(value, Component):
             components.append((path, value))
-        for each in value if isinstance(value, tuple) else ():
-            if isinstance(each, Component):
-                components.append((path, each))
+        for item in value if isinstance(value, tuple) else ():
+            if isinstance(item, Component):
+                components.append((path, item))
         if isinstance(value, SettingsSection):
             components.extend(components_in(value, path))
     return components

@@ -52,7 +52,7 @@ class Source:
         places = [*(spec.submodule_search_locations or ())]
         if not places and spec.has_location and spec.origin:
             places = [spec.origin]
-        return cls(tuple(Path(each).resolve() for each in places)) if places else None
+        return cls(tuple(Path(place).resolve() for place in places)) if places else None
 
     @property
     def path(self) -> Path:
@@ -104,7 +104,7 @@ class Consent:
 
     def with_code(self, sources: Mapping[str, Source]) -> "Consent":
         """Return the same with these sources, as they are now, by what names them."""
-        hashes = {name: each.sha256 for name, each in sources.items()}
+        hashes = {name: source.sha256 for name, source in sources.items()}
         return replace(self, code={**self.code, **hashes})
 
     def with_servers(self, settings: Mapping[str, object]) -> "Consent":

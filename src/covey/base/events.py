@@ -793,7 +793,7 @@ def _event(kind: str, body: Mapping[str, Any]) -> Event:
     classes = {cls.__name__: cls for cls in Event.__subclasses__()}
     if kind not in classes:
         return ForeignEvent(kind, dict(body))
-    if missing := {each.name for each in fields(classes[kind])} - body.keys():
+    if missing := {known.name for known in fields(classes[kind])} - body.keys():
         raise ValueError(f"{min(missing)!a} of {kind} must be there, found none")
     return _adapter(classes[kind]).validate_python(body)
 

@@ -165,7 +165,7 @@ def leaving_link(folder: Path, others: str = "") -> Path | None:
     """
     home = folder.resolve()
     for place, inner, files in os.walk(folder):
-        for path in (Path(place, each) for each in (*inner, *files)):
+        for path in (Path(place, name) for name in (*inner, *files)):
             if path.is_symlink() and not path.resolve().is_relative_to(home):
                 return path
         if others and Path(place).parent == folder / others:
@@ -181,10 +181,10 @@ def make_folder(folder: Path) -> tuple[Path, ...]:
     Returns:
         What was made, the innermost first.
     """
-    missing = tuple(each for each in (folder, *folder.parents) if not each.exists())
-    for each in reversed(missing):
-        disk.make_folder(each, 0o700 if each == folder else 0o777)
-        flush_folder(each.parent)
+    missing = tuple(parent for parent in (folder, *folder.parents) if not parent.exists())
+    for parent in reversed(missing):
+        disk.make_folder(parent, 0o700 if parent == folder else 0o777)
+        flush_folder(parent.parent)
     return missing
 
 
@@ -207,8 +207,8 @@ def delete_whole(path: Path) -> None:
         return
     is_folder = path.is_dir() and not path.is_symlink()
     inside = sorted(path.rglob("*"), reverse=True) if is_folder else []
-    for each in (*inside, path):
-        disk.delete(each)
+    for place in (*inside, path):
+        disk.delete(place)
     flush_folder(path.parent)
 
 

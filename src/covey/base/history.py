@@ -19,7 +19,7 @@ FINAL, SHARED = "final", "shared"
 
 def of_kinds(facts: Iterable[Event], *kinds: type[E]) -> Iterator[E]:
     """Yield the events of these kinds, in order."""
-    return (each for each in facts if isinstance(each, kinds))
+    return (fact for fact in facts if isinstance(fact, kinds))
 
 
 NOTABLE = (
@@ -137,7 +137,7 @@ class History:
     def clients(self) -> frozenset[Handle]:
         """Who is in the run now: who was there when it began or came, and has not left."""
         began = self.started.groups if self.started else {}
-        left = {each.handle for each in self.left}
+        left = {client.handle for client in self.left}
         return frozenset({*began, *self.assignment}) - left
 
     @property
@@ -161,11 +161,11 @@ class History:
 
 
 def _calibrated(estimates: Mapping[int, RiskEstimate]) -> Mapping[int, RiskEstimate]:
-    return {j: each for j, each in estimates.items() if each.calibrated}
+    return {j: estimate for j, estimate in estimates.items() if estimate.calibrated}
 
 
 def _over(known: "History | _Fold") -> int | None:
-    risks = {j: each.risk for j, each in _calibrated(known.in_force).items()}
+    risks = {j: estimate.risk for j, estimate in _calibrated(known.in_force).items()}
     taus = known.started.risk_thresholds if known.started else {}
     chosen = known.assignment
     if not risks or not chosen or not taus.keys() >= chosen.keys():
@@ -286,9 +286,9 @@ class _Fold:
             if isinstance(event, events.ClientsAssigned):
                 moved, participants = len(self._movers(event)), len(event.clusters)
             self._add(round_index, event)
-        for j, each in self.diverged.items():  # since the first round of those in a row
+        for j, divergence in self.diverged.items():  # since the first round of those in a row
             if j in before:
-                self.diverged[j] = replace(each, round_index=before[j].round_index)
+                self.diverged[j] = replace(divergence, round_index=before[j].round_index)
         valid = self.started.risk_lifetime if self.started else 0
         self._keep_in_force([j for j, f in self.in_force.items() if f.is_valid(round_index, valid)])
         row = next(of_kinds(entry, events.RoundMeasured), None)
@@ -296,7 +296,7 @@ class _Fold:
         if row is None:
             self.metrics += metrics
         else:
-            drawn = any(each.handles for each in of_kinds(entry, events.CohortSampled))
+            drawn = any(event.handles for event in of_kinds(entry, events.CohortSampled))
             self.empty_rounds = 0 if participants else self.empty_rounds + drawn
             self.rounds.append(
                 RoundRow(
@@ -310,7 +310,7 @@ class _Fold:
                     over=_over(self),
                     squared_error=row.squared_error,
                     squared_error_by_group=row.squared_error_by_group,
-                    metrics={each.metric: each for each in metrics},
+                    metrics={metric.metric: metric for metric in metrics},
                 )
             )
 
@@ -423,10 +423,10 @@ class _Fold:
     def _attacked(self, event: events.ModelAttacked) -> None:
         """Note an attack; of the same one on the same model the newest counts."""
 
-        def what(each: events.ModelAttacked) -> tuple[str, int, str, str]:
-            return each.model_hash, each.cluster, each.estimate.source, each.client
+        def what(event: events.ModelAttacked) -> tuple[str, int, str, str]:
+            return event.model_hash, event.cluster, event.estimate.source, event.client
 
-        self.attacks = [each for each in self.attacks if what(each) != what(event)]
+        self.attacks = [attack for attack in self.attacks if what(attack) != what(event)]
         self.attacks.append(event)
 
     def _figure_of(self, cluster: int) -> Figure:
@@ -444,7 +444,7 @@ class _Fold:
 
 
 def _others(of_clients: Mapping[Handle, T], gone: Handle) -> dict[Handle, T]:
-    return {handle: each for handle, each in of_clients.items() if handle != gone}
+    return {handle: client for handle, client in of_clients.items() if handle != gone}
 
 
 def _shortened(

@@ -142,7 +142,7 @@ def _collect(part: Any, texts: dict[str, str]) -> None:  # noqa: ANN401 - anythi
         texts[name] = _text(part) or "\n".join(
             filter(None, [_fields_of(part) if methods else "", *map(_text, methods)])
         )
-        used = [pair for each in methods for pair in _used_by(each)]
+        used = [pair for method in methods for pair in _used_by(method)]
         used += [(base.__qualname__, base) for base in part.__bases__]
     for key, value in used:
         if isinstance(value, (type, FunctionType)) and value.__module__ == module:
@@ -197,5 +197,5 @@ def _used_by(function: FunctionType) -> Iterator[tuple[str, object]]:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*map(_names_in, inner))

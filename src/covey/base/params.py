@@ -131,8 +131,8 @@ class FlatParams(dict[str, Tensor]):
             for shape, first in self.places.values()
         ]
         entries = zip(*(column.unbind() for column in columns), strict=True)
-        for vector, each in zip(rows.unbind(), entries, strict=True):
-            yield FlatParams(vector, self.places, dict(zip(self.places, each, strict=True)))
+        for vector, entry in zip(rows.unbind(), entries, strict=True):
+            yield FlatParams(vector, self.places, dict(zip(self.places, entry, strict=True)))
 
 
 Places = Mapping[str, tuple[torch.Size, int]]

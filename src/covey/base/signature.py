@@ -212,9 +212,9 @@ def check_signature(
     mark = fingerprint(signer)
     if trusted is None:
         return valid, Check("trust", None, f"signed by {mark}, not known to you")
-    own = next((each for each in trusted if each.public == signer), None)
+    own = next((key for key in trusted if key.public == signer), None)
     if own is None:
-        known = ", ".join(fingerprint(each.public) for each in trusted) or "none"
+        known = ", ".join(fingerprint(key.public) for key in trusted) or "none"
         return valid, Check.failed("trust", f"signed by {mark}, but you trust: {known}")
     by_own = Check.passed("trust", f"signed by {mark}, a key that you trust")
     return valid, by_own, check_key(own, instant(document.get(dated)))
@@ -277,7 +277,7 @@ def signing_key(path: Path | None = None) -> SigningKey:
             _write_new(place)
         key, published = _read_private(place), public_keys_path(place)
         _publish(published, key.public_key())
-        own = next(each for each in key_records(published) if each.public == key.public_key())
+        own = next(record for record in key_records(published) if record.public == key.public_key())
     if own.revoked is not None:
         raise ConfigError(
             f"The key {place} must be in use, found it revoked: run `covey ledger keys --rotate`."
@@ -307,7 +307,7 @@ def key_records(path: Path) -> tuple[KeyRecord, ...]:
         if not records_by_key:
             raise ValueError("there is no public key in it")
     records = [*records_by_key.values()]
-    following = [each.since for each in records[1:]]
+    following = [later.since for later in records[1:]]
     return tuple(replace(k, until=t) for k, t in zip_longest(records, following))
 
 
@@ -349,7 +349,7 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
         ConfigError: there is no such public key, or it is revoked already.
     """
     place, now = public_keys_path(path), datetime.now(UTC)
-    known = {fingerprint(each.public): each for each in key_records(place)}
+    known = {fingerprint(key.public): key for key in key_records(place)}
     record = known.get(mark)
     if record is None or record.revoked:
         reason = "it is revoked" if record else f"there are {', '.join(known)}"
@@ -366,7 +366,7 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
 def _dates(written: bytes) -> dict[str, datetime]:
     written_dates = {name.decode(): value.decode() for name, value in LINE.findall(written)}
     moments = {name: datetime.fromisoformat(value) for name, value in written_dates.items()}
-    if any(each.tzinfo is None for each in moments.values()):
+    if any(moment.tzinfo is None for moment in moments.values()):
         raise ValueError("a date has no offset from UTC")
     return moments
 
@@ -425,9 +425,9 @@ def _check_undamaged(public: PublicKey, place: Path, pem: bytes) -> None:
     A key of one's own may stand without it, and is compared with the published ones.
     """
     published = public_keys_path(place)
-    halves = [load_pem_public_key(each) for each in PUBLIC.findall(pem)]
+    halves = [load_pem_public_key(half) for half in PUBLIC.findall(pem)]
     known = halves or (
-        [each.public for each in key_records(published)] if published.exists() else [public]
+        [record.public for record in key_records(published)] if published.exists() else [public]
     )
     if public not in known:
         raise ConfigError(

@@ -84,16 +84,16 @@ def _usual_lines(answer: object) -> Iterator[Line]:
             if len(known) > 1:
                 yield f"{name}:"
             yield table_of(many)
-        elif any(isinstance(each, str) and len(each) > LONG for each in many):
+        elif any(isinstance(item, str) and len(item) > LONG for item in many):
             yield f"{name}:"
-            yield from (f"- {each}" for each in many)
+            yield from (f"- {item}" for item in many)
         else:
             yield f"{name}: {short(value)}"
 
 
 def table_of(rows: Sequence[object], *left_out: str) -> Text:
     """Return dataclasses or mappings as a table, without columns in which nothing stands."""
-    held = [dict(facts_of(each, optional=False)) for each in rows]
+    held = [dict(facts_of(row, optional=False)) for row in rows]
     columns = [
         key
         for key in dict.fromkeys(key for row in held for key in row)
@@ -133,7 +133,7 @@ def short(value: object) -> str:
         return "; ".join(map(short, value[:MOST])) + more or "none"
     if isinstance(value, Mapping) or is_dataclass(value):
         held = json_of(value)
-        return ", ".join(f"{key} {short(each)}" for key, each in held.items()) or "none"
+        return ", ".join(f"{key} {short(value)}" for key, value in held.items()) or "none"
     return str(value) or "none"
 
 

@@ -167,7 +167,7 @@ class CommandGroup(_RichHelp, click.Group):
     def help_panels(self, ctx: click.Context) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
         """Yield the options, then the commands."""
         yield from super().help_panels(ctx)
-        rows = [(name, each.get_short_help_str(200)) for name, each in self.commands.items()]
+        rows = [(name, command.get_short_help_str(200)) for name, command in self.commands.items()]
         yield "Commands", rows
 
 
@@ -251,9 +251,12 @@ class _AllCommands(CommandGroup):
         """Yield the options, then the commands by what they are for."""
         yield from _RichHelp.help_panels(self, ctx)
         for panel, names in OWN.items():
-            theirs = [each for each in installed().values() if each.panel == panel]
+            theirs = [command for command in installed().values() if command.panel == panel]
             listed = [*map(loaded, names), *theirs]
-            yield panel, [(str(each.name), each.get_short_help_str(200)) for each in listed]
+            yield (
+                panel,
+                [(str(command.name), command.get_short_help_str(200)) for command in listed],
+            )
 
 
 def loaded(name: str) -> click.Command:

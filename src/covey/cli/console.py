@@ -60,7 +60,7 @@ def log_into(path: Path | None) -> Path | None:
 def reset() -> None:
     """Undo the logging set-up: the next command may have other options."""
     console.quiet = False
-    for handler in [each for each in covey.handlers if each.name == OURS]:
+    for handler in [handler for handler in covey.handlers if handler.name == OURS]:
         covey.removeHandler(handler)
         handler.close()
     covey.setLevel(logging.NOTSET)

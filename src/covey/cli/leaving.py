@@ -49,11 +49,11 @@ class Plans(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield of every client what it would be answered, and a row per answer."""
-        for each in self.plans:
-            yield f"{each.client}: {each.chosen.answer if each.chosen else each.reason}"
-            yield table_of(list(map(_row, each.options)))
+        for plan in self.plans:
+            yield f"{plan.client}: {plan.chosen.answer if plan.chosen else plan.reason}"
+            yield table_of(list(map(_row, plan.options)))
             yield ""
-        rounds = [each.chosen.rounds_replayed for each in self.plans if each.chosen]
+        rounds = [plan.chosen.rounds_replayed for plan in self.plans if plan.chosen]
         if len(rounds) > 1 and any(rounds):
             yield f"One replay of {max(rounds)} rounds serves all of them."
 
@@ -92,7 +92,7 @@ class Queued(Answer):
     def lines(self) -> Iterator[Line]:
         """Yield when they are answered."""
         yield (
-            f"{', '.join(each.client for each in self.answers)}: put down. It is answered "
+            f"{', '.join(answer.client for answer in self.answers)}: put down. It is answered "
             f"between two rounds by the process that plays the run, now or with `covey resume "
             f"{self.run}`; see {self.proofs}."
         )
@@ -111,17 +111,17 @@ class Forgotten(Answer):
         from covey.leaving.copies import outcome_lines
 
         back = "; with it a stronger answer can be asked for: covey forget RUN CLIENT --salt SALT"
-        for each in self.answers:
-            done = each.answered
+        for answer in self.answers:
+            done = answer.answered
             changed = "changed" if done.model_changed else "unchanged"
             if done.option.answer == "deny":
                 changed += ": nothing was removed from it"
             yield (
-                f"{each.client}: {done.option.answer}, {done.option.rounds_replayed} rounds "
-                f"played again in {each.seconds:.1f} s, the model is {changed}"
+                f"{answer.client}: {done.option.answer}, {done.option.rounds_replayed} rounds "
+                f"played again in {answer.seconds:.1f} s, the model is {changed}"
             )
             yield f"proof: {done.proof}"
-            yield f"receipt: {each.receipt.path if each.receipt else None}"
+            yield f"receipt: {answer.receipt.path if answer.receipt else None}"
             yield f"salt for the requester: {done.salt}{back if done.sealed_record_kept else ''}"
             yield (
                 f"kept sealed until you say that it arrived: covey forget {self.run} --received "
@@ -143,9 +143,9 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str:
     offered = [
         name
         for name in ANSWERS
-        if all(o.possible for each in plans for o in each.options if o.answer == name)
+        if all(o.possible for plan in plans for o in plan.options if o.answer == name)
     ]
-    if all(each.chosen for each in plans):
+    if all(plan.chosen for plan in plans):
         offered.append("auto")
     offered.append(NOTHING)
     print(
@@ -155,8 +155,8 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str:
     while answer not in offered:
         answer = click.prompt(f"Which answer ({', '.join(offered)})", default=NOTHING)
     answers = {
-        each.client: each.chosen.answer if answer == "auto" and each.chosen else answer
-        for each in plans
+        plan.client: plan.chosen.answer if answer == "auto" and plan.chosen else answer
+        for plan in plans
     }
     all_answers = ", ".join(f"{client}: {one}" for client, one in answers.items())
     denied = f" {NOT_DENIED}" if "deny" in answers.values() else ""
@@ -208,8 +208,8 @@ def forget(
 
     if again or received:
         held = covey.load(run)
-        for each in received:
-            held.acknowledge(each)
+        for request in received:
+            held.acknowledge(request)
         yield Unacknowledged(run, held.unacknowledged)
         return
     names = list(dict.fromkeys(clients))
@@ -245,7 +245,9 @@ def forget(
         wanted = _chosen_in_dialogue(plans)
     is_apart = FederationMetadata.of(folder) is not None
     plans = held.plan(who, wanted, known_basis) if is_apart else ()
-    replays = (each.chosen and each.chosen.first_replayed_round is not None for each in plans)
+    replays = (
+        planned.chosen and planned.chosen.first_replayed_round is not None for planned in plans
+    )
     try:
         if not any(replays):
             yield from _forget(held, names, who, wanted, known_basis)
@@ -298,13 +300,13 @@ def _forget(
         try:
             done = run.forget(who, wanted, basis, observe, signed.append, on_receipt)
         except BaseException:  # what was signed is said, whatever stops the others
-            for each in signed:
-                errors.print(each.message, soft_wrap=True)
+            for signature in signed:
+                errors.print(signature.message, soft_wrap=True)
             raise
     # printed before anything else is done: salts exist once
     yield Forgotten(run.folder, done, deniability(run.history))
     run.report()
-    answered = {each.client for each in done}
+    answered = {answer.client for answer in done}
     if late := [name for name in names if name not in answered]:
         raise RunError(
             f"Earlier requests were answered first, and {', '.join(late)} cannot get this answer "
@@ -322,12 +324,13 @@ def lines_of_verification(verification: Verification) -> Iterator[Line]:
         line = Text(f"{mark:7} {check.name}: {check.detail}")
         line.stylize(BAD if check.ok is False else "", 0, len(mark))
         yield line
-    for each in verification.anchored:
-        yield f"anchored: events 1 to {each.events} by the receipt of {each.signer}, {each.when}"
-    for each in verification.statements:
-        yield f"{FOLLOWS if each.follows else WORD}: {each.text}"
+    for anchor in verification.anchored:
+        events = f"events 1 to {anchor.events}"
+        yield f"anchored: {events} by the receipt of {anchor.signer}, {anchor.when}"
+    for statement in verification.statements:
+        yield f"{FOLLOWS if statement.follows else WORD}: {statement.text}"
     if verification.operator:
-        words = "; ".join(OPERATOR.get(each, each) for each in verification.operator)
+        words = "; ".join(OPERATOR.get(statement, statement) for statement in verification.operator)
         yield f"the operator's word alone: {words}"
 
 

@@ -63,7 +63,7 @@ def _state(path: Path) -> dict[str, Tensor]:
             f"file {', '.join(PICKLED)}, found {error}: save model.state_dict()."
         ) from error
     if not isinstance(state, Mapping) or not all(
-        isinstance(each, Tensor) for each in state.values()
+        isinstance(value, Tensor) for value in state.values()
     ):
         raise DataError(
             f"{path} must be a state dict, found a {type(state).__name__}: save model.state_dict()."

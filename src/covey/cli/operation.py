@@ -77,9 +77,9 @@ def keys(rotate: bool, revoke: str | None, path: Path | None) -> KeysListed:
 @text_of("covey.api.damage.Examination")
 def lines_of_examination(examination: Examination) -> Iterator[Line]:
     """Yield what is damaged, why, and what to do."""
-    for each in examination.damaged:
-        yield Text("DAMAGED", BAD).append(f"   {each.what}: {each.path}", "default")
-        yield from (f"          {sentence}" for sentence in (each.problem, each.remedy))
+    for damage in examination.damaged:
+        yield Text("DAMAGED", BAD).append(f"   {damage.what}: {damage.path}", "default")
+        yield from (f"          {sentence}" for sentence in (damage.problem, damage.remedy))
     if not examination.damaged:
         yield "nothing is damaged"
 
@@ -215,7 +215,7 @@ def data(action: str, folder: str) -> Iterator[DataFiles]:
     where = data_folder(folder)
     files = check_data(where)
     yield DataFiles(where, files)
-    corrupt = [each for each in files if each.state == "corrupt"]
+    corrupt = [file for file in files if file.state == "corrupt"]
     if action == "check" and corrupt:
         raise DataError(
             f"Data files must be the published ones, found {len(corrupt)} others, first "

@@ -52,19 +52,19 @@ class RunAudited(Answer):
         yield tabled(
             ("cluster", "attack", "balanced accuracy", "AUC", "TPR at 1% FPR", "at 0.1%"),
             [
-                (str(each.cluster), name, *(getattr(figures.overall, r).cell for r in RATES))
-                for each in self.audit.clusters
-                for name, figures in each.attacks.items()
+                (str(cluster.cluster), name, *(getattr(figures.overall, r).cell for r in RATES))
+                for cluster in self.audit.clusters
+                for name, figures in cluster.attacks.items()
             ],
         )
-        for each in self.audit.clusters:
-            yield f"cluster {each.cluster}: {WITHOUT_MODEL} {each.blind_auc}"
-            for reason in filter(None, (each.reason, *each.unknown)):
-                yield f"cluster {each.cluster}: {reason}"
-            if (exposed := each.exposed) is not None:
+        for cluster in self.audit.clusters:
+            yield f"cluster {cluster.cluster}: {WITHOUT_MODEL} {cluster.blind_auc}"
+            for reason in filter(None, (cluster.reason, *cluster.unknown)):
+                yield f"cluster {cluster.cluster}: {reason}"
+            if (exposed := cluster.exposed) is not None:
                 held = exposed.held
                 yield (
-                    f"cluster {each.cluster}: the most exposed 1% are "
+                    f"cluster {cluster.cluster}: the most exposed 1% are "
                     f"{exposed.records:,} records, of {len(held):,} clients, at most "
                     f"{max(held):,} of one; an attack is right on them with a chance of "
                     f"{exposed.exposure:.3f} (on all members: {exposed.everybody:.3f})"
@@ -386,7 +386,7 @@ class NoiseGuarantee(Answer):
             rows = [(short(b.epsilon_limit), str(b.rounds), short(b.weight)) for b in self.budgets]
             yield from ("", tabled(("a budget of", "lasts rounds", "or all with weight"), rows))
         if self.exposures is not None:
-            rows = [tuple(map(short, astuple(each))) for each in self.exposures]
+            rows = [tuple(map(short, astuple(exposure))) for exposure in self.exposures]
             head = (
                 "a client accepts",
                 "clips to C_i / C",
@@ -401,7 +401,7 @@ class NoiseGuarantee(Answer):
             yield from ("", tabled(("if an adversary sees", "epsilon"), rows))
         for head in ("covers", "does_not_cover", "holds_if"):
             yield f"\n{head.replace('_', ' ')}"
-            yield from (f"- {each}" for each in getattr(held, head))
+            yield from (f"- {item}" for item in getattr(held, head))
 
 
 def _claim(sigma: float, delta: float, rounds: int) -> str:
@@ -547,7 +547,7 @@ def guarantee(
         )
         rows = settings_below(target, clients, rounds, requests)
         return Deniability(clients, rounds, requests, target, holds_if, rows)
-    chosen = [each for each in (sigma, epsilon) if each is not None]
+    chosen = [value for value in (sigma, epsilon) if value is not None]
     if len(chosen) != 1 or chosen[0] == 0:
         raise ConfigError(
             f"covey guarantee --noise takes --sigma or --epsilon, above 0, found {sigma} and "
@@ -569,8 +569,8 @@ def guarantee(
         views=dict(adversary_views(plan, z)) if noise == "sound" else None,
         noise_norm=None if averaged else noise_norm(plan, z, radius, coordinates),
         update_norm=None if averaged else radius,
-        budgets=[_budget(plan, z, each) for each in limits] or None,
-        exposures=[_exposure(plan, z, each, releases) for each in thresholds] or None,
+        budgets=[_budget(plan, z, limit) for limit in limits] or None,
+        exposures=[_exposure(plan, z, threshold, releases) for threshold in thresholds] or None,
     )
 
 
@@ -607,7 +607,7 @@ def _exposure(plan: NoisePlan, z: float, threshold: float, releases: int) -> Exp
     rounds, rounding = plan.rounds * releases, plan.at(z).rounding(plan.coordinates)
     exposure = exposure_within(threshold, rounds, z, rounding)
     mu = math.sqrt(rounds) * (exposure / z + rounding) if exposure else 0.0
-    added, replaced = (gaussian_epsilon(each, plan.delta) for each in (mu, 2 * mu))
+    added, replaced = (gaussian_epsilon(distance, plan.delta) for distance in (mu, 2 * mu))
     return ExposureRow(threshold, exposure, success_of(mu), added, replaced)
 
 

@@ -101,9 +101,9 @@ class RunConcluded(Answer):
             yield from starmap(_group_model_line, summary.group_models.items())
         yield from map(_cluster_line, summary.clusters[:6])
         yield describe_violations(summary.violations)
-        for each in summary.privacy.guarantees:
-            more = "" if each.epsilon is None else "; the report says what it does not cover"
-            yield each.sentence + more
+        for guarantee in summary.privacy.guarantees:
+            more = "" if guarantee.epsilon is None else "; the report says what it does not cover"
+            yield guarantee.sentence + more
         if self.compared is not None:
             yield from ("", table_of(list(map(_comparison_row, self.compared))), "")
         yield f"report: {self.report}"
@@ -229,8 +229,8 @@ def _free_name(settings: Config) -> Path:
 
 def _note(unused: Iterable[Idle]) -> None:
     """Print on standard error which settings do nothing, one line each."""
-    for each in unused:
-        console.print(f"note: {each.sentence}", style="yellow", soft_wrap=True)
+    for setting in unused:
+        console.print(f"note: {setting.sentence}", style="yellow", soft_wrap=True)
 
 
 def _play(run: covey.Run) -> None:
@@ -291,7 +291,7 @@ def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Itera
         unused_settings=unused,
         seconds=round(time.monotonic() - began, 1),
         report=page,
-        compared=[compared(each) for each in both] if beside else None,
+        compared=[compared(entry) for entry in both] if beside else None,
     )
     most = RunFolder(result.folder).config().stopping.empty_rounds
     if empty := describe_emptiness(result.history, most):
@@ -303,9 +303,9 @@ def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Itera
 def diverged_in(histories: Mapping[str, History]) -> list[dict[str, Any]]:
     """Return which models of these runs, by name, are none: for `--json`."""
     return [
-        {"run": name, **asdict(each)}
+        {"run": name, **asdict(divergence)}
         for name, history in histories.items()
-        for _, each in sorted(history.diverged.items())
+        for _, divergence in sorted(history.diverged.items())
     ]
 
 
@@ -371,15 +371,15 @@ class Swept(Answer):
         yield ""
         yield table_of(
             [
-                {"setting": each["setting"], "runs": each["runs"]}
-                | {key: str(spread(each[key])) for key in metrics}
+                {"setting": mean["setting"], "runs": mean["runs"]}
+                | {key: str(spread(mean[key])) for key in metrics}
                 | {
-                    f"{key} - {method}": str(spread(each[f"minus_{method}"][key]))
+                    f"{key} - {method}": str(spread(mean[f"minus_{method}"][key]))
                     for method in REFERENCES
-                    if each[f"minus_{method}"]
+                    if mean[f"minus_{method}"]
                     for key in metrics
                 }
-                for each in self.means
+                for mean in self.means
             ]
         )
         for key in self.unchanged:
@@ -425,8 +425,8 @@ def sweep(
     variants = variants_of(changed, axes, range(seeds))
     plotted = check_plot(plot, swept_keys, variants) if plot else None
     first, *others = map(idle_settings, variants.values())
-    keys = [{each.key for each in unused} for unused in others]
-    nowhere = [each for each in first if all(each.key in known for known in keys)]
+    keys = [{setting.key for setting in unused} for unused in others]
+    nowhere = [setting for setting in first if all(setting.key in known for known in keys)]
     _note(nowhere)
     for index, (name, settings) in enumerate(variants.items(), start=1):
         path = root / name
@@ -622,17 +622,17 @@ class Pruned(Answer):
         """Yield what goes or stays of each run, and what is then lost."""
         from rich.filesize import decimal as size
 
-        for each in self.candidates:
-            if each.kept:
-                yield f"stays: {each.run}: {each.kept}"
+        for candidate in self.candidates:
+            if candidate.kept:
+                yield f"stays: {candidate.run}: {candidate.kept}"
                 continue
-            done = "deleted" if each in self.deleted else "left as it is"
-            what = f"{len(each.paths)} files of states and updates"
-            if each.what == "whole":
+            done = "deleted" if candidate in self.deleted else "left as it is"
+            what = f"{len(candidate.paths)} files of states and updates"
+            if candidate.what == "whole":
                 what = "the whole run, its ledger too"
             went = done if self.yes else "would go"
-            yield f"{went}: {each.run}: {what}, {size(each.size_bytes)}"
-            yield from (f"  then: {sentence}" for sentence in each.lost)
+            yield f"{went}: {candidate.run}: {what}, {size(candidate.size_bytes)}"
+            yield from (f"  then: {sentence}" for sentence in candidate.lost)
         went = "deleted" if self.yes else "would go; say --yes to delete it"
         yield f"{size(self.size_bytes)} in all {went}"
 
@@ -674,5 +674,5 @@ def prune_runs(
     what = "whole" if whole else "states"
     candidates = retention(entries, age, what, with_proofs=with_proofs)
     deleted = prune(candidates) if yes else ()
-    size = sum(each.size_bytes for each in (deleted if yes else candidates))
+    size = sum(entry.size_bytes for entry in (deleted if yes else candidates))
     return Pruned(older_than, deleted, candidates, size, yes)

@@ -130,14 +130,14 @@ def _check_expansion(file: BufferedReader) -> None:
     with ZipFile(file) as archive:
         size = file.seek(0, SEEK_END)
         allowed = max(ALWAYS_ALLOWED, EXPANSION * size)
-        if sum(each.file_size for each in archive.infolist()) > allowed:
+        if sum(member.file_size for member in archive.infolist()) > allowed:
             raise ValueError(f"it unpacks to more than {EXPANSION} times its {size:,} bytes")
-        for each in archive.infolist():
-            with archive.open(each) as member:
-                old = np.lib.format.read_magic(member) == (1, 0)
+        for member in archive.infolist():
+            with archive.open(member) as array:
+                old = np.lib.format.read_magic(array) == (1, 0)
                 read = np.lib.format.read_array_header_1_0
-                shape, _, dtype = (read if old else np.lib.format.read_array_header_2_0)(member)
-            if math.prod(shape) * dtype.itemsize > each.file_size:
+                shape, _, dtype = (read if old else np.lib.format.read_array_header_2_0)(array)
+            if math.prod(shape) * dtype.itemsize > member.file_size:
                 raise ValueError(f"an array of shape {shape} has more numbers than bytes")
     file.seek(0)
 
@@ -180,7 +180,7 @@ def _is_set(data: Any) -> bool:  # noqa: ANN401 - anything
     if isinstance(data, Mapping):
         return all(isinstance(x, (list, tuple)) or getattr(x, "ndim", 0) > 0 for x in data.values())
     if isinstance(data, list) and form == "items":
-        return all(isinstance(each, (tuple, list, Mapping)) for each in data)
+        return all(isinstance(part, (tuple, list, Mapping)) for part in data)
     return form is not None or isinstance(data, DataLoader)
 
 
@@ -271,7 +271,7 @@ def _from_columns(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: 
         first = next(iter(columns.values()))
         if len(columns) == 1 and getattr(first, "ndim", 2) != 1:
             return first, labels
-        if all(getattr(each, "ndim", 1) > 1 for each in columns.values()):
+        if all(getattr(column, "ndim", 1) > 1 for column in columns.values()):
             return columns, labels
     return _Table(_stacked(who, columns), tuple(columns)), labels
 
@@ -291,7 +291,7 @@ def _columns(data: Any) -> dict[str, Any]:  # noqa: ANN401 - a table, or a dict 
 
 def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
     """Return columns of numbers side by side; whole only where all of them are."""
-    sides = [_tensor(who, f"column {name!r}", each) for name, each in columns.items()]
+    sides = [_tensor(who, f"column {name!r}", column) for name, column in columns.items()]
     for name, side in zip(columns, sides, strict=True):
         _check_finite(who, f"column {name!r}", side)
         if side.shape != sides[0].shape or side.dim() != 1:
@@ -300,9 +300,9 @@ def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
                 f"{tuple(side.shape)}: keep one of inputs, or pass a pair (dict, labels), if a "
                 f"model takes all of them by keyword."
             )
-    wholes = [not each.is_floating_point() and each.dtype != torch.bool for each in sides]
+    wholes = [not side.is_floating_point() and side.dtype != torch.bool for side in sides]
     dtype = torch.int64 if all(wholes) else torch.float32
-    return torch.stack([each.to(dtype) for each in sides], dim=1)
+    return torch.stack([side.to(dtype) for side in sides], dim=1)
 
 
 _READ_TWICE = 32
@@ -393,9 +393,9 @@ def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarra
             arrays.append(value.detach().cpu() if isinstance(value, Tensor) else np.asarray(value))
         if arrays[at].shape != arrays[0].shape:
             raise _several_shapes(f"{who}: {what}", arrays[0].shape, arrays[at].shape)
-    if all(isinstance(each, Tensor) for each in arrays):
-        return torch.stack([torch.as_tensor(each) for each in arrays])
-    return np.stack([np.asarray(each) for each in arrays])
+    if all(isinstance(array, Tensor) for array in arrays):
+        return torch.stack([torch.as_tensor(array) for array in arrays])
+    return np.stack([np.asarray(array) for array in arrays])
 
 
 def _from_pair(who: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN401 - many forms
@@ -418,7 +418,7 @@ def _from_pair(who: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN4
     if isinstance(inputs, _Table):
         x, names = inputs
     elif isinstance(inputs, Mapping) or (
-        _are_arrays(inputs) and all(len(each) == len(y) for each in inputs)
+        _are_arrays(inputs) and all(len(array) == len(y) for array in inputs)
     ):  # several inputs by name or by position, and no tuple of examples
         x, layout = _packed(who, inputs)
     else:
@@ -449,7 +449,7 @@ def _are_arrays(inputs: object) -> bool:
     return (
         isinstance(inputs, tuple)
         and len(inputs) > 0
-        and all(_is_array(each) and getattr(each, "ndim", 1) > 0 for each in inputs)
+        and all(_is_array(array) and getattr(array, "ndim", 1) > 0 for array in inputs)
     )
 
 
@@ -460,16 +460,16 @@ def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a
         DataError: there are not as many of each, or a number is too large to be kept.
     """
     by_name = isinstance(inputs, Mapping)
-    pairs = sorted(_columns(inputs).items()) if by_name else [("", each) for each in inputs]
+    pairs = sorted(_columns(inputs).items()) if by_name else [("", array) for array in inputs]
     parts = [_input(who, f"its input {name!r}" if name else "an input", x) for name, x in pairs]
-    shapes = [tuple(each.shape) for each in parts]
+    shapes = [tuple(part.shape) for part in parts]
     if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
         raise DataError(f"{who} must bring as many of every input, found {shapes}: correct them.")
-    for each in parts:
-        if each.dtype == torch.int64 and ((each > LARGEST) | (each < -LARGEST)).any():
+    for part in parts:
+        if part.dtype == torch.int64 and ((part > LARGEST) | (part < -LARGEST)).any():
             raise DataError(
                 f"{who}: whole numbers of several inputs must lie within 2^53, found "
-                f"{int(each.min())} to {int(each.max())}: number what they stand for 0, 1, 2 ..."
+                f"{int(part.min())} to {int(part.max())}: number what they stand for 0, 1, 2 ..."
             )
     named = zip((name for name, _ in pairs), parts, strict=True)
     layout = Layout(tuple(Input(name, tuple(x.shape[1:]), x.dtype) for name, x in named))
@@ -513,11 +513,11 @@ def _shapes(values: object) -> list[tuple[int, ...]]:
     """Return the first two shapes of the parts of a list, or of an array of objects."""
     listed = isinstance(values, (list, tuple)) or getattr(values, "dtype", 0) == np.object_
     found = dict[tuple[int, ...], None]()
-    for each in cast("Sequence[Any]", values) if listed else ():
-        if isinstance(each, (list, tuple)):
-            found[(len(cast("Sequence[Any]", each)),)] = None
+    for item in cast("Sequence[Any]", values) if listed else ():
+        if isinstance(item, (list, tuple)):
+            found[(len(cast("Sequence[Any]", item)),)] = None
         else:
-            found[tuple(getattr(each, "shape", ()))] = None
+            found[tuple(getattr(item, "shape", ()))] = None
         if len(found) > 1:
             break
     return list(found)

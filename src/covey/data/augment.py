@@ -63,10 +63,10 @@ class OwnAugment(Augment, OwnFunction):
             with _TORCHS_GENERATOR, streams.lent_to_torch():  # all threads share it
                 made = function(inputs.clone())
         kinds = [
-            f"{tuple(each.shape)} of {each.dtype}"
-            if isinstance(each, torch.Tensor)
-            else type(each).__name__
-            for each in (inputs, made)
+            f"{tuple(images.shape)} of {images.dtype}"
+            if isinstance(images, torch.Tensor)
+            else type(images).__name__
+            for images in (inputs, made)
         ]
         if kinds[0] == kinds[1] and made.isfinite().all():
             return made.detach()

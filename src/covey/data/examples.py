@@ -65,7 +65,10 @@ class Examples:
     @classmethod
     def joined(cls, sets: "Sequence[Examples]") -> "Examples":
         """Return the examples of all sets, one set after the other."""
-        inputs, labels = [each.inputs for each in sets], [each.labels for each in sets]
+        inputs, labels = (
+            [examples.inputs for examples in sets],
+            [examples.labels for examples in sets],
+        )
         return cls(torch.cat(inputs), torch.cat(labels), sets[0].layout, sets[0].columns)
 
 
@@ -154,21 +157,23 @@ class Layout:
     def __str__(self) -> str:
         """Return what each input is, in words."""
         return ", ".join(
-            f"{each.name or place} {each.shape} {each.dtype}"
-            for place, each in enumerate(self.inputs)
+            f"{tensor.name or place} {tensor.shape} {tensor.dtype}"
+            for place, tensor in enumerate(self.inputs)
         )
 
     def packed(self, inputs: Sequence[Tensor]) -> Float64[Tensor, "examples columns"]:
         """Return the inputs of examples side by side."""
-        rows = [each.double().reshape(len(each), math.prod(each.shape[1:])) for each in inputs]
+        rows = [
+            tensor.double().reshape(len(tensor), math.prod(tensor.shape[1:])) for tensor in inputs
+        ]
         return torch.cat(rows, dim=1)
 
     def unpacked(self, columns: Float64[Tensor, "batch columns"]) -> list[Tensor]:
         """Return the inputs again, as a model sees them: images scaled to [0, 1]."""
-        parts = columns.split([math.prod(each.shape) for each in self.inputs], dim=1)
+        parts = columns.split([math.prod(spec.shape) for spec in self.inputs], dim=1)
         return [
-            to_floats(part.reshape(len(columns), *each.shape).to(each.dtype))
-            for part, each in zip(parts, self.inputs, strict=True)
+            to_floats(part.reshape(len(columns), *spec.shape).to(spec.dtype))
+            for part, spec in zip(parts, self.inputs, strict=True)
         ]
 
     def __call__(
@@ -179,7 +184,7 @@ class Layout:
         A hook and no module around the user's own: names of parameters stay as they are.
         """
         (columns,) = args
-        inputs, names = self.unpacked(columns), [each.name for each in self.inputs]
+        inputs, names = self.unpacked(columns), [spec.name for spec in self.inputs]
         if not names[0]:
             return tuple(inputs), {**kwargs}
         return (), {**kwargs, **dict(zip(names, inputs, strict=True))}

@@ -379,7 +379,7 @@ def read_hospitals(
         labels = table["label"]
         by = labels if np.bincount(labels, minlength=2).min() > 2 else None
         parts: Any = train_test_split(np.arange(len(labels)), **sizes, stratify=by)
-        train, test = ({key: each[rows] for key, each in table.items()} for rows in parts)
+        train, test = ({key: column[rows] for key, column in table.items()} for rows in parts)
         hospitals[name.split(".")[1]] = train, test
     return hospitals
 

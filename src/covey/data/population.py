@@ -152,7 +152,7 @@ def _rows(text: str) -> list[tuple[ClientName, dict[str, str]]]:
         ValueError: no column is called name.
     """
     separated, decimal, names, rows = cells_of(text)
-    header = [each.lower() for each in names]
+    header = [word.lower() for word in names]
     if "name" not in header:
         raise ValueError(f"no column is name, of {header} between {separated}")
     entries: list[tuple[ClientName, dict[str, str]]] = []
@@ -422,8 +422,8 @@ def with_client_columns(population: Population) -> Population:
         return replace(part, inputs=inputs, columns=part.columns and part.columns + names)
 
     clients = tuple(
-        replace(each, train=marked(each.train, place), holdout=marked(each.holdout, place))
-        for place, each in enumerate(population.clients)
+        replace(client, train=marked(client.train, place), holdout=marked(client.holdout, place))
+        for place, client in enumerate(population.clients)
     )
     return replace(population, clients=clients, pool=clients[0].train.first(0))
 
@@ -452,10 +452,10 @@ def normalised_population(population: Population) -> Population:
             for c in population.clients
         ),
         groups=tuple(
-            replace(each, shift=replace(each.shift, normalise=normalised))
-            for each in population.groups
+            replace(group, shift=replace(group.shift, normalise=normalised))
+            for group in population.groups
         ),
-        test=tuple(seen(each, "test") for each in population.test),
-        non_members=tuple(seen(each, "non-members") for each in population.non_members),
+        test=tuple(seen(examples, "test") for examples in population.test),
+        non_members=tuple(seen(member, "non-members") for member in population.non_members),
         pool=population.pool if len(population.pool) else seen(population.pool, "pool"),
     )

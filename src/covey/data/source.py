@@ -195,8 +195,8 @@ class Publication:
         A gzipped file may also lie there unzipped, without its `.gz`.
         """
         for place in self._places(folder):
-            for each in dict.fromkeys((name, name.removesuffix(".gz"))):
-                paths = (path for path in place.glob(each) if path.is_file())
+            for pattern in dict.fromkeys((name, name.removesuffix(".gz"))):
+                paths = (path for path in place.glob(pattern) if path.is_file())
                 if first := next(paths, None):
                     yield first
                     yield from paths
@@ -249,7 +249,7 @@ class Publication:
         return "ok" if self.md5(path.name) else "unchecked"
 
     def _places(self, folder: Path) -> list[Path]:
-        return [folder / each for each in (self.folder or self.source, *self.also, "")]
+        return [folder / place for place in (self.folder or self.source, *self.also, "")]
 
 
 _PUBLISHED = files("covey.data").joinpath("published.toml").read_text(encoding="utf-8")
@@ -281,9 +281,11 @@ class DataFile:
 def check_data(folder: Path) -> list[DataFile]:
     """Look for every file of every known data set, and check its sum."""
     return [
-        DataFile(source, name, each.state(name, folder), each.address(name), md5 or None)
-        for source, each in PUBLICATIONS.items()
-        for name, md5 in each.files.items()
+        DataFile(
+            source, name, publication.state(name, folder), publication.address(name), md5 or None
+        )
+        for source, publication in PUBLICATIONS.items()
+        for name, md5 in publication.files.items()
     ]
 
 

@@ -130,7 +130,7 @@ def epsilon_bound(mechanisms: Iterable[Mechanism], delta: float) -> EpsilonBound
 
 @cache
 def _epsilon_bound(counted: tuple[tuple[Mechanism, int], ...], delta: float) -> EpsilonBound | None:
-    together = ComposedDpEvent([SelfComposedDpEvent(each, n) for each, n in counted])
+    together = ComposedDpEvent([SelfComposedDpEvent(event, n) for event, n in counted])
     accounts: tuple[tuple[PrivacyAccountant, Relation, Name], ...] = (  # the tightest first
         (_pld(), "contributes or not", "PLD"),
         (RdpAccountant(ORDERS), "contributes or not", "RDP"),

@@ -38,8 +38,8 @@ def release(model: NoiseModel | Literal["choice"], multiplier: float) -> Mechani
 
 def fits(mechanisms: Sequence[Mechanism], epsilon: float, delta: float) -> bool:
     """Say whether these releases together stay within a budget; unknown: they do not."""
-    for each in {m for m in mechanisms if isinstance(m, GaussianDpEvent)}:
-        if gaussian_epsilon(1 / each.noise_multiplier, delta) > epsilon:
+    for mechanism in {m for m in mechanisms if isinstance(m, GaussianDpEvent)}:
+        if gaussian_epsilon(1 / mechanism.noise_multiplier, delta) > epsilon:
             return False  # by itself: no accountant has to add up what has hardly any noise
     bound = epsilon_bound(mechanisms, delta) if mechanisms else None
     return not mechanisms or (bound is not None and bound.epsilon <= epsilon)

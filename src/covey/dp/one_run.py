@@ -139,8 +139,8 @@ def audit_one_run(
             in_range(name, promised, NotNegative)
     with blamed(DataError, "The scores, or the coins,", "pass a list or an array of numbers."):
         scores, included = (
-            np.asarray(each.detach().cpu() if isinstance(each, Tensor) else each)
-            for each in (scores, included)
+            np.asarray(array.detach().cpu() if isinstance(array, Tensor) else array)
+            for array in (scores, included)
         )
         scores, included = scores.astype(np.float64), included.astype(bool)
     m = len(included)

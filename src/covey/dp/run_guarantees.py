@@ -107,7 +107,7 @@ def guarantees(
         nothing = _Nothing(NoGuarantee.UNKNOWN_EVENT, min(unknown))
 
     def guarantee(unit: Unit, hidden: Sequence[Release], relation: Relation) -> Guarantee:
-        views: set[Adversary] = {each.adversary for each in hidden}
+        views: set[Adversary] = {release.adversary for release in hidden}
         view = views.pop() if len(views) == 1 else Term.SEES_MODELS  # the weakest
         cost = nothing or _cost(unit, view, merges, relation, delta)
         bound, none = (None, cost) if isinstance(cost, _Nothing) else (cost, None)
@@ -128,7 +128,7 @@ def guarantees(
                 *((Term.PUBLIC_EXAMPLES,) if _is_whitened_by_examples(merges) else ()),
             ),
             accountant=bound.accountant if bound else None,
-            noise_multiplier=min(each.multiplier for each in hidden),
+            noise_multiplier=min(release.multiplier for release in hidden),
             reason_code=none.code if none else None,
         )
 
@@ -136,8 +136,10 @@ def guarantees(
     return tuple(
         guarantee(unit, hidden, relation)
         for unit in UNITS
-        if (hidden := [each for each in released if each.unit == unit])
-        for relation in (relations if all(each.bounds_both for each in hidden) else relations[:1])
+        if (hidden := [release for release in released if release.unit == unit])
+        for relation in (
+            relations if all(release.bounds_both for release in hidden) else relations[:1]
+        )
     )
 
 
@@ -151,11 +153,11 @@ def _cost(
     if isinstance(cases, _Nothing):
         return cases
     choices = _most_choices(merges)
-    costs = [epsilon_bound([*each, *choices], delta) for each in cases]
-    known = [each for each in costs if each is not None]
+    costs = [epsilon_bound([*case, *choices], delta) for case in cases]
+    known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
         return _Nothing(NoGuarantee.NOT_ADDED_UP)
-    dearest = max(known, key=lambda each: each.epsilon)
+    dearest = max(known, key=lambda guarantee: guarantee.epsilon)
     return dearest if apart == 1 else replace(dearest, relation=relation)
 
 
@@ -181,15 +183,17 @@ def _sums_cost(unit: Unit, merges: Sequence[_Aggregation], apart: float) -> Case
 
 def _dearest(releases: Sequence[Release], apart: float) -> Mechanism:
     """Return what is no cheaper than any of these: least noise, surest draw, fewest members."""
-    least = min(each.multiplier for each in releases)
+    least = min(release.multiplier for release in releases)
     match releases[0].mechanism:
         case "updates" | "counts":
             return shares(least / apart)
         case "representative":
-            least = min(aggregate_multiplier(each.multiplier, each.sizes) for each in releases)
-            return representative(least, min(min(each.sizes) for each in releases))
+            least = min(
+                aggregate_multiplier(release.multiplier, release.sizes) for release in releases
+            )
+            return representative(least, min(min(release.sizes) for release in releases))
         case _:
-            return gaussian(least / apart, max(each.sampling for each in releases))
+            return gaussian(least / apart, max(release.sampling for release in releases))
 
 
 def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float:
@@ -241,7 +245,7 @@ def _released(merges: Sequence[_Aggregation]) -> Iterator[Release]:
 
 def _sums_of_records(merges: Sequence[_Aggregation]) -> bool:
     """Say whether clients sent sums of clipped gradients."""
-    return any(each.unit == "record" and each.own is None for each in _released(merges))
+    return any(release.unit == "record" and release.own is None for release in _released(merges))
 
 
 def _is_whitened_by_examples(merges: Sequence[_Aggregation]) -> bool:
@@ -252,7 +256,7 @@ def _is_whitened_by_examples(merges: Sequence[_Aggregation]) -> bool:
 
 def _counts_are_noisy(merges: Sequence[_Aggregation]) -> bool:
     """Say whether clients add noise to counts of losses: then they do it to all of them."""
-    return any(each.mechanism == "counts" for each in _released(merges))
+    return any(release.mechanism == "counts" for release in _released(merges))
 
 
 def _choices_are_open(merges: Sequence[_Aggregation]) -> bool:
@@ -405,7 +409,7 @@ def adversary_views(plan: NoisePlan, noise_multiplier: float) -> Mapping[str, fl
         "each representative": representative(noise_multiplier, plan.set_size),
         "their mean": representative(together, plan.set_size),
     }
-    costs = {name: epsilon_bound([each] * plan.rounds, plan.delta) for name, each in views.items()}
+    costs = {name: epsilon_bound([view] * plan.rounds, plan.delta) for name, view in views.items()}
     return {name: cost.epsilon if cost else None for name, cost in costs.items()}
 
 

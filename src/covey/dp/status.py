@@ -83,7 +83,7 @@ def guarantee_status(history: History) -> GuaranteeStatus:
 
         secret = began.secrets == "os"
         guaranteed = guarantees(history.all_events, began.delta, secret=secret)
-    holds = next((each for each in guaranteed if each.epsilon is not None), None)
+    holds = next((guarantee for guarantee in guaranteed if guarantee.epsilon is not None), None)
     if holds:
         return GuaranteeStatus(holds, "", guaranteed)
     code = guaranteed[0].reason_code if guaranteed else NoGuarantee.NOT_ACCOUNTED
@@ -104,10 +104,10 @@ def epsilon_over_rounds(history: History, points: int) -> dict[Unit, list[tuple[
     for place in places:
         part = tuple(fact for merge in merges[:place] for fact in merge)
         released = history.all_events if place == len(merges) else part
-        for each in guarantee_status(replace(history, all_events=released)).guarantees:
-            line = lines.setdefault(each.unit, [])
-            if each.epsilon is not None:
-                line.append((place, each.epsilon))
+        for guarantee in guarantee_status(replace(history, all_events=released)).guarantees:
+            line = lines.setdefault(guarantee.unit, [])
+            if guarantee.epsilon is not None:
+                line.append((place, guarantee.epsilon))
     return {
         unit: line if line and line[-1][0] == places[-1] else [] for unit, line in lines.items()
     }

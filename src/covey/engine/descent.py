@@ -81,7 +81,7 @@ def corrected(
         extra = None if correction is None else list(correction)
     if extra is None:
         return None
-    shapes = [getattr(each, "shape", None) for each in extra]
+    shapes = [getattr(value, "shape", None) for value in extra]
     if shapes != [value.shape for value in weights]:
         raise ConfigError(
             f"The objective {name} must return {len(weights)} tensors in the weights' shapes, "

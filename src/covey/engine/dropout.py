@@ -198,11 +198,11 @@ def drawn_masks(
     Coins are the same in every type; as bytes they are a quarter of what floats take.
     """
     masks: list[Tensor] = []
-    for each in shapes:
-        size = (len(generators), *each.shape)
+    for shape in shapes:
+        size = (len(generators), *shape.shape)
         mask = torch.empty(size, dtype=torch.bool, pin_memory=pinned)
         for own, generator in zip(mask, generators, strict=True):
-            own.bernoulli_(each.kept, generator=generator)
+            own.bernoulli_(shape.kept, generator=generator)
         masks.append(mask)
     return masks
 

@@ -144,8 +144,8 @@ class LocalRecords:
             heads: solved from everybody's sums, the client's among them.
             shares: of its records in each (`covey.ridge.state.ClusterSums.shares`).
         """
-        rows, each = self.rows(examples), zip(heads, shares, strict=True)
-        scores = (scores_without_client(head, rows, share) for head, share in each)
+        rows, heads_and_shares = self.rows(examples), zip(heads, shares, strict=True)
+        scores = (scores_without_client(head, rows, share) for head, share in heads_and_shares)
         return torch.stack([self.losses(own, rows.labels).mean() for own in scores])
 
     def scored(self, head: Params, examples: Examples) -> Scored:

@@ -165,5 +165,5 @@ class Confusion(Metric):
 
 def metric_named(name: str, labels: Iterable[str]) -> str | None:
     """Return the label that is meant: this very one, or the only one of a metric of this name."""
-    meant = [each for each in labels if name in (each, each.partition(" (")[0])]
+    meant = [label for label in labels if name in (label, label.partition(" (")[0])]
     return name if name in meant else meant[0] if len(meant) == 1 else None

@@ -191,10 +191,10 @@ def batches_together(jobs: Sequence[TrainingJob]) -> Iterator[list[Examples]]:
     steps, first, chosen = list[int](), 0, list[np.ndarray]()
     for job in jobs:
         own = job_indices(job)
-        chosen += [each + first for each in own]
+        chosen += [index + first for index in own]
         steps.append(len(own))
         first += len(job.examples)
-    sizes = [len(each) for each in chosen]
+    sizes = [len(indices) for indices in chosen]
     taken = everything.take(torch.from_numpy(np.concatenate(chosen)))
     pieces = zip(to_floats(taken.inputs).split(sizes), taken.labels.split(sizes), strict=True)
     batches = starmap(Examples, pieces)
@@ -305,7 +305,7 @@ def scored(outputs: Outputs, labels: Labels, task: Task) -> Scored:
 def concatenated(parts: Iterable[Scored]) -> Scored:
     """Undo `split_job` on the scores."""
     columns = zip(*parts, strict=True)
-    return Scored._make(None if each[0] is None else torch.cat(each) for each in columns)
+    return Scored._make(None if column[0] is None else torch.cat(column) for column in columns)
 
 
 def score_whole(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:

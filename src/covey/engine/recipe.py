@@ -116,10 +116,10 @@ def _binary_nll(
     outputs: Float[Tensor, "batch labels"], labels: Int[Tensor, "batch labels"]
 ) -> Losses:
     """Return the mean over the labels of -log p(label | input)."""
-    each = nn.functional.binary_cross_entropy_with_logits(
+    losses = nn.functional.binary_cross_entropy_with_logits(
         outputs.float(), labels.float(), reduction="none"
     )
-    return each.mean(dim=1)
+    return losses.mean(dim=1)
 
 
 def _attributes(labels: Labels) -> int:
@@ -182,10 +182,10 @@ def _token_nll(outputs: Float[Tensor, "batch tokens classes"], labels: TokenLabe
 
     An example whose tokens are all masked has loss 0, and no gradient.
     """
-    each = nn.functional.cross_entropy(
+    token_losses = nn.functional.cross_entropy(
         outputs.float().transpose(1, 2), labels, ignore_index=MASKED, reduction="none"
     )
-    return each.sum(dim=1) / _num_tokens(labels).clamp(min=1)
+    return token_losses.sum(dim=1) / _num_tokens(labels).clamp(min=1)
 
 
 def _token_shares(predictions: TokenLabels, labels: TokenLabels) -> Shares:
@@ -534,9 +534,9 @@ class Recipe(RecipeNumbers):
     sums_gradients: bool = False
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if each.type in _NUMBERS:
-                in_range(each.name, getattr(self, each.name), each.type)
+        for number in fields(self):
+            if number.type in _NUMBERS:
+                in_range(number.name, getattr(self, number.name), number.type)
         if self.record_noise > 0 and not self.record_clip > 0:
             raise ConfigError(
                 f"record_noise needs record_clip > 0, as it hides clipped gradients alone, found "
@@ -607,7 +607,7 @@ class Recipe(RecipeNumbers):
 
 
 def _sent(numbers: RecipeNumbers) -> dict[str, Any]:
-    return {each.name: getattr(numbers, each.name) for each in fields(RecipeNumbers)}
+    return {number.name: getattr(numbers, number.name) for number in fields(RecipeNumbers)}
 
 
 @component("objective", "proximal")

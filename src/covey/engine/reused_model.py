@@ -35,7 +35,9 @@ class ReusedModel:
         self.names, self.weights = list(own), list[Tensor](own.values())
         self._has_dropout = has_dropout(module)
         self._parameters = _whole_state(module)
-        self._shapes = {name: each.shape for name, each in (self._parameters or {}).items()}
+        self._shapes = {
+            name: parameter.shape for name, parameter in (self._parameters or {}).items()
+        }
         self._places = places_of(self._parameters) if self._parameters else None
 
     def begin_at(self, start: Params) -> None:

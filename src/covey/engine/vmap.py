@@ -72,7 +72,7 @@ def out_of_memory(error: BaseException | None) -> bool:
 def joined_on(device: torch.device, tensors: Sequence[Tensor]) -> Tensor:
     """Return tensors in a row on a device: from pinned memory, without waiting."""
     first = tensors[0]
-    rows = sum(len(each) for each in tensors)
+    rows = sum(len(tensor) for tensor in tensors)
     row = torch.empty((rows, *first.shape[1:]), dtype=first.dtype, pin_memory=device.type == "cuda")
     torch.cat(list(tensors), out=row)
     return sent(row, device)
@@ -186,12 +186,12 @@ def client_bytes(job: TrainingJob, trained: Sequence[str], activations: int) -> 
     return model + COPIES * weights + remembered + examples + 2 * activations
 
 
-def chunk_size(free: int, each: int) -> int:
-    """Return how many clients of `each` bytes fit into the free ones, a power of two.
+def chunk_size(free: int, bytes_per_job: int) -> int:
+    """Return how many clients of this size in bytes fit into the free ones, a power of two.
 
     So a little more or less that is free changes no chunk, and no rounding.
     """
-    fitting = max(1, int(USED * free / max(each, 1)))
+    fitting = max(1, int(USED * free / max(bytes_per_job, 1)))
     return 1 << (fitting.bit_length() - 1)
 
 
@@ -266,7 +266,7 @@ class _Clients:
         self, jobs: Sequence[TrainingJob], names: Sequence[str], device: torch.device
     ) -> None:
         self._jobs = jobs
-        self.drawn = [[torch.from_numpy(each) for each in job_indices(job)] for job in jobs]
+        self.drawn = [[torch.from_numpy(indices) for indices in job_indices(job)] for job in jobs]
         self._names = list(jobs[0].start)
         self._buffers = {
             name: _stacked([job.start[name] for job in jobs], device) for name in self._names
@@ -333,10 +333,10 @@ class _Clients:
 def _stacked(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     """Return tensors along a new first axis; one that all share is moved once."""
     first = tensors[0]
-    if all(each is first for each in tensors):
+    if all(tensor is first for tensor in tensors):
         moved = first.to(device).expand(len(tensors), *first.shape)
         return moved.clone(memory_format=torch.contiguous_format)
-    return joined_on(device, [each[None] for each in tensors])
+    return joined_on(device, [tensor[None] for tensor in tensors])
 
 
 CHUNK = 32
@@ -515,8 +515,8 @@ class VmapEngine:
         own = [in_order(job, self._trainable) for job in jobs]
         memory = {
             key: [
-                _stacked(each, self._device)
-                for each in zip(*(kept[key] for kept in own), strict=True)
+                _stacked(tensors, self._device)
+                for tensors in zip(*(kept[key] for kept in own), strict=True)
             ]
             for key in own[0]
         }
@@ -537,16 +537,16 @@ class VmapEngine:
         with multiplying_in(self._precision, self._device):
             with handing_out(masks) if self._drops else nullcontext():
                 outputs = model_outputs(self._module, inputs, call)
-            each = losses(outputs, labels)
-            loss = each.mean()
-        return loss, (buffers, each.detach())
+            example_losses = losses(outputs, labels)
+            loss = example_losses.mean()
+        return loss, (buffers, example_losses.detach())
 
     def _score_one(self, job: ScoringJob) -> Scored:
         examples = Examples(
             sent(job.examples.inputs, self._device), sent(job.examples.labels, self._device)
         )
         scores = score_whole(self._module, ScoringJob(job.params, examples), self._task)
-        return Scored._make(None if each is None else each.cpu() for each in scores)
+        return Scored._make(None if score is None else score.cpu() for score in scores)
 
 
 def check_batchable(module: nn.Module) -> None:

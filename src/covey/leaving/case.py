@@ -80,23 +80,23 @@ class Case:
     @property
     def first(self) -> int | None:
         """The first round that is played again; None: none is."""
-        starts = (each.option.first_replayed_round for each in self.served)
+        starts = (answer.option.first_replayed_round for answer in self.served)
         return next((first for first in starts if first is not None), None)
 
     @property
     def until(self) -> int:
         """The round before which all of them have been played."""
-        return max((each.until for each in self.served), default=0)
+        return max((answer.until for answer in self.served), default=0)
 
     @property
     def subtracts(self) -> bool:
         """Whether the last round is solved again from sums."""
-        return any(each.subtracts for each in self.served)
+        return any(answer.subtracts for answer in self.served)
 
     @property
     def clusters(self) -> Collection[int] | None:
         """The only clusters that ever met who leaves; None: any may have."""
-        met = {each.cluster for each in self.served}
+        met = {answer.cluster for answer in self.served}
         return None if None in met else {j for j in met if j is not None}
 
 
@@ -146,8 +146,8 @@ def play(
         if case is not None and (at.is_new or case.phase != "asked"):
             if case.phase == "asked":
                 at = at if at.is_saved else save(at)
-                for each in case.requests:
-                    before_answer(at.session, each)
+                for request in case.requests:
+                    before_answer(at.session, request)
             case, at = advance(case, at, on_answer, on_round)
             if case is not None and case.phase == "signed":
                 answered += case.answers
@@ -190,10 +190,10 @@ def record(case: Case, at: Position) -> tuple[Case | None, Position]:
     if not answers:
         session = session.with_roster()
         return case_of(session), replace(at, session=session)
-    clients = {each.id: session.client(each.handle) for each, _ in answers}
+    clients = {request.id: session.client(request.handle) for request, _ in answers}
     names, options = session.roster.names, [option for _, option in answers]
-    leaving, present = {each.handle for each, _ in answers}, session.run.population.clients
-    stay = tuple(each for each in present if each.handle not in leaving)
+    leaving, present = {request.handle for request, _ in answers}, session.run.population.clients
+    stay = tuple(client for client in present if client.handle not in leaving)
     changes = len(stay) < len(present)
     rest = replace(session, run=session.run.with_clients(stay)) if changes else session
     marks = {e.id: e.mark or fresh_mark(e.handle, names[e.handle]) for e, _ in answers}
@@ -241,11 +241,11 @@ def plan(
     together, refused = _compatible_requests(session, waiting)
     rules = current_rules(session.run.config, session.folder, session.record.history)
     plans = choose_answers(session.record.participation, together, rules)
-    chosen = [(request, each.chosen) for request, each in zip(together, plans, strict=True)]
+    chosen = [(request, plan.chosen) for request, plan in zip(together, plans, strict=True)]
     refused += [(r, p.reason) for r, p in zip(together, plans, strict=True) if p.chosen is None]
     group = [(request, option) for request, option in chosen if option is not None]
-    at_once = [each for each in group if each[1].first_replayed_round is None]
-    subtracted = [each for each in group if each[1].answer == "subtract"]
+    at_once = [answer for answer in group if answer[1].first_replayed_round is None]
+    subtracted = [answer for answer in group if answer[1].answer == "subtract"]
     answers = at_once or subtracted or group
     leavers, options = [request.handle for request, _ in answers], [o for _, o in answers]
     if problem := carried_over(session, leavers, options):
@@ -260,19 +260,19 @@ def tidy(case: Case, at: Position) -> tuple[Case, Position]:
     set aside until the answer is signed.
     """
     session, folder, first = at.session, at.session.folder, case.first
-    if any(each.option.answer != "stop" for each in case.served):
+    if any(answer.option.answer != "stop" for answer in case.served):
         session.ledger.scrub()
         shown = (folder.path / name for name in RENDERED)
         cut_off = (place.glob("*.unfinished") for place in (folder.copies, folder.exports))
         for path in (*shown, *chain.from_iterable(cut_off)):
             delete_whole(path)
-    for store, each in product(FeatureStore.all_at(folder.features), case.requests):
-        store.forget(each.handle)
+    for store, request in product(FeatureStore.all_at(folder.features), case.requests):
+        store.forget(request.handle)
     if first is not None:
         if case.clusters is not None or case.subtracts:
             set_aside_from(folder.checkpoints, first, folder.superseded)
         delete_from(folder.checkpoints, first)
-        if any(each.option.answer != "calibrate" for each in case.served):
+        if any(answer.option.answer != "calibrate" for answer in case.served):
             delete_from(folder.updates, first)
         session.secrets.restart_at(first)
     return replace(case, phase="tidied"), at
@@ -295,10 +295,10 @@ def sign(case: Case, at: Position) -> tuple[Case, Position]:
 
 def close(case: Case, at: Position, on_answer: OnAnswer) -> tuple[Case | None, Position]:
     """Hand the answers over, and drop what only their proofs needed."""
-    for each in case.answers:
-        on_answer(each)
-        at.session.ledger.answered(each.request, each.option.answer)
-        log.info("request of %s answered: %s", each.handle, each.option.answer)
+    for answer in case.answers:
+        on_answer(answer)
+        at.session.ledger.answered(answer.request, answer.option.answer)
+        log.info("request of %s answered: %s", answer.handle, answer.option.answer)
     session = at.session.with_roster()
     return case_of(session), replace(at, session=session)
 
@@ -337,19 +337,19 @@ def _compatible_requests(
     """
     present, names = {c.handle for c in session.run.population.clients}, session.roster.names
     calibrated = waiting[0].wanted == "calibrate"
-    served = [each for each in session.roster.requests if each.served_at]
+    served = [request for request in session.roster.requests if request.served_at]
     together, refused = list[Request](), list[tuple[Request, str]]()
-    for each in waiting:
-        gone = each.handle not in names and any(
-            other.handle == each.handle and (other.served_at or "") > each.asked_at
+    for request in waiting:
+        gone = request.handle not in names and any(
+            other.handle == request.handle and (other.served_at or "") > request.asked_at
             for other in served
         )
-        if gone or any(each.handle == other.handle for other in together):
-            refused.append((each, "An earlier request of this client came first."))
-        elif (each.wanted == "calibrate") == calibrated:
-            together.append(each)
-    if present <= {each.handle for each in together}:
-        last = [each for each in together if each.handle in present][-1]
+        if gone or any(request.handle == other.handle for other in together):
+            refused.append((request, "An earlier request of this client came first."))
+        elif (request.wanted == "calibrate") == calibrated:
+            together.append(request)
+    if present <= {request.handle for request in together}:
+        last = [request for request in together if request.handle in present][-1]
         refused.append((last, "A run needs somebody to go on with."))
         together.remove(last)
     return together, refused

@@ -55,12 +55,12 @@ class Mention:
     @classmethod
     def of(cls, name: ClientName, known: Collection[ClientName]) -> "Mention":
         """Return how to look for a name among those that are known."""
-        longer = {each for each in known if name in each and each != name}
+        longer = {other for other in known if name in other and other != name}
         return cls(name, tuple(sorted(longer, key=len, reverse=True)))
 
     def in_text(self, text: str) -> bool:
         """Say whether the name stands in a text by itself."""
-        return any(each == self.name for each in self._pattern().findall(text))
+        return any(word == self.name for word in self._pattern().findall(text))
 
     def masked(self, text: str, instead: str) -> str:
         """Return the text with something else in the name's place."""
@@ -187,12 +187,12 @@ def record_copy(
         **more,
     )
     keep_copy(folder, copy)
-    for each in (each for each in before if each.path == copy.path):
-        again = (each.recipient, each.sha256) == (copy.recipient, copy.sha256)
-        if again or not each.recipient:
-            erase_copy(folder, each)
-        elif not each.deleted:
-            keep_copy(folder, replace(each, deleted=copy.written))
+    for old in (earlier for earlier in before if earlier.path == copy.path):
+        again = (old.recipient, old.sha256) == (copy.recipient, copy.sha256)
+        if again or not old.recipient:
+            erase_copy(folder, old)
+        elif not old.deleted:
+            keep_copy(folder, replace(old, deleted=copy.written))
     return copy
 
 
@@ -268,11 +268,11 @@ class CopyOutcome:
 
 def outcome_lines(copies: Iterable[CopyOutcome]) -> Iterator[str]:
     """Yield lines for a person: what became of each copy, and what is still to be done."""
-    for each in copies:
-        copy = each.copy
+    for record in copies:
+        copy = record.copy
         of = "" if copy.cluster is None else f" of cluster {copy.cluster}"
-        yield f"{_FATE_WORDS[each.fate]}: {copy.what}{of} in {copy.path}, written {copy.written}"
-        if each.notify:
+        yield f"{_FATE_WORDS[record.fate]}: {copy.what}{of} in {copy.path}, written {copy.written}"
+        if record.notify:
             yield f"  to notify (GDPR Art. 19): {copy.recipient}"
 
 

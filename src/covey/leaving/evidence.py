@@ -74,7 +74,7 @@ class Answer:
     @property
     def leavers(self) -> list[Handle]:
         """All who were answered at once, in order."""
-        return [each.handle for each in self.together if isinstance(each, ClientLeft)]
+        return [event.handle for event in self.together if isinstance(event, ClientLeft)]
 
     @property
     def rewind(self) -> RunRolledBack | None:
@@ -105,7 +105,7 @@ class Answer:
             subtracts=self.event.answer == "subtract",
         )
         possible = options(self.participation(until_own=True), self.event.handle, rules)
-        return next(each for each in possible if each.answer == self.event.answer)
+        return next(option for option in possible if option.answer == self.event.answer)
 
 
 def find_answer(
@@ -121,9 +121,9 @@ def find_answer(
     """
     until = record.until(at)
     about = [
-        (position, each)
-        for position, (_, each) in enumerate(record.facts, 1)
-        if isinstance(each, LeaveRequested | ClientLeft) and each.request == request.id
+        (position, fact)
+        for position, (_, fact) in enumerate(record.facts, 1)
+        if isinstance(fact, LeaveRequested | ClientLeft) and fact.request == request.id
     ]
     match about:
         case [(position, LeaveRequested() as requested), (own, ClientLeft() as event)] if own <= at:
@@ -133,7 +133,7 @@ def find_answer(
     start = max((position for position in times if position < own), default=0)
     end = min((position for position in times if position >= own), default=own)
     before = record.until(start)
-    started = of_kinds((each for _, each in record.facts), RunStarted)
+    started = of_kinds((fact for _, fact in record.facts), RunStarted)
     return Answer(
         request=request,
         requested=requested,
@@ -141,7 +141,7 @@ def find_answer(
         event=event,
         began=before.history.started or next(started, None),  # who left before the first round
         before=before.events,
-        together=[each for _, each in until.facts[start:end]],
+        together=[fact for _, fact in until.facts[start:end]],
         end=end,
         at=at,
         now=until.events,
@@ -165,7 +165,7 @@ def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
         *(name for name, known in models if latest_models(known) is None),
         *(() if answer.event.subject else ("subject",)),
         *(("deniability_threshold", "secrets") if unsealed else ()),
-        *(each for component, names in kinds if unsealed or component.is_own for each in names),
+        *(name for component, names in kinds if unsealed or component.is_own for name in names),
     )
 
 
@@ -203,10 +203,12 @@ def facts(
         "ledger_head": hashes[-1],
         "ledger_events": answer.at,
         "tree_root": root_of(leaves).hex(),
-        "inclusion": tuple(each.hex() for each in inclusion_proof(leaves, answer.at - 1)),
+        "inclusion": tuple(sibling.hex() for sibling in inclusion_proof(leaves, answer.at - 1)),
         "rounds": tuple(
-            HeldRound(each.round_index, each.cluster, left, known(each.diameter, "no-distances"))
-            for each, left in held
+            HeldRound(
+                hidden.round_index, hidden.cluster, left, known(hidden.diameter, "no-distances")
+            )
+            for hidden, left in held
         ),
         "deniability_threshold": x,
         "min_anonymity": terms and terms.min_anonymity,
@@ -220,7 +222,7 @@ def facts(
             None if x is None else representative_probability([len(s.members) for s, _ in held]),
             "not-hidden",
         ),
-        "refutation": _refutation(terms, [each.diameter for each, _ in held]),
+        "refutation": _refutation(terms, [hidden.diameter for hidden, _ in held]),
         "touched": tuple(influences_on(answer.before, handle)),
         "secrets": began.secrets if began else config.secrets.source,
         "guarantee": known(_guaranteed(guarantee.guarantee), _name(guarantee.reason_code or "")),
@@ -242,7 +244,7 @@ def _guaranteed(guarantee: Guarantee | None) -> Guaranteed | None:
     if guarantee is None:
         return None
     values: dict[str, Any] = {
-        each.name: getattr(guarantee, each.name) for each in fields(Guaranteed)
+        field.name: getattr(guarantee, field.name) for field in fields(Guaranteed)
     }
     return Guaranteed(**{name: _name(value) for name, value in values.items()})
 

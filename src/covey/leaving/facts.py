@@ -282,7 +282,7 @@ class Facts(Word):
         return self.model_before != self.model_after
 
 
-WORD = frozenset(each.name for each in fields(Word))
+WORD = frozenset(field.name for field in fields(Word))
 """The facts that a ledger need not hold."""
 
 _REPLAYS: Mapping[AnswerKind, tuple[ReplayKind, ...]] = {
@@ -301,8 +301,8 @@ def contradictions(facts: Facts) -> list[str]:
     asked, answered = instant(facts.asked), instant(facts.answered)
     held, x, measured = facts.rounds, facts.deniability_threshold, facts.measured.value
     rounds, places = [e.round_index for e in held], {(e.round_index, e.cluster) for e in held}
-    attacks = [each for each in (measured.before, measured.after) if each] if measured else []
-    gone = [each.clients_before - each.clients_after for each in facts.subtracted]
+    attacks = [attack for attack in (measured.before, measured.after) if attack] if measured else []
+    gone = [cluster.clients_before - cluster.clients_after for cluster in facts.subtracted]
     stays, subtracts = answer in ("deny", "stop"), answer == "subtract"
     wrong: Mapping[str, object] = {
         "asked": asked is None,
@@ -320,19 +320,19 @@ def contradictions(facts: Facts) -> list[str]:
         # in order, each once, and large enough for a denial
         "rounds": rounds != sorted(rounds)
         or len(places) < len(rounds)
-        or (answer == "deny" and any(each.size_left < (x or 0) for each in held)),
+        or (answer == "deny" and any(hidden.size_left < (x or 0) for hidden in held)),
         "deniability_threshold": answer == "deny" and x is None,
         "distance": (facts.distance is None) != (facts.max_distance is None),
         "model_after": stays and facts.model_changed,
         # sums change where somebody left, and of no client more than before
         "subtracted": bool(gone) != (subtracts and start is not None)
-        or any(each.cluster != j for j, each in enumerate(facts.subtracted))
+        or any(cluster.cluster != j for j, cluster in enumerate(facts.subtracted))
         or any(
-            n < 0 or (not n and each.before != each.after)
-            for n, each in zip(gone, facts.subtracted, strict=True)
+            n < 0 or (not n and cluster.before != cluster.after)
+            for n, cluster in zip(gone, facts.subtracted, strict=True)
         ),
         "sealed_record_kept": facts.sealed_record_kept and answer == "retrain",
-        "measured": any(each.low > each.high for each in attacks),
+        "measured": any(attack.low > attack.high for attack in attacks),
         "consistency": facts.consistency and facts.receipt is None,
         "superseded_deleted": facts.superseded_deleted and answer == "stop",
         "raw_updates_deleted": facts.raw_updates_deleted.value and answer == "stop",

@@ -62,15 +62,18 @@ def forget(
     """
     session, requests = put_down_requests(session, clients, wanted, basis, check)
     receipts = receipts_of(session.folder, requests)
-    for each in requests:
-        if each.id in receipts:
-            on_receipt(each.client, receipts[each.id])
+    for request in requests:
+        if request.id in receipts:
+            on_receipt(request.client, receipts[request.id])
     done = finish_requests(session.with_data_of(requests), on_answer)
-    answered, seconds = {each.request: each for each in done}, time.monotonic() - session.began
+    answered, seconds = (
+        {answer.request: answer for answer in done},
+        time.monotonic() - session.began,
+    )
     return tuple(
-        ForgetResult(each.client, answered[each.id], seconds, receipts.get(each.id))
-        for each in requests
-        if each.id in answered
+        ForgetResult(request.client, answered[request.id], seconds, receipts.get(request.id))
+        for request in requests
+        if request.id in answered
     )
 
 
@@ -103,17 +106,17 @@ def put_down_requests(
     config, folder, roster = session.run.config, session.folder, session.roster
     requests = wanted_answers_of(roster, folder, clients, wanted, basis)
     plans = plans_for(config, folder, session.ledger, roster, requests)
-    for each in plans:
-        check(each)
-    for each in plans:
-        if each.chosen is None:
-            who = f"{each.client}: " if len(requests) > 1 else ""
-            raise RunError(f"{who}{each.reason}")
-    chosen = [each.chosen for each in plans if each.chosen]
-    if problem := carried_over(session, [each.handle for each in requests], chosen):
+    for plan in plans:
+        check(plan)
+    for plan in plans:
+        if plan.chosen is None:
+            who = f"{plan.client}: " if len(requests) > 1 else ""
+            raise RunError(f"{who}{plan.reason}")
+    chosen = [plan.chosen for plan in plans if plan.chosen]
+    if problem := carried_over(session, [request.handle for request in requests], chosen):
         raise RunError(problem)
     names = roster.names
-    for each in requests:
-        if each.handle not in names:  # only the requester can name who comes back
-            erase_from_copies(folder, each.client, {*names.values(), each.client})
+    for request in requests:
+        if request.handle not in names:  # only the requester can name who comes back
+            erase_from_copies(folder, request.client, {*names.values(), request.client})
     return ask(session, requests)

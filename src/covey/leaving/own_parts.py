@@ -18,11 +18,11 @@ def carried_over(session: Session, leavers: Sequence[Handle], answers: Sequence[
     outside of the run's state makes other models the second time. A part that does not show
     itself so is named in the proof.
     """
-    replaying = [each for each in answers if each.first_replayed_round is not None]
+    replaying = [answer for answer in answers if answer.first_replayed_round is not None]
     own = own_parts(session.run.config)
     if not own or not replaying or replay_kind(replaying) not in ("anew", "recorded"):
         return ""
-    first = min(each.first_replayed_round or 0 for each in replaying)
+    first = min(option.first_replayed_round or 0 for option in replaying)
     stay = tuple(c for c in session.run.population.clients if c.handle not in leavers)
     run = session.run.with_clients(stay)
     if run.client_backend is not None or session.secrets.source != "seeded":

@@ -160,7 +160,9 @@ def _written_by_covey(client: ClientOfRun) -> Listed:
 def _copies(client: ClientOfRun) -> Listed:
     folder, inner = client.folder, RunFolder(client.folder.path / BASELINE)
     recorded, mention = copies_of(folder), Mention.of(client.name, client.known)
-    if any(mention.in_text(f"{each.path}\n{each.recipient}") for each in recorded):
+    if any(
+        mention.in_text(f"{mention_of.path}\n{mention_of.recipient}") for mention_of in recorded
+    ):
         yield client.place("record", COVEY, "its name, in the record of copies", folder.copies)
     held = [(inner, copy) for copy in copies_of(inner) if not copy.is_inside]
     for copy in (*recorded, *unrecorded(folder)):
@@ -230,11 +232,11 @@ def places_of(client: ClientOfRun) -> PlaceList:
     """
     places: dict[tuple[str, Actor], Place] = {}
     unknown: list[str] = []
-    for each in (*_written_by_covey(client), *_named_by_settings(client)):
-        if isinstance(each, str):
-            unknown.append(client.without_other_names(each))
+    for place in (*_written_by_covey(client), *_named_by_settings(client)):
+        if isinstance(place, str):
+            unknown.append(client.without_other_names(place))
         else:
-            places.setdefault((each.path, each.who_must_act), each)
+            places.setdefault((place.path, place.who_must_act), place)
     postgres = [POSTGRES] if client.settings["ledger"]["url"] else []
     return PlaceList(tuple(places.values()), (*unknown, *postgres, *ELSEWHERE))
 
@@ -252,10 +254,10 @@ class Recipient:
 def recipients_of(client: ClientOfRun) -> Iterator[Recipient]:
     """Yield who received something of a client, by the record of copies; no one else is named."""
     for folder in (client.folder, RunFolder(client.folder.path / BASELINE)):
-        for each in copies_of(folder):
-            if each.recipient and each.holds(client.handle, client.first_round):
-                who = client.without_other_names(each.recipient)
-                yield Recipient(who, each.what, each.sha256, each.written)
+        for copy in copies_of(folder):
+            if copy.recipient and copy.holds(client.handle, client.first_round):
+                who = client.without_other_names(copy.recipient)
+                yield Recipient(who, copy.what, copy.sha256, copy.written)
     if client.folder.federation.is_file() and client.first_round is not None:
         yield Recipient("the nodes of the deployment, which train the model", "model")
 
@@ -354,8 +356,8 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
         clusters_trained=tuple(sorted(set(trained.values()))),
         risk_threshold=began.risk_thresholds.get(handle) if began else None,
         anonymity_sets=tuple(
-            SetOfClient(each.round_index, each.cluster, len(each.members), each.diameter)
-            for each in held.sets_of(handle)
+            SetOfClient(hidden.round_index, hidden.cluster, len(hidden.members), hidden.diameter)
+            for hidden in held.sets_of(handle)
         ),
         risk_figures_that_count_it=_rounds_with(RiskMeasured, record),
         prices_that_count_it=_rounds_with(PricesSet, record),

@@ -147,7 +147,7 @@ def options(participation: Participation, handle: Handle, rules: AnswerRules) ->
             "Who leaves must share a model, found that each has its own: delete that client's "
             "model instead, or stop its training: --answer stop."
         )
-        return (*(Option(each, reason) for each in ANSWERS if each != "stop"), Option("stop"))
+        return (*(Option(name, reason) for name in ANSWERS if name != "stop"), Option("stop"))
     broken = _first_broken(participation, handle, rules)
     first = participation.first_trace(handle)
     in_the_open = participation.first_handed_out(handle)
@@ -170,16 +170,16 @@ def cheapest(options: Sequence[Option], wanted: str) -> Option:
     Raises:
         RunError: that answer would not be true, or is not possible.
     """
-    by_name = {each.answer: each for each in options}
+    by_name = {option.answer: option for option in options}
     if wanted in by_name:
         chosen = by_name[wanted]
         if not chosen.possible:
             raise RunError(chosen.reason)
         return chosen
     deny, back, anew = (by_name[name] for name in ("deny", "roll_back", "retrain"))
-    for each in (deny, by_name["subtract"]):
-        if each.possible:
-            return each
+    for option in (deny, by_name["subtract"]):
+        if option.possible:
+            return option
     if back.first_affected_round is None:
         raise RunError(deny.reason)
     if back.first_replayed_round == anew.first_replayed_round:
@@ -190,7 +190,7 @@ def cheapest(options: Sequence[Option], wanted: str) -> Option:
 def at_risk(participation: Participation, x: int) -> frozenset[Handle]:
     """Return the clients whose leaving would make some set fall below x."""
     left = frozenset(participation.left)
-    broken = (_breaking(each, left, x) for each in participation.sets)
+    broken = (_breaking(hidden, left, x) for hidden in participation.sets)
     return frozenset[Handle]().union(*broken)
 
 
@@ -204,7 +204,7 @@ def _first_broken(participation: Participation, handle: Handle, rules: AnswerRul
         return None
     left = frozenset(participation.left) - {handle}
     held = participation.sets_of(handle)
-    broken = [each.round_index for each in held if handle in _breaking(each, left, x)]
+    broken = [hidden.round_index for hidden in held if handle in _breaking(hidden, left, x)]
     if (in_the_open := participation.first_handed_out(handle)) is not None:
         broken.append(in_the_open)
     return min(broken, default=None)
@@ -232,7 +232,7 @@ def sizes_left(
     """Return the sets that held this client, with how many still speak for it."""
     left = frozenset((*participation.left, handle))
     return tuple(
-        (each, each.plausible_members(handle, left)) for each in participation.sets_of(handle)
+        (hidden, hidden.plausible_members(handle, left)) for hidden in participation.sets_of(handle)
     )
 
 
@@ -351,7 +351,7 @@ def answer_for(options: Sequence[Option], wanted: str, basis: Basis) -> Option:
         return cheapest(options, wanted)
     match basis:
         case "erasure":
-            subtracted = any(each.answer == "subtract" and each.possible for each in options)
+            subtracted = any(option.answer == "subtract" and option.possible for option in options)
             return cheapest(options, "subtract" if subtracted else "retrain")
         case "withdrawal":
             try:
@@ -399,5 +399,5 @@ def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
     The others' old choices were made in the presence of all who leave: as soon as one
     of these is owed a run that never met it, they choose anew.
     """
-    kinds: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
+    kinds: set[ReplayKind] = {REPLAY_KINDS.get(option.answer, "anew") for option in chosen}
     return "anew" if len(kinds) > 1 else kinds.pop()

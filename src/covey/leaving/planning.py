@@ -53,10 +53,10 @@ def wanted_answers_of(
     """
     handles = roster.handles
     by_client: dict[ClientName, Request] = {}  # who is named twice asks once
-    for each in clients:
-        back = isinstance(each, ReturningClient)
-        name = each.client if back else each
-        handle = _unsealed_handle(roster, each) if back else handles.get(name)
+    for client in clients:
+        back = isinstance(client, ReturningClient)
+        name = client.client if back else client
+        handle = _unsealed_handle(roster, client) if back else handles.get(name)
         if handle is None:
             more = "; who left comes back with --salt and the salt of the last answer, unless that "
             raise unknown_client(folder, name, handles, f"{more}was a retraining")
@@ -71,7 +71,7 @@ def _unsealed_handle(roster: Roster, returning: ReturningClient) -> Handle | Non
         raise RunError(
             f"A salt must be hexadecimal, as an answer has it, found {error}: copy it."
         ) from error
-    records = [each.sealed for each in roster.requests if each.sealed]
+    records = [request.sealed for request in roster.requests if request.sealed]
     opened = (unsealed(record, returning.client, salt) for record in records)
     return next((handle for handle in opened if handle is not None), None)
 
@@ -113,7 +113,7 @@ def plans_for(
     """
     record = folder.reader.record
     rules = current_rules(config, folder, record.history)
-    stopped, leaving = roster.stopped, {each.handle for each in wanted}
+    stopped, leaving = roster.stopped, {request.handle for request in wanted}
     present = {handle for handle, name in roster.names.items() if name not in stopped}
     if present <= leaving:
         reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
@@ -122,7 +122,7 @@ def plans_for(
         )
     plans = choose_answers(record.participation, wanted, rules)
     took = ledger.seconds_per_round()
-    return tuple(_priced(each, folder, took) for each in plans)
+    return tuple(_priced(plan, folder, took) for plan in plans)
 
 
 def current_rules(
@@ -172,7 +172,9 @@ def _rounds_left(config: Config, history: History, next_round: int) -> int | Non
 def _priced(plan: ClientPlan, folder: RunFolder, took: Sequence[float]) -> ClientPlan:
     """Return the plan with what each option would take, by what the run's rounds took."""
     kept = [
-        path for each in (folder.checkpoints, folder.updates) for path in checkpoint_paths(each)
+        path
+        for folder_of in (folder.checkpoints, folder.updates)
+        for path in checkpoint_paths(folder_of)
     ]
 
     def priced(option: Option) -> Option:

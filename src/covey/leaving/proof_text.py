@@ -29,7 +29,7 @@ REASONS: Mapping[str, str] = {
     "gone": "the answer was interrupted, and the data are gone since",
     "diverged-before": "before the answer the model had diverged, or was no better than guessing",
     "diverged-after": "after the answer the model has diverged, or is no better than guessing",
-} | {each.name: each.value for each in NoGuarantee}
+} | {member.name: member.value for member in NoGuarantee}
 """Codes of why a value is not known, in words."""
 
 
@@ -61,10 +61,10 @@ def statements(facts: Facts) -> dict[str, tuple[Statement, ...]]:
         left_to_do: what people still have to do; empty if nothing is known of.
     """
     first, start = facts.first_round, facts.first_replayed_round
-    fates = [each.fate for each in facts.copies]
+    fates = [copy.fate for copy in facts.copies]
     words = _templates().get_template("proof_words.txt")
     context = words.new_context(
-        {each.name: getattr(facts, each.name) for each in fields(Facts)}
+        {field.name: getattr(facts, field.name) for field in fields(Facts)}
         | {
             "by": lambda names: f"{_BY}{names}",
             "first": first,
@@ -73,8 +73,8 @@ def statements(facts: Facts) -> dict[str, tuple[Statement, ...]]:
             "from_where": _start(start),
             "fates": fates,
             "elsewhere": sum(fate in ("outside", "missing") for fate in fates),
-            "notified": sum(each.notify for each in facts.copies),
-            "recipients": len({each.recipient for each in facts.copies if each.notify}),
+            "notified": sum(copy.notify for copy in facts.copies),
+            "recipients": len({copy.recipient for copy in facts.copies if copy.notify}),
         }
     )
     return {
@@ -90,7 +90,9 @@ def _statement(line: str) -> Statement:
 
 def sentences(facts: Facts) -> dict[str, tuple[str, ...]]:
     """Return the texts of `statements`."""
-    return {key: tuple(each.text for each in some) for key, some in statements(facts).items()}
+    return {
+        key: tuple(statement.text for statement in some) for key, some in statements(facts).items()
+    }
 
 
 def proof_page(proof: Proof) -> str:

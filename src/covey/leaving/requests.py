@@ -34,8 +34,10 @@ def ask(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Requ
             nothing was done.
     """
     key = key_of(session.run.config)
-    marks = {each.id: fresh_mark(each.handle, each.client) for each in wanted}
-    session, requests = _put_down(session, [replace(each, mark=marks[each.id]) for each in wanted])
+    marks = {leaver.id: fresh_mark(leaver.handle, leaver.client) for leaver in wanted}
+    session, requests = _put_down(
+        session, [replace(leaver, mark=marks[leaver.id]) for leaver in wanted]
+    )
     hashes = session.record.hashes
     for request in requests:
         mark = marks[request.id]
@@ -50,10 +52,10 @@ def take_up(session: Session, leaving: Iterable[ClientName] = ()) -> Session:
     before = session.roster.requests
     handles = {client.name: client.handle for client in session.run.population.clients}
     handles |= session.roster.stopped
-    ever = {each.handle for each in before}
-    waiting = {each.handle for each in before if each.is_open}
+    ever = {request.handle for request in before}
+    waiting = {request.handle for request in before if request.is_open}
     own = [QueuedRequest(name, default_answer(session.run.config)) for name in leaving]
-    new = [each for each in own if handles.get(each.client) not in ever]
+    new = [leaver for leaver in own if handles.get(leaver.client) not in ever]
     for name, wanted, basis in (*new, *session.folder.take_requests()):
         if name in handles and handles[name] not in waiting:
             session, _ = ask(session, [Request(handles[name], wanted, basis, name)])
@@ -68,7 +70,7 @@ def with_simulated(session: Session, t: int) -> Session:
     if chance == 0 or t == 0 or len(clients) < 2 or session.run.data_hash is None:
         return session  # of a run that cannot be played on, nothing is drawn
     generator = session.run.streams.at("request", t - 1).generator()
-    is_known = any(each.after_round == t - 1 for each in session.roster.requests)
+    is_known = any(request.after_round == t - 1 for request in session.roster.requests)
     if generator.random() >= chance or is_known:
         return session
     leaver = clients[int(generator.integers(len(clients)))]
@@ -96,7 +98,7 @@ def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveR
         LedgerError: the chain has one of them otherwise.
     """
     events = (event for _, event in session.record.events)
-    known = {each.request: each for each in events if isinstance(each, LeaveRequested)}
+    known = {event.request: event for event in events if isinstance(event, LeaveRequested)}
     for request in requests:
         event, recorded = _event(request), known.get(request.id)
         if recorded is None:

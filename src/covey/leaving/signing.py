@@ -93,15 +93,15 @@ def sign_answers(
         CoveyError: the key cannot be used, or a verifier would reject a proof.
     """
     folder = session.folder
-    served = [AnswerInProgress.of(each) for each in requests]
-    for request, each in zip(requests, served, strict=True):
-        if each.option.answer != "stop":
+    served = [AnswerInProgress.of(request) for request in requests]
+    for request, answer in zip(requests, served, strict=True):
+        if answer.option.answer != "stop":
             drop_client(folder.updates, request.handle, session.ledger.files)
     delete_whole(folder.superseded)
     delete_whole(folder.subtracted)
-    for each in served:
-        if each.subtracts and each.option.first_replayed_round is not None:
-            delete_before(folder.checkpoints, each.option.first_replayed_round)
+    for answer in served:
+        if answer.subtracts and answer.option.first_replayed_round is not None:
+            delete_before(folder.checkpoints, answer.option.first_replayed_round)
     models = exported_hashes(whole_models(session.record.history, folder, state.clusters))
     key = key_of(session.run.config)
     return tuple(
@@ -249,7 +249,7 @@ def _write_proof(
         ),
         superseded_deleted=served.superseded,
         measured=_before_and_after(session, served, leaver, state),
-        copies=tuple(each.as_proof_fact(names) for each in copies),
+        copies=tuple(copy.as_proof_fact(names) for copy in copies),
         receipt=receipt,
         consistency=consistency,
     )

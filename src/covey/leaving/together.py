@@ -53,9 +53,9 @@ def _choose_alone(participation: Participation, request: Request, rules: AnswerR
     if handle in participation.stopped:
         possible = tuple(
             Option("stop", "No later round uses this client's data: that was answered before.")
-            if each.answer == "stop"
-            else each
-            for each in possible
+            if option.answer == "stop"
+            else option
+            for option in possible
         )
     elif handle in participation.left:
         # neither deny or stop it a second time, nor subtract one that a replay left out
@@ -64,13 +64,13 @@ def _choose_alone(participation: Participation, request: Request, rules: AnswerR
             weak["subtract"] = "subtraction"
         possible = tuple(
             Option(
-                each.answer,
+                option.answer,
                 f"Who left a run must get a stronger answer than it got, found a "
-                f"{weak[each.answer]}: ask with --answer retrain.",
+                f"{weak[option.answer]}: ask with --answer retrain.",
             )
-            if each.answer in weak
-            else each
-            for each in possible
+            if option.answer in weak
+            else option
+            for option in possible
         )
     chosen, reason, basis = None, "", request.basis
     try:
@@ -83,16 +83,16 @@ def _choose_alone(participation: Participation, request: Request, rules: AnswerR
 def _in_one_replay(
     choices: Sequence[ClientPlan], requests: Sequence[Request], rules: AnswerRules
 ) -> tuple[ClientPlan, ...]:
-    starts = [first for each in choices if (first := _trained_from(each.chosen)) is not None]
+    starts = [first for choice in choices if (first := _trained_from(choice.chosen)) is not None]
     if len(starts) < 2:
         return tuple(choices)
     start, shared = min(starts), list(choices)
-    anew = any(each.chosen and each.chosen.answer == "retrain" for each in choices)
+    anew = any(choice.chosen and choice.chosen.answer == "retrain" for choice in choices)
     for i, (choice, wanted) in enumerate(zip(choices, requests, strict=True)):
         chosen = choice.chosen
         if chosen is None or _trained_from(chosen) is None:
             continue
-        retrain = next(each for each in choice.options if each.answer == "retrain")
+        retrain = next(option for option in choice.options if option.answer == "retrain")
         first = retrain.first_affected_round
         if anew and wanted.wanted == "auto" and first is not None and start <= first:
             chosen = retrain  # every round of this client is played again anew anyway

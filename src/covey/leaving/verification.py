@@ -105,19 +105,19 @@ class Verification:
         proof: Proof | None = None,
     ) -> Verification:
         """Return what these checks are worth together."""
-        valid = all(each.ok is not False for each in checks)
+        valid = all(check.ok is not False for check in checks)
         said = statements(proof) if proof and valid else {}
         checked = (
-            CheckedStatement(each.text, each.follows(operator))
+            CheckedStatement(statement.text, statement.follows(operator))
             for subject in ("summary", "done", "claim")
-            for each in said.get(subject, ())
+            for statement in said.get(subject, ())
         )
         return cls(valid, tuple(checks), tuple(anchored), operator, tuple(checked))
 
     @property
     def failed(self) -> tuple[Check, ...]:
         """The checks that failed; what is open did not."""
-        return tuple(each for each in self.checks if each.ok is False)
+        return tuple(check for check in self.checks if check.ok is False)
 
 
 def verify(
@@ -182,7 +182,7 @@ def verify(
 def _check_head(proof: Proof) -> Check:
     at = proof.ledger_events
     (leaf,), root = entries_of([proof.ledger_head]), bytes.fromhex(proof.tree_root)
-    if is_included(leaf, at - 1, at, [bytes.fromhex(each) for each in proof.inclusion], root):
+    if is_included(leaf, at - 1, at, [bytes.fromhex(sibling) for sibling in proof.inclusion], root):
         return Check.passed("head", f"it is event {at} of {at} in the tree that is signed")
     return Check.failed("head", f"the tree that is signed does not end with it as event {at}")
 
@@ -205,11 +205,11 @@ def _check_receipt(
     except LedgerError as error:
         return Check.failed("receipt", str(error)), None
     signed = check_signature(receipt, trusted, "signed")
-    wrong = (f"its {each.name}: {each.detail}" for each in signed if each.ok is False)
+    wrong = (f"its {check.name}: {check.detail}" for check in signed if check.ok is False)
     if problem := next(chain(wrong, _misfits(receipt, head, proof, written, hashes)), None):
         return Check.failed("receipt", problem), None
     detail = f"the proof answers it; it was signed at event {head.size} of this history"
-    if late := next((each for each in signed if each.name == "key" and not each.ok), None):
+    if late := next((check for check in signed if check.name == "key" and not check.ok), None):
         return Check("receipt", None, f"{detail}. Its key: {late.detail}"), None
     signer = receipt["signature"]["fingerprint"]
     return Check.passed("receipt", detail), Anchor(signer, head.size, receipt["signed"])
@@ -231,7 +231,7 @@ def _misfits(
     if proof.receipt != hashlib.sha256(written).hexdigest():
         yield "the proof refers to another receipt, or to none"
     with suppress(ValueError):
-        path = [bytes.fromhex(each) for each in proof.consistency]
+        path = [bytes.fromhex(sibling) for sibling in proof.consistency]
         roots = head.root, bytes.fromhex(proof.tree_root)
         grown = tree.is_consistent((head.size, proof.ledger_events), roots, path)
     if not grown:
@@ -299,7 +299,9 @@ def _compared(
     def refused(reason: str) -> _Seen:
         return _Seen((fits, Check.failed("record", reason)), record.hashes, subject=_OTHER)
 
-    request = next((each for each in ledger.requests() if each.id == proof.request), None)
+    request = next(
+        (recorded for recorded in ledger.requests() if recorded.id == proof.request), None
+    )
     if request is None:
         return refused("request: this ledger has no request of this number")
     times, names = ledger.times(), ledger.names()
@@ -321,7 +323,7 @@ def _compared(
     else:
         problems += [
             f"{name}: the ledger gives {brief(value)}, the proof says {brief(other)}"
-            for name in (each.name for each in fields(Facts))
+            for name in (field.name for field in fields(Facts))
             if (value := getattr(expected, name)) != (other := getattr(proof, name))
         ]
     problems += _receipt(place, proof, record.hashes[:at])
@@ -329,7 +331,7 @@ def _compared(
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         follows = Check.failed("record", f"{problems[0]}{more}")
     else:
-        number = sum(each.name not in {*UNCHECKED, *unknown} for each in fields(Facts))
+        number = sum(field.name not in {*UNCHECKED, *unknown} for field in fields(Facts))
         follows = Check.passed("record", f"{number} facts follow from the ledger's events")
     subject = _MINE if mine is None else _subject(answer, [*names.values()], *mine)
     sampled = any(isinstance(event, StepsPerturbed) for event in answer.history.all_events)
@@ -353,7 +355,7 @@ def _beside_the_chain(
     if handle in names and answer.event.answer != "stop":
         yield "names: the table still names the requester"
     later = [event for _, event in recorded[answer.end :]]
-    left = {each.handle for _, each in recorded if isinstance(each, ClientLeft)}
+    left = {event.handle for _, event in recorded if isinstance(event, ClientLeft)}
     cohorts = (e.handles for e in later if isinstance(e, CohortSampled))
     if {*chain.from_iterable(cohorts)} - names.keys() - left:
         yield "names: somebody takes part whom the table does not name, and who has not left"

@@ -250,7 +250,7 @@ class PostgresRun:
         """Return a failure's reason without what only a secret URL says."""
         url = self.url
         names = [url.username, url.password, url.host, url.port, url.database, self.run]
-        hidden = {str(each) for each in (*names, *url.query.values()) if each}
+        hidden = {str(secret) for secret in (*names, *url.query.values()) if secret}
         for word in sorted(hidden, key=len, reverse=True) if self.secret else ():
             reason = reason.replace(word, "***")
         return reason
@@ -402,9 +402,9 @@ def _is_local(url: URL) -> bool:
     if any(url.query.get(key) for key in elsewhere) or environment("PGSERVICE"):
         return False
     named = [url.host, url.query.get("host"), url.query.get("hostaddr")]
-    lists = [each for each in named if each] or [environment("PGHOST")]
+    lists = [value for value in named if value] or [environment("PGHOST")]
     lists.append(environment("PGHOSTADDR"))
-    texts = [",".join(each) if isinstance(each, tuple) else each for each in lists if each]
+    texts = [",".join(value) if isinstance(value, tuple) else value for value in lists if value]
     hosts = [host for text in texts for host in text.split(",")]
     return all(host.startswith(("/", "@")) or _is_loopback(host) for host in hosts)
 

@@ -204,8 +204,8 @@ def first_difference(recorded: Sequence[Record], replayed: Sequence[Record]) -> 
                 f"and is now {new.kind} of round {new.round_index}"
             )
         before, after = (
-            {name: canonical_body({name: value}) for name, value in each.body.items()}
-            for each in (old, new)
+            {name: canonical_body({name: value}) for name, value in head.body.items()}
+            for head in (old, new)
         )
         names = sorted(before.keys() | after.keys())
         if changed := [name for name in names if before.get(name) != after.get(name)]:

@@ -115,7 +115,7 @@ class ClientTables:
         """
         with self._database.writing() as connection:
             asked_at = self._clock()
-            recorded = [_ask(connection, each, asked_at) for each in new]
+            recorded = [_ask(connection, request, asked_at) for request in new]
             rows.seal_tables(connection, [requests])
             return recorded, rows.add(connection, None, records, asked_at) if records else []
 
@@ -141,10 +141,10 @@ class ClientTables:
         """
         with self._database.writing() as connection:
             written_at = self._clock()
-            for each in served:
-                _serve(connection, each, written_at)
-                if each.handle in marks:
-                    _erase(connection, each.handle, marks[each.handle])
+            for request in served:
+                _serve(connection, request, written_at)
+                if request.handle in marks:
+                    _erase(connection, request.handle, marks[request.handle])
             rows.seal_tables(connection)
             return rows.add(connection, None, records, written_at)
 
@@ -180,7 +180,7 @@ def _bound(connection: Connection, column: Column[Any]) -> dict[Handle, str]:
 def _bind_keys(connection: Connection, to: Mapping[Handle, str]) -> bool:
     """Bind clients to keys, anew if they were; say if any is changed."""
     known = _bound(connection, clients.c.key)
-    changed = [{"one": one, "to": each} for one, each in to.items() if known.get(one) != each]
+    changed = [{"one": one, "to": name} for one, name in to.items() if known.get(one) != name]
     if changed:
         row = update(clients).where(clients.c.handle == bindparam("one"))
         connection.execute(row.values(key=bindparam("to")), changed)

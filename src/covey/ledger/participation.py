@@ -57,7 +57,7 @@ class Participation:
 
     def sets_of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
         """Return the sets that held this client, oldest first."""
-        return tuple(each for each in self.sets if handle in each.members)
+        return tuple(hidden for hidden in self.sets if handle in hidden.members)
 
     def first_handed_out(self, handle: Handle) -> int | None:
         """Return the first round in which a user's own algorithm was handed this client."""

@@ -91,18 +91,18 @@ class Roster:
     @property
     def stopped(self) -> dict[ClientName, Handle]:
         """The clients whose data no round uses any more, and whose names stay."""
-        left = (each.handle for each in self.requests if each.state in NAMELESS)
+        left = (request.handle for request in self.requests if request.state in NAMELESS)
         return {self.names[handle]: handle for handle in left if handle in self.names}
 
     @property
     def pending(self) -> tuple[Request, ...]:
         """The requests that wait for an answer."""
-        return tuple(each for each in self.requests if each.state == "pending")
+        return tuple(request for request in self.requests if request.state == "pending")
 
     @property
     def serving(self) -> tuple[Request, ...]:
         """The requests whose answer is recorded, and not signed."""
-        return tuple(each for each in self.requests if each.state == "serving")
+        return tuple(request for request in self.requests if request.state == "serving")
 
 
 def mistimed(request: str, expected: str, found: str) -> LedgerError:

@@ -154,7 +154,7 @@ class RoundFacts:
     @cached_property
     def clusters(self) -> Mapping[Handle, int]:
         """Of each client that trained."""
-        return {h: j for each in self.chosen for h, j in each.clusters.items()}
+        return {h: j for choice in self.chosen for h, j in choice.clusters.items()}
 
     @cached_property
     def is_own(self) -> bool:
@@ -168,7 +168,7 @@ class RoundFacts:
     def played(self) -> PlayedRound:
         """Return what later rounds are compared with."""
         merged = self.of(events.ModelsMerged, events.ModelsPooled)
-        shared = any(each.by == SHARED for each in self.chosen) and self.num_clusters > 1
+        shared = any(choice.by == SHARED for choice in self.chosen) and self.num_clusters > 1
         solved = next(iter(self.of(events.HeadsSolved)), None)
         model = "" if shared else merged[-1].model_hash
         return PlayedRound(frozenset(self.cohort.handles), self.clusters, model, solved)
@@ -186,7 +186,7 @@ class RoundFacts:
         if not self.is_own:
             for kind in (events.ModelsMerged, events.HeadsSolved):
                 yield from (
-                    (each, f"its round has two {kind.__name__}") for each in self.of(kind)[1:]
+                    (event, f"its round has two {kind.__name__}") for event in self.of(kind)[1:]
                 )
         yield from self._choices()
         yield from self._cohort()
@@ -203,14 +203,14 @@ class RoundFacts:
     def _choices(self) -> Iterator[Problem]:
         if self.terms and self.is_own != self.terms.own_rounds:
             yield self.cohort, "whom an algorithm was handed is recorded where it is a user's own"
-        for each in self.chosen:
-            if each.by not in CHOOSE and not self.is_own:
-                yield each, f"clients are assigned by {', '.join(CHOOSE)}, not by {each.by!a}"
-            if each.by == FINAL or (len(self.chosen) > 1 and not self.is_own):
-                yield each, "clients choose once a round, and last at the end"
-            strange = each.clusters.keys() - {*self.cohort.handles}
+        for choice in self.chosen:
+            if choice.by not in CHOOSE and not self.is_own:
+                yield choice, f"clients are assigned by {', '.join(CHOOSE)}, not by {choice.by!a}"
+            if choice.by == FINAL or (len(self.chosen) > 1 and not self.is_own):
+                yield choice, "clients choose once a round, and last at the end"
+            strange = choice.clusters.keys() - {*self.cohort.handles}
             if strange and not self.is_own:
-                yield each, f"it names a client that was not drawn: {min(strange)!a}"
+                yield choice, f"it names a client that was not drawn: {min(strange)!a}"
 
     def _cohort(self) -> Iterator[Problem]:
         event, handles, terms = self.cohort, frozenset(self.cohort.handles), self.terms
@@ -232,13 +232,13 @@ class RoundFacts:
     def _trained(self) -> Iterator[Problem]:
         """Judge that all who trained were merged, and that all others have a reason."""
         (merged, *_), counts = self.of(events.ModelsMerged), Counter(self.clusters.values())
-        models = 1 if any(each.by == SHARED for each in self.chosen) else self.num_clusters
+        models = 1 if any(choice.by == SHARED for choice in self.chosen) else self.num_clusters
         if len(merged.participants) not in (models, self.num_clusters) or any(
             counts[j] != n for j, n in enumerate(merged.participants)
         ):
             yield merged, f"{[*merged.participants]} clients were merged, and others trained"
         idle = {*self.cohort.handles} - self.clusters.keys() - missing(self.facts)
-        waiting = sum(each.waiting for each in self.of(events.NewcomersWaited))
+        waiting = sum(event.waiting for event in self.of(events.NewcomersWaited))
         if self.terms and len(idle) > waiting and not self._waits():
             yield self.cohort, f"it is not recorded what became of {min(idle)!a}"
 
@@ -249,10 +249,10 @@ class RoundFacts:
 
     def _hidden(self) -> Iterator[Problem]:
         """Judge that the sets of a cluster are a partition of who trained its model."""
-        formed = {each.cluster: each for each in self.of(events.AnonymitySetsFormed)}
+        formed = {event.cluster: event for event in self.of(events.AnonymitySetsFormed)}
         if len(formed) < len(every := self.of(events.AnonymitySetsFormed)):
             yield every[-1], "the sets of its cluster are recorded twice"
-        refused = {each.handle for each in self.of(events.AnswerRefused)}
+        refused = {event.handle for event in self.of(events.AnswerRefused)}
         seen: set[Handle] = set()
         for j, event in formed.items():
             members = [*chain.from_iterable(event.sets)]
@@ -274,11 +274,11 @@ class RoundFacts:
         self, j: int, terms: SetTerms, event: events.AnonymitySetsFormed | None
     ) -> Iterator[Problem]:
         inside, k = self.inside(j), terms.k
-        for each in self.of(events.ClusterWaited):
-            if each.min_anonymity != k:
-                yield each, f"clusters wait for {k} clients, not for {each.min_anonymity}"
+        for waited in self.of(events.ClusterWaited):
+            if waited.min_anonymity != k:
+                yield waited, f"clusters wait for {k} clients, not for {waited.min_anonymity}"
         if event is None:
-            waited = any(each.cluster == j for each in self.of(events.ClusterWaited))
+            waited = any(event.cluster == j for event in self.of(events.ClusterWaited))
             if not waited or (len(inside) >= k and not terms.leaves_out):
                 yield self.cohort, f"it is not recorded in which sets cluster {j} hides its clients"
             return
@@ -301,7 +301,7 @@ class RoundFacts:
         sizes = {e.cluster: [*map(len, e.sets)] for e in self.of(events.AnonymitySetsFormed)}
         noise = self.of(*NOISE)
         if events.SumPerturbed in self.terms.noise:
-            noised = {each.cluster for each in self.of(events.SumPerturbed)}
+            noised = {event.cluster for event in self.of(events.SumPerturbed)}
             if bare := {*self.clusters.values()} - noised:
                 yield self.cohort, f"its settings add noise, and cluster {min(bare)} has none"
         for i, event in enumerate(noise):

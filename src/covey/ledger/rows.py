@@ -92,7 +92,7 @@ def newest(
     by: Sequence[ColumnElement[Any]] = (events.c.position,),
 ) -> Link | None:
     """Return the last event of which this holds."""
-    query = select(events).where(*where).order_by(*(each.desc() for each in by)).limit(1)
+    query = select(events).where(*where).order_by(*(column.desc() for column in by)).limit(1)
     row = connection.execute(query).first()
     return None if row is None else _link(tuple(row))
 

@@ -129,7 +129,7 @@ def check_version(connection: Connection, location: str) -> None:
         found = layout(connection.exec_driver_sql(LAYOUT))
         odd = strange(found, _layout())
         if any(kind not in ("table", "index") for kind, *_ in found) or not any(
-            each in found for each in _layout() if each[1] == schema.name
+            table in found for table in _layout() if table[1] == schema.name
         ):
             raise _not_laid_out(location, odd)
     version = connection.scalar(sql.select(schema.c.version))

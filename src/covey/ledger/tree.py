@@ -36,7 +36,7 @@ from covey.base.signature import PublicKey, SigningKey, key_id
 
 def entries_of(hashes: Sequence[str]) -> list[bytes]:
     """Return the leaves of a ledger whose chain has these hashes, in order."""
-    return [leaf_hash(bytes.fromhex(each)) for each in hashes]
+    return [leaf_hash(bytes.fromhex(hash_value)) for hash_value in hashes]
 
 
 def leaf_hash(entry: bytes) -> bytes:
@@ -100,7 +100,7 @@ def is_consistent(
         return False
     if small == large:
         return not path and roots[0] == roots[1]
-    at, last = (each - 1 >> _whole_levels(small) for each in sizes)
+    at, last = (size - 1 >> _whole_levels(small) for size in sizes)
     steps = path if at else [roots[0], *path]
     return bool(steps) and _climb(at, last, steps[0], steps[1:]) == roots
 

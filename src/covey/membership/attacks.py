@@ -139,11 +139,11 @@ class Signals:
     gradients: Callable[[], Iterator[Params]] | None = None
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if isinstance(array := getattr(self, each.name), ndarray):
+        for field in fields(self):
+            if isinstance(array := getattr(self, field.name), ndarray):
                 seen = array.view()
                 seen.flags.writeable = False
-                object.__setattr__(self, each.name, seen)
+                object.__setattr__(self, field.name, seen)
 
 
 def of_label(
@@ -580,7 +580,7 @@ class Shokri(Attack):
 
         check_references(signals.inside)
         references = np.moveaxis(signals.references, 1, 0)
-        seen = [shokri_features(each, signals.labels) for each in references]
+        seen = [shokri_features(reference, signals.labels) for reference in references]
         classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
         classifier.fit(np.concatenate(seen), signals.inside.T.reshape(-1))
         features = shokri_features(signals.target, signals.labels)
@@ -599,8 +599,8 @@ class GradientNorm(Attack):
             raise ConfigError(
                 "The attack gradient-norm needs gradients, found answers alone: pass the module."
             )
-        parts = ((g.square().sum() for g in each.values()) for each in signals.gradients())
-        return -np.array([float(sum(each)) for each in parts])
+        parts = ((g.square().sum() for g in gradient.values()) for gradient in signals.gradients())
+        return -np.array([float(sum(part)) for part in parts])
 
 
 MIN_OTHERS = 2

@@ -240,13 +240,13 @@ def examine_cluster(
         clients=len(target.members),
         members=int(candidates.member.sum()),
         non_members=int((~candidates.member).sum()),
-        background=sum(len(each.background) for each in candidates.strata),
+        background=sum(len(stratum.background) for stratum in candidates.strata),
         blind_auc=blind_figure(auc),
         reason=reason,
         accuracies=accuracies(signals, candidates.member),
         attacks={
-            name: attack_figures(each, candidates, signals, streams.at("verdict"))
-            for name, each in scores.items()
+            name: attack_figures(score, candidates, signals, streams.at("verdict"))
+            for name, score in scores.items()
         },
         exposed=exposed_counts(signals, candidates.member, candidates.suspects),
     )
@@ -296,7 +296,7 @@ def _gradients(
     recipe = Recipe(local_steps=1, batch_size=1, learning_rate=1.0)
     at = streams.at("gradients")
     records = (examples.take(torch.tensor([i])) for i in range(len(examples)))
-    jobs = (TrainingJob(params, each, at.at(i), recipe) for i, each in enumerate(records))
+    jobs = (TrainingJob(params, record, at.at(i), recipe) for i, record in enumerate(records))
     return (subtract(params, after) for after in engine.train(jobs))
 
 
@@ -348,8 +348,8 @@ def _from_updates(
     """
     at = streams.at("one more round")
     jobs = [
-        TrainingJob(target.params, each.train, at.at(each.name), auditor.retrain_recipe.recipe)
-        for each in target.members
+        TrainingJob(target.params, member.train, at.at(member.name), auditor.retrain_recipe.recipe)
+        for member in target.members
     ]
     own = list(engine.train(jobs))
     if any(map(has_non_finite_values, own)):

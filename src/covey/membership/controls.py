@@ -46,8 +46,8 @@ def attacked(
 ) -> RiskEstimate:
     """Attack a model by its loss, of members and of others."""
     inside, outside = (
-        scores_of(each.losses.double().numpy())
-        for each in engine.score([ScoringJob(params, side) for side in sides])
+        scores_of(scored.losses.double().numpy())
+        for scored in engine.score([ScoringJob(params, side) for side in sides])
     )
     return cross_fitted(inside, outside, streams.at("folds").generator())
 
@@ -108,8 +108,8 @@ def copied(members: Iterable[Examples], others: Iterable[Examples]) -> str:
 
     Labels do not count: a member under another label is no non-member.
     """
-    inside = {each for examples in members for each in hashes(examples.inputs)}
-    found = [each in inside for examples in others for each in hashes(examples.inputs)]
+    inside = {hash_value for examples in members for hash_value in hashes(examples.inputs)}
+    found = [hash_value in inside for examples in others for hash_value in hashes(examples.inputs)]
     if sum(found) <= MOST * len(found):
         return ""
     return (

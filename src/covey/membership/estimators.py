@@ -83,8 +83,8 @@ class RiskContext:
 
     def losses(self, params: Params, sets: Sequence[Examples]) -> list[ndarray]:
         """Return a model's loss on every example, set by set, in nats."""
-        scored = self.engine.score([ScoringJob(params, each) for each in sets])
-        return [each.losses.double().numpy() for each in scored]
+        scored = self.engine.score([ScoringJob(params, examples) for examples in sets])
+        return [row.losses.double().numpy() for row in scored]
 
 
 class RiskEstimator(Component):
@@ -316,10 +316,10 @@ def client_counts(
     scored = engine.score([ScoringJob(params, side) for _, side in sides])
     counts = [
         loss_counts(
-            each.losses.double().numpy(),
-            streams.at("folds", len(each.losses), client.name).generator(),
+            row.losses.double().numpy(),
+            streams.at("folds", len(row.losses), client.name).generator(),
         )
-        for each, (client, _) in zip(scored, sides, strict=True)
+        for row, (client, _) in zip(scored, sides, strict=True)
     ]
     return list(zip(counts[::2], counts[1::2], strict=True))
 
@@ -389,7 +389,7 @@ def masked_loss_counter(
             sides = own_counts(engine, target.params, client, streams)
             return numbers_of_counts(sides, shares, streams.at("own noise", client.name).draws)
 
-        sending = {each.handle: partial(own, each) for each in target.members}
+        sending = {member.handle: partial(own, member) for member in target.members}
         added = secure_sum(sending, count_of_counts(shares), min_cohort).values
         return counts_of_numbers(added, shares)
 
@@ -411,7 +411,7 @@ class ClientEstimator(RiskEstimator):
     def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return what the members find, weighted by their examples."""
         rows = self.judge((target.params,), target.members, context, streams)
-        known = [each for row in rows.values() for each in row if each is not None]
+        known = [risk for row in rows.values() for risk in row if risk is not None]
         combined = stratified(known)
         if combined is None:
             return RiskEstimate.unknown(
@@ -441,7 +441,7 @@ class ClientEstimator(RiskEstimator):
             for side in (client.train, client.holdout)
             for model in models
         ]
-        losses = iter(each.losses.double().numpy() for each in context.engine.score(jobs))
+        losses = iter(row.losses.double().numpy() for row in context.engine.score(jobs))
         estimates: dict[Handle, list[RiskEstimate | None]] = {
             client.handle: [None] * len(models) for client in cohort
         }

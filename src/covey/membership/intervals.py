@@ -27,23 +27,23 @@ def stratified(strata: Sequence[RiskEstimate]) -> RiskEstimate | None:
     """
     if not strata:
         return None
-    members = np.array([each.members for each in strata])
+    members = np.array([stratum.members for stratum in strata])
     share = members / members.sum()
-    errors = np.array([each.standard_error for each in strata])
+    errors = np.array([stratum.standard_error for stratum in strata])
     return RiskEstimate(
         Figure(
-            float(share @ [each.risk for each in strata]),
+            float(share @ [stratum.risk for stratum in strata]),
             float(np.sqrt(((share * errors) ** 2).sum())),
         ),
         auc=float(share @ known_aucs(strata)),
         members=int(members.sum()),
-        non_members=sum(each.non_members for each in strata),
+        non_members=sum(stratum.non_members for stratum in strata),
     )
 
 
 def known_aucs(estimates: Sequence[RiskEstimate]) -> list[float]:
     """Return the AUC of each; NaN where it was not measured."""
-    return [float("nan") if each.auc is None else each.auc for each in estimates]
+    return [float("nan") if estimate.auc is None else estimate.auc for estimate in estimates]
 
 
 LEVEL = 0.95
@@ -88,7 +88,7 @@ def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
     Balanced accuracy has the interval of its SE, AUC Newcombe's, and TPR Clopper and
     Pearson's over all thresholds that so many non-members may set.
     """
-    known = [each for each in strata if min(map(len, each)) >= MIN_RECORDS]
+    known = [stratum for stratum in strata if min(map(len, stratum)) >= MIN_RECORDS]
     figures = [
         cross_fitted(*sides, streams.at("folds", index).generator())
         for index, sides in enumerate(known)
@@ -211,7 +211,7 @@ def _delong(inside: Float[ndarray, " members"], outside: Float[ndarray, " others
         return below / (2 * len(other))
 
     pairs = ((inside, outside), (outside, inside))
-    return sum(float(won(*each).var(ddof=1)) / len(each[0]) for each in pairs)
+    return sum(float(won(*pair).var(ddof=1)) / len(pair[0]) for pair in pairs)
 
 
 def roc(strata: Sequence[Sides], points: int = 60) -> tuple[tuple[float, float], ...]:
@@ -276,7 +276,7 @@ def with_extremes(
         inside: of each client's members.
         outside: of all non-members.
     """
-    own = [each for each in inside if len(each) >= MIN_RECORDS]
+    own = [scores for scores in inside if len(scores) >= MIN_RECORDS]
     if not own or len(outside) < MIN_RECORDS:
         return estimate
     together = np.concatenate(own)
@@ -284,5 +284,5 @@ def with_extremes(
     surely = float((together > accepted).mean())
     threshold = best_threshold(together, outside)
     accused = float((outside >= threshold).mean())
-    worst = max(float((each >= threshold).mean()) for each in own)
+    worst = max(float((scores >= threshold).mean()) for scores in own)
     return replace(estimate, tpr_at_1=surely, worst_client=(worst + 1 - accused) / 2)

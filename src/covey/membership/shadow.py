@@ -187,7 +187,9 @@ def shadows_for(
     ):
         return before
     place = target.cluster, target.round_index
-    return tuple(ShadowFederation(each, (*place, i), 0, start) for i, each in enumerate(plan))
+    return tuple(
+        ShadowFederation(start_of, (*place, i), 0, start) for i, start_of in enumerate(plan)
+    )
 
 
 def _still_matches(profile: Profile, wanted: Profile) -> bool:
@@ -239,9 +241,9 @@ def draw_shadow_data(federation: ShadowFederation, context: RiskContext) -> Shad
         return Examples(shift.shifted(raw.inputs, generator), raw.labels)
 
     return ShadowData(
-        members=tuple(shifted(*each) for each in inside),
+        members=tuple(shifted(*member) for member in inside),
         non_members={group: shifted(group, block) for group, block in outside},
-        bystanders=tuple(shifted(*each) for each in bystanders),
+        bystanders=tuple(shifted(*bystander) for bystander in bystanders),
     )
 
 
@@ -276,12 +278,12 @@ def evaluate_shadow(
     sets: dict[int, list[Examples]] = {}
     for (group, _), examples in zip(federation.profile, data.members, strict=True):
         sets.setdefault(group, []).append(examples)
-    members = [Examples.joined(each) for each in sets.values()]
+    members = [Examples.joined(examples) for examples in sets.values()]
     others = [data.non_members[group] for group in sets]
-    jobs = [ScoringJob(federation.params, each) for each in (*members, *others)]
-    scored = engine.score(jobs + [ScoringJob(target.params, each) for each in others])
+    jobs = [ScoringJob(federation.params, examples) for examples in (*members, *others)]
+    scored = engine.score(jobs + [ScoringJob(target.params, examples) for examples in others])
     n = len(sets)
-    scores = [scores_of(each.losses.double().numpy()) for each in scored[: 2 * n]]
+    scores = [scores_of(row.losses.double().numpy()) for row in scored[: 2 * n]]
     return ShadowResult(
         inside=dict(zip(sets, scores[:n], strict=True)),
         outside=dict(zip(sets, scores[n:], strict=True)),
@@ -292,7 +294,7 @@ def evaluate_shadow(
 
 
 def _accuracy(scored: Sequence[Scored]) -> float:
-    right = [each.correct.double() for each in scored if each.correct is not None]
+    right = [row.correct.double() for row in scored if row.correct is not None]
     return float(torch.cat(right).mean())
 
 
@@ -342,12 +344,12 @@ def gap_corrected(
     only show by how much a loss threshold does better.
     """
     moved = [
-        each.risk + gap - gap_risk(result.train, result.test)
-        for each, result in zip(estimates, results, strict=True)
+        estimate.risk + gap - gap_risk(result.train, result.test)
+        for estimate, result in zip(estimates, results, strict=True)
     ]
     return [
-        replace(each, figure=Figure(risk, each.standard_error))
-        for each, risk in zip(estimates, moved, strict=True)
+        replace(estimate, figure=Figure(risk, estimate.standard_error))
+        for estimate, risk in zip(estimates, moved, strict=True)
     ]
 
 
@@ -433,11 +435,11 @@ class ShadowEstimator(RiskEstimator):
             )
             return RiskEstimate.unknown(too_small), ()
         shadows, results = list[ShadowFederation](), list[ShadowResult]()
-        for each in shadows_for(target, plan, context.start[target.cluster]):
-            data = draw_shadow_data(each, context)
-            shadows.append(advance(each, data, target.round_index, context))
+        for shadow in shadows_for(target, plan, context.start[target.cluster]):
+            data = draw_shadow_data(shadow, context)
+            shadows.append(advance(shadow, data, target.round_index, context))
             results.append(evaluate_shadow(context.engine, shadows[-1], target, data))
-        if any(not_finite(each.params) for each in shadows):
+        if any(not_finite(shadow.params) for shadow in shadows):
             return RiskEstimate.unknown("its shadow federations diverged"), ()
         if examples_in(plan[0]) == members:
             return _matched_finding(context.engine, target, results), tuple(shadows)
@@ -463,11 +465,11 @@ class ShadowEstimator(RiskEstimator):
 def _matched_finding(
     engine: Engine, target: Target, results: Sequence[ShadowResult]
 ) -> RiskEstimate:
-    scored = engine.score([ScoringJob(target.params, each.train) for each in target.members])
+    scored = engine.score([ScoringJob(target.params, member.train) for member in target.members])
     # as its clients report, and as the pool shows
-    train, test = _accuracy(scored), float(np.mean([each.target_test for each in results]))
+    train, test = _accuracy(scored), float(np.mean([result.target_test for result in results]))
     members = sum(len(client.train) for client in target.members)
-    others = min(sum(map(len, each.outside.values())) for each in results)
+    others = min(sum(map(len, result.outside.values())) for result in results)
     own, unseen = train * (1 - train) / members, test * (1 - test) / others  # variances
     levels, gaps = [e.train for e in results], [e.train - e.test for e in results]
     if wrong := _mismatch("train accuracy", levels, train, own**0.5, MOST_LEVEL) or _mismatch(

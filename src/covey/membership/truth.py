@@ -240,7 +240,9 @@ def _same(left: Params, right: Params) -> bool:
 def _some(sets: Sequence[Examples]) -> Examples | None:
     """Return evenly spaced examples of all sets; None if there are none."""
     step = max(1, math.ceil(sum(map(len, sets)) / MAX_EXAMPLES))
-    some = [each.take(torch.arange(0, len(each), step)) for each in sets if len(each)]
+    some = [
+        examples.take(torch.arange(0, len(examples), step)) for examples in sets if len(examples)
+    ]
     return Examples.joined(some) if some else None
 
 
@@ -378,9 +380,9 @@ def audit_clusters(
 def mismatch(members: Sequence[Client], reference: Reference, blind: RiskEstimate | None) -> str:
     """Say why no attack on these sides may be believed; "" if nothing shows that."""
     others = [
-        each
+        client
         for group, clients in _by_group(members).items()
-        for each in reference.matching(group, clients)
+        for client in reference.matching(group, clients)
     ]
     if why := copied([client.train for client in members], others):
         return f"refused: {why}"
@@ -411,7 +413,7 @@ def _by_group(clients: Sequence[Client]) -> Mapping[int | None, list[Client]]:
 
 def _scores(engine: Engine, params: Params, sets: Sequence[Examples]) -> ndarray:
     scored = engine.score([ScoringJob(params, examples) for examples in sets])
-    losses = [each.losses.double().numpy() for each in scored]
+    losses = [row.losses.double().numpy() for row in scored]
     return scores_of(np.concatenate(losses)) if losses else np.empty(0)
 
 
@@ -484,7 +486,7 @@ def strata_of(
     order = torch.from_numpy(streams.at("non-members").generator().permutation(_shared(reference)))
     strata: list[Stratum] = []
     used = 0
-    for group in sorted(groups, key=lambda each: each or 0):
+    for group in sorted(groups, key=lambda group: group or 0):
         places = [i for i, client in enumerate(clients) if client.group == group]
         matching = reference.matching(group, [clients[i] for i in places])
         others = Examples.joined(matching or [clients[places[0]].train.first(0)])
@@ -515,14 +517,14 @@ class Candidates:
     @classmethod
     def of(cls, strata: Sequence[Stratum]) -> "Candidates | None":
         """Return the candidates; None if no group has enough on each side."""
-        enough = tuple(each for each in strata if each.pairs >= MIN_RECORDS)
+        enough = tuple(stratum for stratum in strata if stratum.pairs >= MIN_RECORDS)
         if not enough:
             return None
-        pairs = [each.pairs for each in enough]
+        pairs = [stratum.pairs for stratum in enough]
         return cls(
             strata=enough,
-            examples=Examples.joined([each.candidates for each in enough]),
-            suspects=np.concatenate([each.suspects for each in enough]),
+            examples=Examples.joined([stratum.candidates for stratum in enough]),
+            suspects=np.concatenate([stratum.suspects for stratum in enough]),
             stratum=np.repeat(np.arange(len(enough)), 2 * np.array(pairs)),
             member=np.concatenate([np.arange(2 * n) < n for n in pairs]),
         )

@@ -172,7 +172,7 @@ def inverse_hessian_scores(
     g = -(layer.residuals[:, :, None] * phi[:, None, :]).reshape(len(phi), -1)
     lower, own = _lower(hessian), member.double()[:, None]
     others = (g[member].sum(dim=0) - own * g) / (n - own)
-    step, toward = (torch.cholesky_solve(each.T, lower).T for each in (g, others))
+    step, toward = (torch.cholesky_solve(matrix.T, lower).T for matrix in (g, others))
     return -(step.square().sum(dim=1) / n + 2 * (toward * step).sum(dim=1))
 
 
@@ -215,7 +215,7 @@ def last_layer_of(
         ridge: whether the layer was solved for squares, as a ridge head is, and not trained
             by cross-entropy.
     """
-    layers = [n for n, each in module.named_modules() if isinstance(each, nn.Linear)]
+    layers = [n for n, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     name = layers[-1] if layers else ""
     prefix, inputs = f"{name}." if name else "", list[Tensor]()
     if not layers or f"{prefix}weight" not in params or examples.labels.dim() != 1:

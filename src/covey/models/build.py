@@ -283,7 +283,9 @@ def personal_params(module: nn.Module, patterns: Collection[str]) -> Params:
             f"model.personal must match all names of a tensor, found {list(patterns)}, which leave "
             f"{tied[0]}: match that, too."
         )
-    if own.keys() >= {name for name, each in module.named_parameters() if each.requires_grad}:
+    if own.keys() >= {
+        name for name, parameter in module.named_parameters() if parameter.requires_grad
+    }:
         raise ConfigError(
             f"model.personal must leave a parameter that trains to be shared, found "
             f"{list(patterns)}: match fewer, or set method.name = 'local'."
@@ -394,7 +396,7 @@ def check_model(
             nothing to train.
     """
     kind = type(module).__name__
-    if any(is_lazy(each) for each in (*module.parameters(), *module.buffers())):
+    if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
         raise ModelError(f"{kind} must know its sizes, found lazy layers: give each its sizes.")
     _check_state(module)
     trial = copied(module).train()
@@ -419,7 +421,7 @@ def check_model(
             f"{kind} must turn inputs {(2, *input_shape)} into floating-point outputs {expected}, "
             f"found {shape} of {outputs.dtype}: give its last layer{least} {num_classes} outputs."
         )
-    if not any(each.requires_grad for each in module.parameters()):
+    if not any(parameter.requires_grad for parameter in module.parameters()):
         raise ModelError(f"{kind} must have a parameter to train, found none: add or unfreeze one.")
 
 
@@ -457,8 +459,12 @@ class ModelFunction(ModelFactory, OwnFunction):
         except (TypeError, ValueError):  # some builtins have none
             signature = inspect.Signature()
         # two arguments are left to pass, by their number or as the needed
-        left = [each for name, each in signature.parameters.items() if name not in self.options]
-        needed = [each for each in left if each.default is each.empty]
+        left = [
+            parameter
+            for name, parameter in signature.parameters.items()
+            if name not in self.options
+        ]
+        needed = [parameter for parameter in left if parameter.default is parameter.empty]
         arguments = sizes if 2 in (len(left), len(needed)) else ()
         try:
             signature.bind(*arguments, **self.options)

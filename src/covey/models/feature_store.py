@@ -67,8 +67,8 @@ class FeatureStore:
         """Allow the file to be made, and write what waited for it."""
         self.may_create, waiting = True, tuple(self._waiting)
         self._waiting.clear()
-        for each in waiting:
-            self.write(*each)
+        for place in waiting:
+            self.write(*place)
 
     def read(self, keys: Sequence[bytes]) -> Rows | None:
         """Return the rows of these keys in their order; None: one is missing or damaged."""
@@ -167,10 +167,12 @@ class FeatureStore:
             if not file.execute(LAYOUT).fetchall():
                 with file:
                     file.execute("BEGIN IMMEDIATE")  # other threads and processes wait
-                    for each in _TABLES if not file.execute(LAYOUT).fetchall() else ():
-                        file.execute(each)
+                    for statement in _TABLES if not file.execute(LAYOUT).fetchall() else ():
+                        file.execute(statement)
             found = layout(file.execute(LAYOUT))
-            if odd := strange(frozenset(each for each in found if each[3] != "None"), _LAYOUT):
+            if odd := strange(
+                frozenset(column for column in found if column[3] != "None"), _LAYOUT
+            ):
                 raise sqlite3.DatabaseError(f"it holds the {odd}")
         except sqlite3.Error:
             file.close()

@@ -142,14 +142,14 @@ class Gabor(FilterMap):
         """Return waves under a bell, each in its own direction."""
         generator = streams.at("gabor").generator()
 
-        def each(low: float, high: float) -> np.ndarray:
+        def uniform(low: float, high: float) -> np.ndarray:
             return generator.uniform(low, high, (self.filters, 1, 1))
 
         y, x = np.mgrid[: self.size, : self.size] - (self.size - 1) / 2
-        direction, phase = each(0.0, math.pi), each(0.0, 2 * math.pi)
-        wavelength = 2 ** each(math.log2(3), math.log2(2 * self.size))
-        width = self.size * each(1 / 6, 1 / 2)
-        length = width * each(1.0, 2.0)
+        direction, phase = uniform(0.0, math.pi), uniform(0.0, 2 * math.pi)
+        wavelength = 2 ** uniform(math.log2(3), math.log2(2 * self.size))
+        width = self.size * uniform(1 / 6, 1 / 2)
+        length = width * uniform(1.0, 2.0)
         along = x * np.cos(direction) + y * np.sin(direction)
         across = y * np.cos(direction) - x * np.sin(direction)
         waves = np.cos(2 * math.pi * along / wavelength + phase)
@@ -189,7 +189,7 @@ class RandomPatches(FilterMap):
 
 def _covariance(channels: int, size: int) -> np.ndarray:
     """Return the covariance of photographs' pixels, (channel, row, column) in order."""
-    y, x = (each.reshape(-1) for each in np.mgrid[:size, :size])
+    y, x = (axis.reshape(-1) for axis in np.mgrid[:size, :size])
     distances = np.hypot(y[:, None] - y, x[:, None] - x)
     between = np.full((channels, channels), CHANNELS) + (1 - CHANNELS) * np.eye(channels)
     return np.kron(between, NEIGHBOURS**distances)

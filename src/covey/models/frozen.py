@@ -89,7 +89,7 @@ class FixedMap:
         """
         store = self.store if self.is_stored else None
         own = f"{self.identity} {inputs.dtype} {tuple(inputs.shape[1:])}".encode()
-        keys = [blake2b(own + each, digest_size=16).digest() for each in records if store]
+        keys = [blake2b(own + record, digest_size=16).digest() for record in records if store]
         known = store.read(keys) if store else None
         if known is None:
             parts = inputs.split(BATCH if self.source else CHUNK)
@@ -198,8 +198,8 @@ class FrozenFeatures(nn.Module):
         recurse: bool = True,  # noqa: FBT001, FBT002 - torch's own
     ) -> "FrozenFeatures":
         """Go along to where the model goes."""
-        for each in (self.map.module, *self._steps):
-            each._apply(fn)
+        for module in (self.map.module, *self._steps):
+            module._apply(fn)
         return super()._apply(fn, recurse)
 
 

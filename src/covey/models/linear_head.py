@@ -75,7 +75,7 @@ def public_examples(name: str, input_shape: tuple[int, ...]) -> Examples:
     elif issubclass(made := built_ins("data").get(name, ModelFactory), DataSet):
         public = made().read(data_folder("")).train
     else:
-        known = [each for each, cls in built_ins("data").items() if issubclass(cls, DataSet)]
+        known = [name for name, cls in built_ins("data").items() if issubclass(cls, DataSet)]
         what = "model.whiten_from (or the path of an .npz file)"
         raise ConfigError(unknown(what, name, known))
     if (shape := tuple(public.inputs.shape[1:])) != input_shape:

@@ -62,17 +62,17 @@ def client_summaries(
         handles: whose; None: of those who were there when the run ended.
         by: of all attacks only this one.
     """
-    began, ends = history.started, {each.handle: each for each in history.exposures}
+    began, ends = history.started, {fact.handle: fact for fact in history.exposures}
     groups, figures = client_groups(history), history.figures
     thresholds = began.risk_thresholds if began else {}
     strongest_on = {
-        j: strongest(each for each in attacks if by in (None, each.source))
+        j: strongest(estimate for estimate in attacks if by in (None, estimate.source))
         for j, attacks in attacks_on_models(history).items()
     }
     own: dict[Handle, list[RiskEstimate]] = {}  # of records whose weight is a client's own:
-    for each in _final_attacks(history):  # no attack on a whole cluster says more of them
-        if each.client and by is None:
-            own.setdefault(each.client, []).append(each.estimate)
+    for fact in _final_attacks(history):  # no attack on a whole cluster says more of them
+        if fact.client and by is None:
+            own.setdefault(fact.client, []).append(fact.estimate)
 
     def known(handle: Handle) -> ClientSummary:
         cluster, end = history.assignment.get(handle), ends.get(handle)
@@ -81,8 +81,10 @@ def client_summaries(
         exposure = end.exposure if end else Figure.unknown(NOT_FINISHED)
         risk, attack = strongest_on.get(end.cluster) if end else None, None
         if end and handle in own:
-            bound = strongest(each for each in own[handle] if each.source == BOUND)
-            attack = strongest(each for each in own[handle] if each.source != BOUND) or risk
+            bound = strongest(estimate for estimate in own[handle] if estimate.source == BOUND)
+            attack = (
+                strongest(estimate for estimate in own[handle] if estimate.source != BOUND) or risk
+            )
             risk = bound or attack
             exposure = risk.figure if risk else own[handle][0].figure
         elif exposure.value is not None and by != LOSS:
@@ -115,31 +117,31 @@ def client_groups(history: History) -> dict[Handle, str]:
 
 def strongest(attacks: Iterable[RiskEstimate]) -> RiskEstimate | None:
     """Return the attack that succeeds most often; None: no attack has a figure."""
-    known = (each for each in attacks if each.is_known)
-    return max(known, key=lambda each: each.risk, default=None)
+    known = (attack for attack in attacks if attack.is_known)
+    return max(known, key=lambda estimate: estimate.risk, default=None)
 
 
 def attacks_on_models(history: History) -> dict[int, list[RiskEstimate]]:
     """Return per cluster every attack on the model that it ended with; none if it diverged."""
-    attacks_of = {each.cluster: [each.truth] for each in history.audits}
-    for each in _final_attacks(history):
-        if not each.client:
-            attacks_of.setdefault(each.cluster, []).append(each.estimate)
+    attacks_of = {audit.cluster: [audit.truth] for audit in history.audits}
+    for attack in _final_attacks(history):
+        if not attack.client:
+            attacks_of.setdefault(attack.cluster, []).append(attack.estimate)
     return {j: [] if j in history.diverged else attacks for j, attacks in attacks_of.items()}
 
 
 def _final_attacks(history: History) -> Iterator[ModelAttacked]:
     """Yield the attacks on the models that the run ended with, but the loss threshold."""
     now = history.finished.model_hash if history.finished else None
-    return (each for each in history.attacks if each.model_hash == now)
+    return (attack for attack in history.attacks if attack.model_hash == now)
 
 
 def diverged_sentences(history: History) -> list[str]:
     """Return one sentence per cluster whose model is none now, for a person."""
     rounds = history.started.rounds if history.started else None
     return [
-        f"round {round_number(each.round_index, rounds)}: the model of cluster {j} {each.reason}"
-        for j, each in sorted(history.diverged.items())
+        f"round {round_number(event.round_index, rounds)}: the model of cluster {j} {event.reason}"
+        for j, event in sorted(history.diverged.items())
     ]
 
 
@@ -168,6 +170,6 @@ def why_unknown(history: History, clusters: Collection[int] = ()) -> str:
     if not history.exposures:
         return NOT_FINISHED
     users = history.clusters_of_clients()
-    truths = (each.truth for each in history.audits if users[each.cluster])
-    reasons = dict.fromkeys(each.reason for each in truths if not each.is_known)
+    truths = (audit.truth for audit in history.audits if users[audit.cluster])
+    reasons = dict.fromkeys(truth.reason for truth in truths if not truth.is_known)
     return f"no model in use has a true risk: {'; '.join(reasons) or 'none was audited'}"

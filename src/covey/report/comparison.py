@@ -34,11 +34,13 @@ def _twin(run: Reported) -> dict[str, Any]:
 def labels(runs: Sequence[Reported]) -> list[str]:
     """Return per run its method and what distinguishes it; seeds of a setting agree."""
     matters = [_without(run.settings, "seed", *INERT) for run in runs]
-    keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
-    differing = [key for key in keys if len({each[key] for each in matters if key in each}) > 1]
+    keys = dict.fromkeys(key for settings in matters for key in settings if key not in NAMED)
+    differing = [
+        key for key in keys if len({settings[key] for settings in matters if key in settings}) > 1
+    ]
     names: list[str] = []
-    for run, each in zip(runs, matters, strict=True):
-        apart = (f"{key}={each[key]}" for key in differing if key in each)
+    for run, settings in zip(runs, matters, strict=True):
+        apart = (f"{key}={settings[key]}" for key in differing if key in settings)
         names.append(" ".join(filter(None, [run.method, run.selection, *apart])))
     return names
 
@@ -151,7 +153,7 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
     return [
         _row(run, list(groups))
         | missing
-        | {f"metric_{each.metric}": each.value for each in run.history.metrics}
+        | {f"metric_{metric.metric}": metric.value for metric in run.history.metrics}
         for run in every
     ]
 
@@ -177,8 +179,8 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
     elif not sizes:
         reasons.append(NO_GROUPS)
     else:
-        refused = (each for each in truths.values() if each and not each.is_known)
-        reasons += [each.reason for each in refused if not each.diverged]
+        refused = (truth for truth in truths.values() if truth and not truth.is_known)
+        reasons += [estimate.reason for estimate in refused if not estimate.diverged]
     return {
         "name": run.name,
         "method": run.method,
@@ -234,8 +236,8 @@ def compared(history: History) -> Compared:
     quality, above = utility(history), violations(history)
     ends = client_summaries(history).values()
     smallest = next(iter(group_sizes(history)), "")
-    unjudged = [each for each in ends if not _is_judged(each)]
-    risks = [each.risk for each in ends if each.risk is not None]
+    unjudged = [end for end in ends if not _is_judged(end)]
+    risks = [end.risk for end in ends if end.risk is not None]
     highest = strongest(risks)
     return Compared(
         method=history.started.method if history.started else "unknown",
@@ -247,7 +249,7 @@ def compared(history: History) -> Compared:
         violations=above.count,
         unknown={
             "overall": len(unjudged),
-            "minority": sum(each.group == smallest for each in unjudged),
+            "minority": sum(client.group == smallest for client in unjudged),
             "risk": len(ends) - len(risks),
             "violations": above.unknown,
         },
@@ -271,21 +273,21 @@ def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[di
     return [
         {
             "name": name,
-            "group": each.group,
-            "cluster": each.cluster,
-            "threshold": each.threshold,
-            "risk": each.measured.risk if each.measured else None,
-            "risk_standard_error": each.measured.standard_error if each.measured else None,
-            "accuracy": each.end.accuracy if each.end else None,
-            "squared_error": each.end.squared_error if each.end else None,
-            "true_risk": each.risk.risk if each.risk else None,
-            "true_risk_standard_error": each.risk.standard_error if each.risk else None,
-            "attack": each.risk.source if each.risk else None,
-            "exposure": each.exposure.value,
-            **{metric.metric: metric.clients.get(each.handle) for metric in history.metrics},
+            "group": value.group,
+            "cluster": value.cluster,
+            "threshold": value.threshold,
+            "risk": value.measured.risk if value.measured else None,
+            "risk_standard_error": value.measured.standard_error if value.measured else None,
+            "accuracy": value.end.accuracy if value.end else None,
+            "squared_error": value.end.squared_error if value.end else None,
+            "true_risk": value.risk.risk if value.risk else None,
+            "true_risk_standard_error": value.risk.standard_error if value.risk else None,
+            "attack": value.risk.source if value.risk else None,
+            "exposure": value.exposure.value,
+            **{metric.metric: metric.clients.get(value.handle) for metric in history.metrics},
         }
         for name in sorted(names)
-        for each in [known[names[name]]]
+        for value in [known[names[name]]]
     ]
 
 

@@ -102,7 +102,7 @@ def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
             rounds = sorted(set.intersection(*map(set, known)))  # known of all runs
             if not rounds:
                 continue
-            values = np.array([[each[t] for t in rounds] for each in known])
+            values = np.array([[curve[t] for t in rounds] for curve in known])
             mean = values.mean(axis=0)
             axes.plot(rounds, mean, label=lettering(label), **look)
             if len(same) > 1:

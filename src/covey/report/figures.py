@@ -101,7 +101,7 @@ def legend(figure: Figure, handles: Sequence[Artist] | None = None, columns: int
     """
     if handles is None:
         labelled = (axes.get_legend_handles_labels()[0] for axes in figure.axes)
-        handles = [handle for each in labelled for handle in each]
+        handles = [handle for pair in labelled for handle in pair]
     if not handles:
         return
     labels = [fill(str(handle.get_label()), 60 // min(columns, len(handles))) for handle in handles]
@@ -204,7 +204,7 @@ def clusters_figure(history: History) -> Figure:
     counted(sizes.yaxis)
     counted(moves.yaxis, 3)
     t = [row.round_index for row in rows]
-    edges = [*(each - 0.5 for each in t), *(each + 0.5 for each in t[-1:])]
+    edges = [*(x - 0.5 for x in t), *(x + 0.5 for x in t[-1:])]
     if not rows:
         say(sizes, "no round has been played yet")
     elif is_many:
@@ -252,8 +252,8 @@ def risk_figure(history: History) -> Figure:
     for t in blind:
         seen.axvspan(t - 0.5, t + 0.5, color=MISSING, alpha=0.15, linewidth=0)
     attacks, measured = attacks_on_models(history), history.measured
-    ends = {each.cluster: strongest(attacks[each.cluster]) for each in history.audits}
-    clusters = sorted({*ends, *(each.cluster for each in measured)})
+    ends = {audit.cluster: strongest(attacks[audit.cluster]) for audit in history.audits}
+    clusters = sorted({*ends, *(fact.cluster for fact in measured)})
     is_many = len(clusters) > len(CLUSTERS)
     keys: list[Artist] = [key(".", f"{len(clusters)} clusters", GREY)] if is_many else []
     for place, j in enumerate(clusters):
@@ -264,9 +264,13 @@ def risk_figure(history: History) -> Figure:
             at_end = {**look, "fmt": "D", "markeredgecolor": INK}
             shift = 0.24 * (place - (len(clusters) - 1) / 2)  # bars side by side
             keys.append(key(look["fmt"], f"cluster {j}", look["color"]))
-        own = [each.estimate for each in measured if each.cluster == j]
+        own = [fact.estimate for fact in measured if fact.cluster == j]
         for calibrated in (True, False):
-            shown = [each for each in own if each.is_known and each.calibrated == calibrated]
+            shown = [
+                estimate
+                for estimate in own
+                if estimate.is_known and estimate.calibrated == calibrated
+            ]
             at, risks = [e.round_index + shift for e in shown], [e.risk for e in shown]
             errors, face = [e.standard_error for e in shown], look["color"]
             seen.errorbar(at, risks, errors, mfc=face if calibrated else "white", **look)
@@ -295,7 +299,7 @@ def risk_figure(history: History) -> Figure:
         (hollow, key("o", "not calibrated", INK, "white")),
         (blind, Patch(color=MISSING, alpha=0.25, label="clients chose without a figure")),
     )
-    legend(figure, [*keys, *(each for is_there, each in others if is_there)])
+    legend(figure, [*keys, *(handle for is_there, handle in others if is_there)])
     return figure
 
 
@@ -321,18 +325,23 @@ def violations_figure(history: History) -> Figure:
     figure, (axes,) = canvas((title, down, "clients, most careful first"))
     axes.set_xticks([])
     summaries = client_summaries(history).values()
-    clients = [(each.threshold, each) for each in summaries if each.threshold is not None]
+    clients = [(client.threshold, client) for client in summaries if client.threshold is not None]
     if not clients:
         unknown = "no threshold of a client is known"
         late = "it is measured at the end,\nand this run has not ended"
         say(axes, f"unknown: {unknown if history.exposures else late}")
         return figure
-    clients.sort(key=lambda each: (each[0], each[1].handle))
+    clients.sort(key=lambda client: (client[0], client[1].handle))
     unknown = RiskEstimate.unknown("")
     tau, risk, error, exposure = np.array(
         [
-            (tau, (each.risk or unknown).risk, (each.risk or unknown).standard_error, each.exposure)
-            for tau, each in clients
+            (
+                tau,
+                (client.risk or unknown).risk,
+                (client.risk or unknown).standard_error,
+                client.exposure,
+            )
+            for tau, client in clients
         ],
         dtype=float,
     ).T
@@ -348,13 +357,13 @@ def violations_figure(history: History) -> Figure:
     dash = {"alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
     for index, group in enumerate([*sizes, None]):
         colour = cycled(GROUPS, index) if group else INK
-        own = np.array([each.group == group for _, each in clients])
+        own = np.array([client.group == group for _, client in clients])
         for is_above, face in ((True, colour), (False, "white")):
             at = own & is_known & ((risk > tau) == is_above)
             bars = {"color": colour, "markerfacecolor": face, **look}
             axes.errorbar(places[at], risk[at], error[at], **bars)
         axes.plot(places[own & is_higher], exposure[own & is_higher], "_", color=colour, **dash)
-    tried = [(i, each.attack.risk) for i, (_, each) in enumerate(clients) if each.attack]
+    tried = [(i, client.attack.risk) for i, (_, client) in enumerate(clients) if client.attack]
     look = {"color": INK, "markersize": 2.5 * scale**0.5, "zorder": 4}
     axes.plot(*np.array(tried).reshape(-1, 2).T, "D", **look)  # inside of circles
     _crosses(axes, places[~is_known])
@@ -368,7 +377,7 @@ def violations_figure(history: History) -> Figure:
         *(key("o", group, cycled(GROUPS, index)) for index, group in enumerate(sizes)),
         key("o", "filled: above", INK),
         key("o", "hollow: accepted", INK, "white"),
-        *(each for is_there, each in others if is_there),
+        *(handle for is_there, handle in others if is_there),
     ]
     legend(figure, keys)
     return figure

@@ -47,7 +47,7 @@ def group_models(clients: Iterable[ClientSummary], num_clusters: int) -> Mapping
         clients: as they ended.
         num_clusters: how many models there are.
     """
-    ended = [(each.group, each.end) for each in clients if each.end is not None]
+    ended = [(client.group, client.end) for client in clients if client.end is not None]
     counts = Counter((group, end.cluster) for group, end in ended if group is not None)
     groups = sorted({group for group, _ in counts})
     if not 0 < len(groups) <= num_clusters:

@@ -166,7 +166,7 @@ def templates(package: str = "covey.report") -> Environment:
 def embedded(pictures: Mapping[str, bytes]) -> dict[str, str]:
     """Return SVG as sources of images that need nothing beside the page."""
     kind = "data:image/svg+xml;base64,"
-    return {name: kind + b64encode(each).decode() for name, each in pictures.items()}
+    return {name: kind + b64encode(picture).decode() for name, picture in pictures.items()}
 
 
 def rendered(
@@ -209,16 +209,18 @@ def write_audit(audit: Audit, run: Path) -> None:
     folder = run / "audit"
     make_folder(folder)
     pictures: dict[str, bytes] = {}
-    for each in audit.clusters:
-        if each.attacks:
+    for cluster in audit.clusters:
+        if cluster.attacks:
             curves = {
                 f"{name}, AUC {attack.overall.auc.value:.3f}": attack.roc
-                for name, attack in each.attacks.items()
+                for name, attack in cluster.attacks.items()
             }
-            sides = f"{each.members:,} members against {each.non_members:,} matched non-members"
-            figure = roc_figure(f"Cluster {each.cluster}: {sides}", curves, each.members)
-            pictures[str(each.cluster)] = svg(figure)
-            write(folder / f"roc-cluster-{each.cluster}.svg", pictures[str(each.cluster)])
+            sides = (
+                f"{cluster.members:,} members against {cluster.non_members:,} matched non-members"
+            )
+            figure = roc_figure(f"Cluster {cluster.cluster}: {sides}", curves, cluster.members)
+            pictures[str(cluster.cluster)] = svg(figure)
+            write(folder / f"roc-cluster-{cluster.cluster}.svg", pictures[str(cluster.cluster)])
     view = {"name": run.name, "audit": audit}
     write(folder / "audit.html", rendered("audit.html", pictures, view))
     content = json.dumps(asdict(audit), indent=1, allow_nan=False)

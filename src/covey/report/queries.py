@@ -142,7 +142,10 @@ def _figures(
     figures: dict[Column, int | float | None] = {("round", None): row.round_index}
     figures["participants", None] = row.participants
     for name, (overall, by_group) in utilities.items():
-        figures |= {(name, None): overall, **{(name, each): by_group.get(each) for each in groups}}
+        figures |= {
+            (name, None): overall,
+            **{(name, group): by_group.get(group) for group in groups},
+        }
     for name in metrics:
         known = row.metrics.get(name) or MetricMeasured(name, None, {}, {})
         clusters = dict(enumerate(known.by_cluster))
@@ -249,7 +252,7 @@ def round_line(history: History) -> str:
 
 def _by_red_team(history: History) -> str:
     """Name what the risks in force were measured with."""
-    return f"by {' and '.join(sorted({each.source for each in history.figures.values()}))}"
+    return f"by {' and '.join(sorted({figure.source for figure in history.figures.values()}))}"
 
 
 def describe_budget(history: History) -> str:

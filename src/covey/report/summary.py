@@ -256,7 +256,7 @@ def summary(history: History) -> Summary:
     """Return what is known of a run."""
     started, finished = history.started, history.finished
     end = finished or events.RunFinished("", None, {}, None)
-    gaps = {each.gap: each for each in history.fairness}
+    gaps = {fairness.gap: fairness for fairness in history.fairness}
     ends = list(client_summaries(history).values())
     notes = [*(started.notes if started else ()), PROMISE]
     if gone := history.left_since_end:
@@ -275,19 +275,19 @@ def summary(history: History) -> Summary:
         squared_error=Utility(end.squared_error, end.squared_error_by_group),
         group_models=group_models(ends, started.num_clusters if started else 0),
         clusters=_clusters(history),
-        diverged=[each for _, each in sorted(history.diverged.items())],
+        diverged=[divergence for _, divergence in sorted(history.diverged.items())],
         violations=_violations(history, ends),
         exposure=_exposure(history, ends),
         moves=_moves(history, ends),
         fairness=gaps or None,
         fairness_reason="" if gaps else _why_no_gaps(history),
-        metrics={each.metric: _metric(each) for each in history.metrics if not each.counts},
-        confusion=next((each.counts for each in history.metrics if each.counts), {}),
+        metrics={metric.metric: _metric(metric) for metric in history.metrics if not metric.counts},
+        confusion=next((metric.counts for metric in history.metrics if metric.counts), {}),
         adjusted_rand_index=end.adjusted_rand_index,
         privacy=guarantee_status(history),
         deniability=deniability(history),
         components=history.components.components if history.components else {},
-        left=Counter(each.answer for each in history.left),
+        left=Counter(leaver.answer for leaver in history.left),
         notes=notes,
     )
 
@@ -306,7 +306,7 @@ def _clusters(history: History) -> list[ClusterSummary]:
         inside[j].append(handle)
     none, attacks = RiskEstimate.unknown(NOT_FINISHED), attacks_on_models(history)
     unknown = (events.ClusterAudited(j, none, none.figure, none.figure) for j in range(len(users)))
-    last = {each.cluster: each.estimate for each in history.measured}
+    last = {fact.cluster: fact.estimate for fact in history.measured}
     clusters: list[ClusterSummary] = []
     for audit in history.audits or (unknown if history.rounds else ()):
         j, own = audit.cluster, inside[audit.cluster]
@@ -394,20 +394,20 @@ def _violations(history: History, ends: Sequence[ClientSummary]) -> Violations:
             reason="" if reports else "no client reports whether a risk is above its own",
         )
     known = [
-        (each, each.risk, each.threshold)
-        for each in ends
-        if each.risk is not None and each.threshold is not None
+        (end, end.risk, end.threshold)
+        for end in ends
+        if end.risk is not None and end.threshold is not None
     ]
-    above = [each for each, risk, tau in known if risk.risk > tau]
-    unknown = {each.handle for each in ends} - {each.handle for each, _, _ in known}
-    exposed = [float(each.exposure) > each.threshold for each in ends if each.threshold is not None]
+    above = [client for client, risk, tau in known if risk.risk > tau]
+    unknown = {client.handle for client in ends} - {client.handle for client, _, _ in known}
+    exposed = [float(end.exposure) > end.threshold for end in ends if end.threshold is not None]
     reached = _reached(history, ends)
     return Violations(
         count=len(above) if known else None,
         count_lower=sum(risk.figure.lower_bound > tau for _, risk, tau in known) if known else None,
         count_exposed=sum(exposed) if known and not reached else None,
-        by_group=by_group(each.handle for each in above),
-        clients=[each.handle for each in above],
+        by_group=by_group(client.handle for client in above),
+        clients=[client.handle for client in above],
         attacks=sorted({risk.source for _, risk, _ in known}),
         unknown=len(unknown),
         unknown_by_group=by_group(unknown),
@@ -418,11 +418,11 @@ def _violations(history: History, ends: Sequence[ClientSummary]) -> Violations:
 def _reached(history: History, ends: Iterable[ClientSummary]) -> Sequence[int]:
     """Return the diverged clusters, if some client's examples ever reached one."""
     gone = history.diverged.keys()
-    return () if all(gone.isdisjoint(each.reached) for each in ends) else list(gone)
+    return () if all(gone.isdisjoint(end.reached) for end in ends) else list(gone)
 
 
 def _exposure(history: History, ends: Sequence[ClientSummary]) -> Exposure:
-    known = [each.exposure for each in ends if each.exposure.value is not None]
+    known = [end.exposure for end in ends if end.exposure.value is not None]
     reached = _reached(history, ends)
     if reached or not known:
         unknown = Figure.unknown(why_unknown(history, reached))
@@ -432,8 +432,8 @@ def _exposure(history: History, ends: Sequence[ClientSummary]) -> Exposure:
 
 def _moves(history: History, ends: Sequence[ClientSummary]) -> Moves:
     late = [sum(t > STABLE_AFTER for t in rounds) for rounds in history.moves.values()]
-    movers = [each for each in ends if each.handle in history.moves]
-    exposed = [each for each in movers if each.risk and float(each.exposure) > each.risk.risk]
+    movers = [end for end in ends if end.handle in history.moves]
+    exposed = [mover for mover in movers if mover.risk and float(mover.exposure) > mover.risk.risk]
     return Moves(
         moves_after_round_5=sum(late),
         moved_clients=sum(count > 0 for count in late),
@@ -475,10 +475,10 @@ def deniability(history: History) -> Deniability:
         return Deniability(None, NO_SETS)
     if started.updates_stored:
         return Deniability(None, STORED)
-    left = participation_of([*history.hidden, *((None, each) for each in history.left)])
+    left = participation_of([*history.hidden, *((None, leaver) for leaver in history.left)])
     return Deniability(
         budget(
-            remaining_sizes=(len(each.members.difference(left.left)) for each in left.sets),
+            remaining_sizes=(len(hidden.members.difference(left.left)) for hidden in left.sets),
             x=x,
             at_risk=len(at_risk(left, x)),
             clients=len(history.clients),
@@ -593,5 +593,5 @@ def happenings(history: History) -> list[Happening]:
         alike.setdefault(key, []).append((t if last is None else min(t, last), event))
     return [
         Happening(same[-1][1], sorted({t for t, _ in same}), len(same))
-        for _, same in sorted(alike.items(), key=lambda each: each[0])
+        for _, same in sorted(alike.items(), key=lambda pair: pair[0])
     ]

@@ -103,7 +103,7 @@ class Audit:
     @property
     def diverged(self) -> tuple[int, ...]:
         """The clusters without a model."""
-        return tuple(each.cluster for each in self.clusters if each.diverged)
+        return tuple(cluster.cluster for cluster in self.clusters if cluster.diverged)
 
 
 def audit_run(
@@ -131,7 +131,7 @@ def audit_run(
         raise ConfigError(
             f"references must be 2 or more, one with each record, found {references}: raise it."
         )
-    by_answers = [each for each in attacks if each not in NOT_BY_ANSWERS]
+    by_answers = [attack for attack in attacks if attack not in NOT_BY_ANSWERS]
     named = dict(map(named_attack, by_answers))
     run, targets = session.run, _targets(session)
     references = references if set(attacks) - {WEIGHTS} else 0
@@ -145,11 +145,11 @@ def audit_run(
     )
     streams = run.streams.at("audit of a finished run")
     clusters = tuple(
-        examine_cluster(run.engine, each, run.reference, auditor, streams.at(each.cluster))
-        for each in targets
+        examine_cluster(run.engine, target, run.reference, auditor, streams.at(target.cluster))
+        for target in targets
     )
     groups = tuple(group.name for group in run.population.groups)
-    gone = ", ".join(str(each.cluster) for each in clusters if each.diverged)
+    gone = ", ".join(str(cluster.cluster) for cluster in clusters if cluster.diverged)
     source = _source(run, targets) if SOURCE in attacks and not gone else None
     no_source = NO_SOURCE
     if gone:
@@ -157,7 +157,7 @@ def audit_run(
     return Audit(
         view=VIEW,
         references=references,
-        clusters=tuple(_by_name(each, groups) for each in clusters),
+        clusters=tuple(_by_name(cluster, groups) for cluster in clusters),
         source=source,
         source_reason="" if source else no_source,
         likelihood_ratio=ratio_attack(session),
@@ -176,8 +176,8 @@ def _by_name(cluster: ClusterAuditResult, groups: Sequence[str]) -> ClusterAudit
         )
         for name, figures in cluster.attacks.items()
     }
-    overall = [getattr(each.overall, rate) for each in attacks.values() for rate in RATES]
-    unknown = tuple(sorted({each.reason for each in overall if each.reason}))
+    overall = [getattr(attack.overall, rate) for attack in attacks.values() for rate in RATES]
+    unknown = tuple(sorted({estimate.reason for estimate in overall if estimate.reason}))
     return replace(cluster, attacks=attacks, unknown=unknown)
 
 
@@ -187,7 +187,7 @@ def _attack_weights(
     """Score candidates beside everybody's records by each attack on weights."""
     theirs = {client.handle for client in target.members}
     elsewhere = [c.train for c in run.population.clients if c.handle not in theirs]
-    background = [each.background for each in candidates.strata]
+    background = [stratum.background for stratum in candidates.strata]
     pool = [candidates.examples, *background, *elsewhere]
     if (size := sum(map(len, pool))) > MAX_POOL:
         raise ConfigError(
@@ -199,13 +199,13 @@ def _attack_weights(
         name: attack(pool if name == WEIGHTS else [candidates.examples])
         for name, attack in attacks.items()
     }
-    by_attack = {name: each for name, each in scores.items() if each is not None}
+    by_attack = {name: score for name, score in scores.items() if score is not None}
     if not by_attack:
         raise ConfigError(
             f"The attack weights needs a linear last layer and one class per example, found "
             f"model.name = {run.config.model.name!r}: leave it out."
         )
-    return {name: each[: len(candidates.examples)] for name, each in by_attack.items()}
+    return {name: scores[: len(candidates.examples)] for name, scores in by_attack.items()}
 
 
 def check_attacks(attacks: object) -> None:
@@ -249,14 +249,14 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
     if history.finished is None:
         return
     facts = [
-        ModelAttacked(each.cluster, attack.overall.estimate(name), history.finished.model_hash)
-        for each in audit.clusters
-        for name, attack in each.attacks.items()
+        ModelAttacked(cluster.cluster, attack.overall.estimate(name), history.finished.model_hash)
+        for cluster in audit.clusters
+        for name, attack in cluster.attacks.items()
         if attack.overall.balanced_accuracy.value is not None
     ]
     if audit.likelihood_ratio is not None:
         facts += audit.likelihood_ratio.facts(0, history.finished.model_hash)
-    new = [each for each in facts if each not in history.attacks]
+    new = [fact for fact in facts if fact not in history.attacks]
     if new:
         with Ledger.open(folder.ledger, now) as ledger:
             folder.reader.read(ledger)
@@ -288,12 +288,12 @@ def _targets(session: Session) -> list[Target]:
 
 def _source(run: BuiltRun, targets: Sequence[Target]) -> Attribution | None:
     """Let every model in use claim the members of all of them."""
-    used = [each for each in targets if each.members]
+    used = [target for target in targets if target.members]
     if len(used) < 2:
         return None
-    own_records = [Examples.joined([c.train for c in each.members]) for each in used]
+    own_records = [Examples.joined([c.train for c in target.members]) for target in used]
     everything = Examples.joined(own_records)
-    jobs = [ScoringJob(each.params, everything) for each in used]
+    jobs = [ScoringJob(target.params, everything) for target in used]
     losses = [scored.losses.double().numpy() for scored in run.engine.score(jobs)]
     truth = np.repeat(np.arange(len(used)), [len(examples) for examples in own_records])
     return attribution(source_of(np.stack(losses)), truth)

@@ -44,11 +44,11 @@ def with_stalled_clusters(state: ServerState, facts: Sequence[events.Event]) -> 
     The nodes' answers are refused before a strategy sees them: where all that came were
     not finite, no model moved, and none is what its clients' training makes of it.
     """
-    merged = [each for each in facts if isinstance(each, events.ModelsMerged)]
-    moved = any(any(each.participants) for each in merged)
+    merged = [fact for fact in facts if isinstance(fact, events.ModelsMerged)]
+    moved = any(any(event.participants) for event in merged)
     refused = any(
-        isinstance(each, events.AnswerRefused) and each.reason.endswith(NOT_FINITE)
-        for each in facts
+        isinstance(fact, events.AnswerRefused) and fact.reason.endswith(NOT_FINITE)
+        for fact in facts
     )
     before = state.kept(Stalled).clusters
     if moved or not (refused or before):
@@ -73,7 +73,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
         membership,
         run.reference,
         streams.at("audit"),
-        {j: each.reason for j, each in diverged.items()},
+        {j: divergence.reason for j, divergence in diverged.items()},
     )
     args = (once, ModelsInUse.of(final), run.population)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
@@ -86,8 +86,8 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     errors = squared_errors(*args)
     metrics = measured_metrics(run.engine, *args[1:], run.config.metrics, at_end=True)
     exposed = _exposed(run, final, history, accuracies_known, errors, audits)
-    new = (each for each in diverged.values() if each not in last.events)
-    measured = (_voided(each, diverged) for each in last.events)
+    new = (divergence for divergence in diverged.values() if divergence not in last.events)
+    measured = (_voided(event, diverged) for event in last.events)
     overall = round_measured(
         accuracies_known, final.assignment, run.population, run.num_clusters, errors
     )
@@ -101,9 +101,9 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     )
     first = (*reports.events, *measured, *new)
     on_heads = (
-        each
-        for each in head_attacks(run, final, streams.at("heads"))
-        if each.cluster not in diverged
+        attack
+        for attack in head_attacks(run, final, streams.at("heads"))
+        if attack.cluster not in diverged
     )
     bounds = bound_facts(history, final.assignment, finished.model_hash)
     attacks = (*audits, *on_heads, *bounds)
@@ -138,9 +138,9 @@ def _diverged(
     facts = (
         events.ModelDiverged(j, final.round_index, reason(j)) for j in range(len(final.clusters))
     )
-    reasons = {each.cluster: each for each in facts if each.reason}
-    recorded = (each for each in last.events if isinstance(each, events.ModelDiverged))
-    return reasons | {each.cluster: each for each in recorded}
+    reasons = {fact.cluster: fact for fact in facts if fact.reason}
+    recorded = (event for event in last.events if isinstance(event, events.ModelDiverged))
+    return reasons | {event.cluster: event for event in recorded}
 
 
 def _accepted(history: History) -> set[Handle]:

@@ -48,7 +48,7 @@ The matched test set of its group or, for users' own data, its own holdout.
 
 def reported_accuracies(facts: Sequence[Event]) -> Accuracies:
     """Return the accuracies that clients report."""
-    reports = (each.accuracy.items() for each in facts if isinstance(each, ClientsReported))
+    reports = (fact.accuracy.items() for fact in facts if isinstance(fact, ClientsReported))
     return dict(chain.from_iterable(reports))
 
 
@@ -96,7 +96,7 @@ def squared_errors(
 ) -> Mapping[Handle, float]:
     """Measure every client's mean squared error, where models answer a number."""
     examples = (*population.test, *(client.holdout for client in population.clients))
-    if not any(each.labels.is_floating_point() for each in examples):
+    if not any(example.labels.is_floating_point() for example in examples):
         return {}
 
     def figure(scored: Scored, labels: Tensor) -> float:
@@ -120,13 +120,13 @@ def _answered(engine: Engine, models: ModelsInUse, population: Population) -> An
     testable = [client for client in population.clients if len(client.holdout)]
     jobs = [ScoringJob(models.params(models.name(c)), c.holdout) for c in testable]
     scored = zip(testable, engine.score(jobs), strict=True)
-    return {client.handle: (each, client.holdout.labels) for client, each in scored}
+    return {client.handle: (row, client.holdout.labels) for client, row in scored}
 
 
 def _measured(answers: Answers, figure: Callable[[Scored, Tensor], T | None]) -> Mapping[Handle, T]:
     """Return a figure of every client's answers, where it is known."""
     distinct = {id(scored): (scored, labels) for scored, labels in answers.values()}
-    known = {key: figure(*each) for key, each in distinct.items()}
+    known = {key: figure(*answers_of) for key, answers_of in distinct.items()}
     values = {handle: known[id(scored)] for handle, (scored, _) in answers.items()}
     return {handle: value for handle, value in values.items() if value is not None}
 
@@ -146,7 +146,7 @@ def measured_metrics(
     if not metrics:
         return ()
     every = _answered(engine, models, population)
-    answers = {handle: each for handle, each in every.items() if len(each[1])}
+    answers = {handle: pair for handle, pair in every.items() if len(pair[1])}
     by_group = _by_group(answers, population)
     by_cluster: list[list[Handle]] = [[] for _ in models.clusters]
     for handle in answers:
@@ -165,7 +165,7 @@ def measured_metrics(
             parts = {EVERYBODY: [*answers], **by_group}
             parts |= {f"cluster {j}": handles for j, handles in enumerate(by_cluster)}
             some = {name: _together(answers, handles) for name, handles in parts.items() if handles}
-            counts = {name: _counts(metric, *each) for name, each in some.items()}
+            counts = {name: _counts(metric, *pair) for name, pair in some.items()}
             return MetricMeasured(metric.label, None, {}, {}, pooled=True, counts=counts)
         return MetricMeasured(
             metric=metric.label,
@@ -177,7 +177,7 @@ def measured_metrics(
             higher_is_better=metric.higher_is_better,
         )
 
-    return tuple(measured(each) for each in metrics if at_end or not isinstance(each, Confusion))
+    return tuple(measured(one) for one in metrics if at_end or not isinstance(one, Confusion))
 
 
 def _together(answers: Answers, handles: Iterable[Handle]) -> tuple[Scored, Tensor]:
@@ -296,7 +296,7 @@ def labelled_predictions(
     scored = _answers(engine, models, population)
     if any(s.correct is None or s.num_tokens is not None for s in scored.values()):
         return None
-    answers = {pair: each.predictions.numpy() for pair, each in scored.items()}
+    answers = {pair: row.predictions.numpy() for pair, row in scored.items()}
     labels: list[ndarray] = []
     predictions: list[ndarray] = []
     groups: list[ndarray] = []
@@ -338,7 +338,7 @@ def _by_model(
     answers: Mapping[tuple[int, ModelName], ndarray], in_use: ModelsInUse, population: Population
 ) -> ByModel:
     users = Counter(_pair(client, in_use) for client in population.clients)
-    groups, models = (sorted(set(each)) for each in zip(*users, strict=True))
+    groups, models = (sorted(set(user)) for user in zip(*users, strict=True))
     classes = range(population.num_classes)
     clients = np.array([[users[group, j] for j in models] for group in groups])
     from sklearn.metrics import confusion_matrix
@@ -427,7 +427,7 @@ def _read_off(
     figure: str, rows: Sequence[RoundRow]
 ) -> tuple[Callable[[RoundRow], float | None], int]:
     """Return how a figure, or a metric, is read off a round, and the sign of what is better."""
-    metrics = {name: each for row in rows for name, each in row.metrics.items()}
+    metrics = {name: metric for row in rows for name, metric in row.metrics.items()}
     if figure in FIGURES or (label := metric_named(figure, metrics)) is None:
         return FIGURES.get(figure, (lambda _: None, 1))
     sign = 1 if metrics[label].higher_is_better else -1
@@ -491,7 +491,7 @@ def played_round(
     """Return the newest round of a run, with the losses of those who trained in it."""
     row = history.rounds[-1]
     return PlayedRound(
-        **{each.name: getattr(row, each.name) for each in fields(row)},
+        **{column.name: getattr(row, column.name) for column in fields(row)},
         loss=fmean(losses.values()) if losses else None,
         again=again,
         values={

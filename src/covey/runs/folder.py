@@ -113,7 +113,7 @@ class RunFolder:
             )
         # what a start that was cut off leaves
         empty = not path.exists() or (
-            path.is_dir() and all(each.name == "config.unfinished" for each in path.iterdir())
+            path.is_dir() and all(inside.name == "config.unfinished" for inside in path.iterdir())
         )
         if not empty:
             raise RunError(f"{path} must be new or empty, found no run there: give another --out.")
@@ -157,11 +157,11 @@ class RunFolder:
         """Take away what `create` has just made; a run that was there before stays."""
         if self.created is None:
             return
-        for each in self.path.iterdir():
-            if each.is_dir():
-                shutil.rmtree(each)
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
             else:
-                each.unlink()
+                path.unlink()
         Consent(str(self.path.resolve())).write()
         for folder in self.created:
             with suppress(OSError):  # something else was put there meanwhile
@@ -348,8 +348,12 @@ def _own_code(settings: Mapping[str, Any]) -> dict[str, Source]:
     """Return the sources of what may be a user's code in settings, by `package.module:name`."""
     names = {*_OWN.findall(json.dumps(settings))}
     packages = {name: re.split("[.:]", name)[0] for name in names}
-    own = {name: each for name, each in packages.items() if each not in sys.stdlib_module_names}
-    sources = {name: Source.of_package(each) for name, each in own.items()}
+    own = {
+        name: package
+        for name, package in packages.items()
+        if package not in sys.stdlib_module_names
+    }
+    sources = {name: Source.of_package(component) for name, component in own.items()}
     return {name: source for name, source in sources.items() if source}
 
 

@@ -91,7 +91,7 @@ class Grammar:
             LedgerError: of the first that is none, or cannot stand there; it names its position.
         """
         after, read = copy(self), list[Event]()
-        for t, entry in groupby(records, key=lambda each: each.round_index):
+        for t, entry in groupby(records, key=lambda record: record.round_index):
             several = list(entry)
             for some in [several] if t is not None else ([one] for one in several):
                 facts = [event_of(record) for record in some]
@@ -216,11 +216,11 @@ class Grammar:
             subtracts=kind == "subtract",
         )
         possible = options(participation_of(self._counted), handle, rules)
-        return next(each for each in possible if each.answer == kind)
+        return next(option for option in possible if option.answer == kind)
 
     def _owed(self) -> list[tuple[events.ClientLeft, Option]]:
         """Return the latest answers that need rounds to be played again."""
-        return [each for each in self._answers if each[1].first_affected_round is not None]
+        return [answer for answer in self._answers if answer[1].first_affected_round is not None]
 
     def _close_answers(self, event: Event) -> Iterator[Problem]:
         for answer, _ in self._owed():
@@ -262,8 +262,8 @@ class Grammar:
         if self._started is None and not starts:
             yield first, "no start of the run comes before it"
             return
-        for each in starts:
-            yield from self._start(each, facts)
+        for start in starts:
+            yield from self._start(start, facts)
         began = cast("events.RunStarted", self._started)
         rounds = self._ended or began.rounds
         if t != played or self._finished or t > rounds:
@@ -350,7 +350,7 @@ class Grammar:
         chosen, there = finals[0].clusters, self._joined.difference(self._gone)
         if strange := chosen.keys() - there:
             yield finals[0], f"it names a client that is not there: {min(strange)!a}"
-        ends = {each.handle: each.cluster for each in of_kinds(facts, events.ClientExposed)}
+        ends = {event.handle: event.cluster for event in of_kinds(facts, events.ClientExposed)}
         if (not self._is_remote and ends != chosen) or not chosen.items() <= ends.items():
             yield last, "clients end with other models than they chose"
 

@@ -75,7 +75,7 @@ def _by_weights(
         examples
         for group in groups
         for examples in run.reference.matching(
-            group, [each for each in members if each.group == group]
+            group, [member for member in members if member.group == group]
         )
     ]
     inside, matching = ([client.train for client in members], _evenly(matching, MAX_JUDGED))
@@ -95,14 +95,14 @@ def _by_weights(
     if success is None:
         return
     estimate = cross_fitted(success[:size], success[size:], streams.generator())
-    ends = np.cumsum([len(each) for each in inside])[:-1]
+    ends = np.cumsum([len(examples) for examples in inside])[:-1]
     estimate = with_extremes(estimate, np.split(success[:size], ends), success[size:])
     yield ModelAttacked(j, replace(estimate, source=name), now)
 
 
 def _evenly(sets: Sequence[Examples], most: int) -> list[Examples]:
     step = max(1, -(-sum(map(len, sets)) // most))
-    return [each.take(torch.arange(0, len(each), step)) for each in sets]
+    return [examples.take(torch.arange(0, len(examples), step)) for examples in sets]
 
 
 Scores = Float64[ndarray, " records"] | None
@@ -148,8 +148,8 @@ def _equations(run: BuiltRun, params: Params, pool: Sequence[Examples]) -> Equat
     if records is None or not run.config.method.traits.subtracts:
         assert run.module is not None  # every built run has one  # noqa: S101
         return last_layer_of(run.module, params, Examples.joined(pool))
-    rows = [records.rows(each) for each in pool]
+    rows = [records.rows(examples) for examples in pool]
     theta = SentHead.of(params).theta
-    features = torch.cat([each.features for each in rows]).double() / FEATURE_STEPS
-    labels: Tensor = torch.cat([each.labels for each in rows])
+    features = torch.cat([row.features for row in rows]).double() / FEATURE_STEPS
+    labels: Tensor = torch.cat([row.labels for row in rows])
     return Equations.of_ridge(theta.double(), features, labels)

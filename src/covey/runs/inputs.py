@@ -95,10 +95,10 @@ def _sources(used: ComponentsUsed | None) -> dict[str, str]:
         ("public", "public examples"),
     )
     return {
-        f"{what} of {setting}": str(each[kind])
-        for setting, each in components.items()
+        f"{what} of {setting}": str(component[kind])
+        for setting, component in components.items()
         for kind, what in kinds
-        if kind in each
+        if kind in component
     }
 
 
@@ -114,8 +114,8 @@ def _other_data(
     before = history.started.data_hash if history.started else None
     if active.data_hash is None or secrets.keyed(active.data_hash) == before:
         return
-    unknown = takewhile(lambda each: each.data_hash is None, reversed(history.left))
-    left = {each.handle for each in unknown}
+    unknown = takewhile(lambda leaver: leaver.data_hash is None, reversed(history.left))
+    left = {leaver.handle for leaver in unknown}
     back = [c for c in whole.population.clients if c.handle in left]
     present = {client.name: client for client in active.population.clients}
     if len(back) == len(left):
@@ -167,4 +167,4 @@ def input_hashes(run: BuiltRun, secrets: Secrets) -> Mapping[str, str]:
         others.update(examples.labels.numpy().tobytes())
     preferences = hashlib.sha256(json.dumps(accepted).encode())
     hashed = {PREFERENCES: preferences, "input:others": others}
-    return {name: secrets.keyed(each.hexdigest()) for name, each in hashed.items()}
+    return {name: secrets.keyed(hasher.hexdigest()) for name, hasher in hashed.items()}

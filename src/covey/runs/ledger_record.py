@@ -63,7 +63,7 @@ class LedgerRecord:
     def followed_by(self, hashes: Sequence[str], facts: Sequence[Fact]) -> "LedgerRecord":
         """Return what is in a ledger to which these were added."""
         known = vars(self).get("history")
-        if known is None or any(_rewound_to(each) is not None for each in facts):
+        if known is None or any(_rewound_to(fact) is not None for fact in facts):
             folded = 0, History()
         else:
             folded = len(self.facts), known

@@ -50,8 +50,12 @@ RATIO = "likelihood-ratio"
 
 def bounds_of(history: History) -> Mapping[Handle, IndividualBound]:
     """Return the bound of every client, where noise guarantees one; else none."""
-    held = {each.unit for each in guarantee_status(history).guarantees if each.epsilon is not None}
-    unit: Unit | None = next((each for each in UNITS if each in held), None)
+    held = {
+        guarantee.unit
+        for guarantee in guarantee_status(history).guarantees
+        if guarantee.epsilon is not None
+    }
+    unit: Unit | None = next((unit_of for unit_of in UNITS if unit_of in held), None)
     return {} if unit is None else individual_bounds(history.all_events, unit)
 
 
@@ -108,9 +112,9 @@ def ratio_attack(session: Session) -> RatioAttack | None:
     clients = {client.handle: client for client in there if client.handle in bounds}
     if not clients:
         return None
-    squares = {handle: np.zeros(len(each.train)) for handle, each in clients.items()}
+    squares = {handle: np.zeros(len(client.train)) for handle, client in clients.items()}
     parts = aggregations_of(history.all_events)
-    merges = [each for each in parts if any(of_kinds(each, events.ModelsMerged))]
+    merges = [part for part in parts if any(of_kinds(part, events.ModelsMerged))]
     first, unknown = len(merges) - len(history.rounds), 0  # superseded rounds come first
     for at, merge in enumerate(merges):
         model = _model_before(session, at - first)
@@ -124,7 +128,7 @@ def ratio_attack(session: Session) -> RatioAttack | None:
                     shares = (norms(clients[handle]) / clip).clip(max=added.exposure)
                 squares[handle] += (shares / added.noise_multiplier) ** 2
     success = {
-        handle: np.array([success_of(math.sqrt(each)) for each in own])
+        handle: np.array([success_of(math.sqrt(square)) for square in own])
         for handle, own in squares.items()
     }
     everyone = np.concatenate([*success.values()])

@@ -169,7 +169,7 @@ def play_round(at: Position, *, wants_losses: bool) -> tuple[Position, Played]:
 def record_round(at: Position, played: RoundResult, on_round: OnRound | None = None) -> Position:
     """Write a round down, or compare it with what is recorded, and store what is kept of it."""
     session, t, replay = at.session, at.round_index, at.replay
-    events = [with_keyed_digests(each, session.secrets) for each in played.events]
+    events = [with_keyed_digests(event, session.secrets) for event in played.events]
     is_recorded = t < session.record.next_round
     if is_recorded:
         session.ledger.compare(t, records_of(events, t))
@@ -211,7 +211,7 @@ def conclude(at: Position) -> None:
         # every client chooses once more
         streams = session.secrets.at_round(t).at("round", t)
         events = finalize(session.run, at.state, at.history, streams).events
-        session.append([with_keyed_digests(each, session.secrets) for each in events], t)
+        session.append([with_keyed_digests(event, session.secrets) for event in events], t)
         session.secrets.forget_before(t + 1)
         session.observe(session.record.history)
 

@@ -77,9 +77,9 @@ def sign_receipt(
 def receipts_of(folder: RunFolder, requests: Sequence[Request]) -> dict[str, Receipt]:
     """Return the receipts of requests that are not answered yet, by request."""
     return {
-        each.id: Receipt(each.id, path, each.mark.salt)
-        for each in requests
-        if each.mark and (path := _path(folder, each.id)).exists()
+        request.id: Receipt(request.id, path, request.mark.salt)
+        for request in requests
+        if request.mark and (path := _path(folder, request.id)).exists()
     }
 
 
@@ -97,7 +97,7 @@ def anchors_of(
         return None, ()
     written, _, head = read_receipt(path)
     grown = tree.consistency_proof(entries_of(hashes), head.size)
-    return hashlib.sha256(written).hexdigest(), tuple(each.hex() for each in grown)
+    return hashlib.sha256(written).hexdigest(), tuple(digest.hex() for digest in grown)
 
 
 def check_anchors(folder: RunFolder, ledger: Ledger) -> None:

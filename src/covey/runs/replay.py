@@ -37,7 +37,7 @@ class Replay:
     def recorded(self) -> Mapping[int, Mapping[Handle, int]]:
         """The choices by round, if they are kept."""
         kept = self.choices if self.event.how == "recorded" else {}
-        return {t: each.clusters for t, each in kept.items()}
+        return {t: snapshot.clusters for t, snapshot in kept.items()}
 
     def solved_by(self, t: int) -> ClientsAssigned | None:
         """Return the choices by which this round is solved again; None: it is played.

@@ -110,7 +110,7 @@ class Session:
 
     def with_data_of(self, wanted: Iterable[Request]) -> "Session":
         """Return the same run, in which the data are at hand of those who ask, if any are there."""
-        handles = {each.client: each.handle for each in wanted}
+        handles = {leaver.client: leaver.handle for leaver in wanted}
         returned = {
             handles[client.name]: replace(client, handle=handles[client.name])
             for client in self.whole.population.clients
@@ -293,7 +293,7 @@ def _ledger(folder: RunFolder) -> Ledger:
     where = folder.ledger
     if Ledger.exists(where):
         return Ledger.open(where, now, folder.reader.last)
-    if left := [each for each in TRACES if (folder.path / each).exists()]:
+    if left := [trace for trace in TRACES if (folder.path / trace).exists()]:
         raise RunError(
             f"The ledger of {folder.path} must be there, found {left[0]} alone: restore "
             f"{where if where == folder.ledger_path else 'it'}, or start a run with another --out."

@@ -331,7 +331,9 @@ def write_updates(
 ) -> None:
     """Keep what each client sent in this round, and note the file's hash."""
     tensors = {
-        f"{each.handle}/{name}": value for each in updates for name, value in each.update.items()
+        f"{update.handle}/{name}": value
+        for update in updates
+        for name, value in update.update.items()
     }
     content = checkpoint_bytes(round_index, tensors, {})
     hashes.write(f"updates:{round_index}", checkpoint_path(folder, round_index), content)

@@ -51,7 +51,7 @@ from covey.secure_sums.messages import (
 
 def overlapping(clients: Set[str], earlier: Iterable[Set[str]]) -> bool:
     """Say whether some earlier sum is over some of these clients, but not the same ones."""
-    return any(each & clients and each != clients for each in earlier)
+    return any(group & clients and group != clients for group in earlier)
 
 
 SERVER = "server"
@@ -193,7 +193,7 @@ class ClientRound:
         self._check_step("masked")
         deliveries = self._read(Deliveries, data)
         pairs = self._pairs
-        there = [each.sender for each in deliveries.deliveries]
+        there = [delivery.sender for delivery in deliveries.deliveries]
         strange = set(there) - set(pairs.neighbours(self.name))
         if strange or len(set(there)) < len(there) or deliveries.recipient != self.name:
             raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
@@ -245,10 +245,10 @@ class ClientRound:
         signed = self._read(Agreements, data).signed
         said = Agreement.signed_part(self._roster, self.survivors)
         agree = {
-            each.sender
-            for each in signed
-            if each.sender in self.survivors
-            and identities.has_signed(each.sender, each.signature, said)
+            agreement.sender
+            for agreement in signed
+            if agreement.sender in self.survivors
+            and identities.has_signed(agreement.sender, agreement.signature, said)
         }
         if len(agree) < self.terms.quorum(len(self._pairs)):
             raise RefusedError(Reason.TOO_FEW_AGREE, SERVER)

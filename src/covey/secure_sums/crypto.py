@@ -194,7 +194,7 @@ class Pairs:
     def __init__(self, terms: Terms, roster: Roster) -> None:
         self._terms, self._roster = terms, roster
         self._digest = roster.digest()
-        self._keys = {each.sender: each for each in roster.keys}
+        self._keys = {key.sender: key for key in roster.keys}
         self._points = {name: x for x, name in enumerate(roster.names, start=1)}
 
     def __len__(self) -> int:
@@ -327,12 +327,12 @@ def open_shares(
         survivors: of whom it is the seed's; of all others the masking key's.
     """
     own = private_key(sealing)
-    for each in deliveries:
-        key = pairs.sealing_key(own, name, each.sender, received=True)
-        bound_to = pairs.bound_to(each.sender, name)
+    for delivery in deliveries:
+        key = pairs.sealing_key(own, name, delivery.sender, received=True)
+        bound_to = pairs.bound_to(delivery.sender, name)
         try:
-            both = ChaCha20Poly1305(key).decrypt(AEAD_NONCE, each.content, bound_to)
+            both = ChaCha20Poly1305(key).decrypt(AEAD_NONCE, delivery.content, bound_to)
         except InvalidTag:  # not sealed with this key, or changed
             continue
-        survived = each.sender in survivors
-        yield OpenShare(each.sender, both[SHARE_BYTES:] if survived else both[:SHARE_BYTES])
+        survived = delivery.sender in survivors
+        yield OpenShare(delivery.sender, both[SHARE_BYTES:] if survived else both[:SHARE_BYTES])

@@ -433,7 +433,7 @@ class Roster(Message):
     @property
     def names(self) -> tuple[str, ...]:
         """Who takes part."""
-        return tuple(each.sender for each in self.keys)
+        return tuple(key.sender for key in self.keys)
 
     def digest(self) -> bytes:
         """Return what binds everything later to this roster."""

@@ -124,8 +124,8 @@ class ServerRound:
                 if len(self.agreements) < quorum:
                     details = f"Found {len(self.agreements)} signatures of {quorum}."
                     raise RoundGivenUpError(Reason.TOO_FEW_AGREE, details)
-                signed = tuple(sorted(self.agreements, key=lambda each: each.sender))
-                names = (each.sender for each in signed)
+                signed = tuple(sorted(self.agreements, key=lambda agreement: agreement.sender))
+                names = (agreement.sender for agreement in signed)
                 return self._sending("unmasking", names, Agreements(session, signed))
             case _:
                 values = self._unmasked().view("<i8").astype(np.int64)
@@ -138,11 +138,11 @@ class ServerRound:
 
     def _deliveries(self) -> Mapping[str, bytes]:
         """Return for each client that sent shares what its neighbours sealed for it."""
-        sealed_for: dict[str, list[Delivery]] = {each.sender: [] for each in self.shares}
-        for each in sorted(self.shares, key=lambda each: each.sender):
-            for sealed in each.sealed:
+        sealed_for: dict[str, list[Delivery]] = {share.sender: [] for share in self.shares}
+        for share in sorted(self.shares, key=lambda share: share.sender):
+            for sealed in share.sealed:
                 if sealed.recipient in sealed_for:
-                    delivery = Delivery(each.sender, sealed.content)
+                    delivery = Delivery(share.sender, sealed.content)
                     sealed_for[sealed.recipient].append(delivery)
         return {
             name: Deliveries(self.terms.session, name, tuple(deliveries)).to_bytes()
@@ -181,7 +181,7 @@ class ServerRound:
     @property
     def roster(self) -> Roster:
         """Who sent keys."""
-        keys = sorted(self.keys, key=lambda each: each.sender)
+        keys = sorted(self.keys, key=lambda key: key.sender)
         return Roster(self.terms.session, tuple(keys))
 
     @property
@@ -198,20 +198,20 @@ class ServerRound:
         if not (makes_a_secret(message.sealing) and makes_a_secret(message.masking)):
             raise RefusedError(Reason.WEAK_KEY, sender)
         keys = _one_more(self.keys, message)
-        used = {key for each in self.keys for key in (each.sealing, each.masking)}
+        used = {key for pair in self.keys for key in (pair.sealing, pair.masking)}
         if used & {message.sealing, message.masking} or message.sealing == message.masking:
             raise RefusedError(Reason.FORGED_KEYS, sender)
         return replace(self, keys=keys)
 
     def _take_shares(self, sender: str, data: bytes) -> "ServerRound":
         message = self._read(Shares, sender, data, self.roster.names)
-        recipients = sorted(each.recipient for each in message.sealed)
+        recipients = sorted(delivery.recipient for delivery in message.sealed)
         if recipients != sorted(self._pairs.neighbours(sender)):
             raise RefusedError(Reason.WRONG_CLIENTS, sender)
         return replace(self, shares=_one_more(self.shares, message))
 
     def _take_masked(self, sender: str, data: bytes) -> "ServerRound":
-        may = [each.sender for each in self.shares]
+        may = [share.sender for share in self.shares]
         message = self._read(MaskedInput, sender, data, may)
         if sender in self.masked:
             raise RefusedError(Reason.REPEATED, sender)
@@ -225,7 +225,7 @@ class ServerRound:
         return replace(self, agreements=_one_more(self.agreements, message))
 
     def _take_unmasking(self, sender: str, data: bytes) -> "ServerRound":
-        signed = [each.sender for each in self.agreements]
+        signed = [agreement.sender for agreement in self.agreements]
         may = signed if self.terms.signed else self.masked
         message = self._read(Unmasking, sender, data, may)
         owners = [share.owner for share in message.shares]
@@ -272,7 +272,7 @@ class ServerRound:
 
 
 def _one_more(known: tuple[Any, ...], message: FromClient) -> tuple[Any, ...]:
-    if any(each.sender == message.sender for each in known):
+    if any(other.sender == message.sender for other in known):
         raise RefusedError(Reason.REPEATED, message.sender)
     return (*known, message)
 

@@ -58,8 +58,8 @@ def post_processors_of(
     if plan.sums_gradients or not plan.noise:
         return ()
 
-    def weight(each: ClientUpdate) -> float:
-        return exposures.get(each.handle, 1.0)
+    def weight(update: ClientUpdate) -> float:
+        return exposures.get(update.handle, 1.0)
 
     bounded = clipped(plan.clip, weight)
     return (bounded, noised(plan.clip, plan.noise)) if plan.by == "local" else (bounded,)
@@ -163,14 +163,14 @@ def mixes_clusters(config: Config) -> bool:
         for name in ("begin", "_fitting")
     )  # it is only ever shown the updates of one cluster at a time
     parts = (method, *(() if clusterwise else (aggregation,)), aggregation.server_optimizer)
-    own = [each for each in parts if each.is_own]
-    return not all(each.declares("keeps_clusters_apart") for each in own)
+    own = [part for part in parts if part.is_own]
+    return not all(component.declares("keeps_clusters_apart") for component in own)
 
 
 def isolates_clusters(config: Config) -> bool:
     """Say whether algorithm and aggregation keep every cluster to its own clients."""
     parts = config.method, config.aggregation, config.aggregation.server_optimizer
-    return all(each.declares("keeps_clusters_apart") for each in parts)
+    return all(part.declares("keeps_clusters_apart") for part in parts)
 
 
 def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:

@@ -148,10 +148,10 @@ def _shares(what: str, found: Any) -> dict[ClientName, float]:  # noqa: ANN401 -
     try:
         return _of_clients({} if found is None else found)
     except ValidationError as error:
-        each = error.errors()[0]
-        whose = "".join(f" for {name}" for name in each["loc"])
+        problem = error.errors()[0]
+        whose = "".join(f" for {name}" for name in problem["loc"])
         raise ConfigError(
-            f"{what} must have numbers in [0, 1], found {each['input']!r}{whose}: correct it."
+            f"{what} must have numbers in [0, 1], found {problem['input']!r}{whose}: correct it."
         ) from None
 
 
@@ -194,7 +194,7 @@ class Overrides:
     def named(self) -> frozenset[ClientName]:
         """The clients of which the program says what they want."""
         preferences = (self.thresholds, self.risk_weights)
-        return frozenset(str(name) for each in preferences for name in each or ())
+        return frozenset(str(name) for preference in preferences for name in preference or ())
 
 
 def population_and_notes(
@@ -215,7 +215,7 @@ def population_and_notes(
     source = config.data if passed is None else OwnSource(function=lambda: passed)
     request = _request_of(config, streams)
     rules = (partial(of_data, source=source),)
-    if refused := [each.message for each in refusals(config, rules)]:
+    if refused := [refusal.message for refusal in refusals(config, rules)]:
         raise ConfigError(" ".join(refused))
     own, make = config.data.is_own, source.population
     if own:
@@ -236,7 +236,9 @@ def population_and_notes(
         raise ConfigError(refusal.message)
     if config.population.preferences and not config.engine.is_remote:  # where more may come
         named = read_preferences(Path(config.population.preferences))
-        _check_names("population.preferences", named, [each.name for each in population.clients])
+        _check_names(
+            "population.preferences", named, [client.name for client in population.clients]
+        )
     return _without(population, config.population.exclude), notes
 
 
@@ -278,7 +280,7 @@ def _pool_of(config: Config) -> int:
 
 
 def _without(population: Population, names: tuple[ClientName, ...]) -> Population:
-    _check_names("population.exclude", names, [each.name for each in population.clients])
+    _check_names("population.exclude", names, [client.name for client in population.clients])
     kept = tuple(c for c in population.clients if c.name not in names)
     if not kept:
         raise ConfigError("population.exclude must leave a client, found none: exclude fewer.")
@@ -290,10 +292,10 @@ def _group_specs(config: Config) -> tuple[Group, ...]:
     settings = config.population
     shift = partial(ShiftRange, settings.shift)
     if not settings.groups:
-        share, each = settings.minority_share, settings.examples_per_client
+        share, size = settings.minority_share, settings.examples_per_client
         return (
-            Group("minority", share, shift(*settings.minority), each),
-            Group("majority", 1 - share, shift(*settings.majority), each),
+            Group("minority", share, shift(*settings.minority), size),
+            Group("majority", 1 - share, shift(*settings.majority), size),
         )
     shares = [group.share for group in settings.groups]
     names = [f"group-{index}" for index in range(len(shares))]

@@ -51,7 +51,7 @@ class Config(Sections):
             return self
         # what a run recorded can no more be changed: it is masked where it is shown
         check = refusals if info.context == RECORDED else _mistakes
-        if problems := [Problem(each.message, each.keys[0]) for each in check(self)]:
+        if problems := [Problem(finding.message, finding.keys[0]) for finding in check(self)]:
             raise ConfigError(together(problems))
         return self
 
@@ -173,8 +173,8 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            for inner, each in flat(cast("Mapping[str, Any]", value)).items():
-                result[f"{key}.{inner}"] = each
+            for inner, inner_value in flat(cast("Mapping[str, Any]", value)).items():
+                result[f"{key}.{inner}"] = inner_value
         else:
             result[key] = value
     return result
@@ -303,7 +303,7 @@ def replace_setting(settings: dict[str, Any], path: Sequence[str], value: object
         inner = inner.get(part, {}) if isinstance(inner, dict) else {}
     if key == "name" and isinstance(inner, dict) and isinstance(value, str):
         known = known_settings(section, value)
-        for other in [each for each in inner if known is not None and each not in known]:
+        for other in [key for key in inner if known is not None and key not in known]:
             del inner[other]
     _put(settings, path, value)
 

@@ -139,7 +139,9 @@ def check_trains(config: Config, engine: Engine, start: Params, population: Popu
     # where examples are drawn, each is for certain
     usual = replace(recipe_for(config, population), local_steps=1, record_noise=0.0)
     remedy = f"correct the model, or choose another engine.name than {config.engine.name!r}."
-    for client, batch in _batches(config, [each for each in population.clients if len(each.train)]):
+    for client, batch in _batches(
+        config, [client for client in population.clients if len(client.train)]
+    ):
         job = TrainingJob(start, batch, streams, replace(usual, batch_size=len(batch)))
         try:
             with blamed(ModelError, "a step of training the model", remedy):
@@ -170,7 +172,7 @@ def _last(client: Client, recipe: Recipe) -> int:
 
 def _extremes(clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
     for sign in (1, -1):
-        most = [(sign * each.train.inputs.flatten(1).long()).amax(dim=1) for each in clients]
+        most = [(sign * member.train.inputs.flatten(1).long()).amax(dim=1) for member in clients]
         client, largest = max(zip(clients, most, strict=True), key=lambda pair: int(pair[1].max()))
         at = largest.argmax()
         yield client, client.train.take(torch.stack([at, at]))

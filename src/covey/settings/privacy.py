@@ -71,4 +71,4 @@ def exposures_of(
         return min(by_budget, exposure_within(accepted, *terms))
 
     exposures = {client.handle: exposure(client) for client in clients}
-    return {handle: each for handle, each in exposures.items() if each < 1}
+    return {handle: value for handle, value in exposures.items() if value < 1}

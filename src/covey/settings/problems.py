@@ -50,7 +50,7 @@ def together(problems: Sequence[Problem]) -> str:
     """Return one message of them all."""
     if len(problems) == 1:
         return problems[0].message
-    lines = "\n".join(f"- {each.message}" for each in problems)
+    lines = "\n".join(f"- {problem.message}" for problem in problems)
     return f"{len(problems)} mistakes in the settings:\n{lines}"
 
 
@@ -71,8 +71,8 @@ def problems_of(
             break
         except ValidationError as error:
             by_path: dict[Path, list[Error]] = {}  # a choice between types makes several of each
-            for each in error.errors():
-                by_path.setdefault(_path(each), []).append(cast("Error", each))
+            for fault in error.errors():
+                by_path.setdefault(_path(fault), []).append(cast("Error", fault))
             problems.extend(_problem(path, errors, written) for path, errors in by_path.items())
             wrong |= {".".join(map(str, path[:2])) for path in by_path}
             settings = _without(settings, list(by_path))
@@ -89,8 +89,8 @@ def _without(written: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any
     wrong, tops = {path[:2] for path in paths}, {path[0] for path in paths}
     return {
         name: {
-            key: each
-            for key, each in cast("Mapping[str, Any]", value).items()
+            key: inner
+            for key, inner in cast("Mapping[str, Any]", value).items()
             if (name, key) not in wrong
         }
         if isinstance(value, Mapping)
@@ -136,7 +136,7 @@ def _problem(path: Path, errors: Sequence[Error], written: Mapping[str, Any]) ->
         message = f"{key} {must_be(errors[0])}, found {_shown(value)}: change the value."
         return Problem(message, key, _sayable(value), errors[0]["msg"])
     expected = here.allowed
-    if any(each["type"] == "finite_number" for each in errors):
+    if any(error["type"] == "finite_number" for error in errors):
         expected = expected.replace("a number", "a finite number")
     meant, hint = _value_meant(value, here)
     message = f"{key} must be {expected}, found {_shown(value)}: {hint}"
@@ -150,7 +150,7 @@ def _value_meant(value: object, here: Setting) -> tuple[str | None, str]:
     if word := nearest(value, choices(here.spec)):
         return word, f"do you mean {word!r}?"
     for kind, read in (("integer", int), ("number", float)):
-        if kind in {each.get("type") for each in (here.spec, *here.spec.get("anyOf", ()))}:
+        if kind in {branch.get("type") for branch in (here.spec, *here.spec.get("anyOf", ()))}:
             with suppress(ValueError):
                 number = str(read(value))
                 return number, f"do you mean {number}, without quotes?"

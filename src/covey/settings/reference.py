@@ -89,7 +89,7 @@ def settings() -> tuple[Setting, ...]:
 @cache
 def settings_by_key() -> Mapping[str, Setting]:
     """Return all settings by their whole names."""
-    return {each.key: each for each in settings()}
+    return {setting.key: setting for setting in settings()}
 
 
 def _settings_of(section: str, cls: type[BaseModel]) -> Iterator[Setting]:
@@ -118,7 +118,7 @@ def _settings_of_part(
         having = tuple(n for n, fields in every.items() if key in fields)
         cls, spec = find(kind, having[0], kind), every[having[0]][key]
         owners = () if key in shared else having
-        prefix = f"{', '.join(f'`{each}`' for each in owners)}: " if owners else ""
+        prefix = f"{', '.join(f'`{owner}`' for owner in owners)}: " if owners else ""
         text = f"{prefix}{described_in(cls).get(key, '')}"
         if inner := _kind(cls.model_fields[key].metadata):
             yield from _settings_of_part(within, key, inner, text, owners)
@@ -128,7 +128,7 @@ def _settings_of_part(
 
 def _kind(metadata: Iterable[object]) -> str:
     """Return the kind of component that a setting holds; "": it is a plain value."""
-    return next((each.kind for each in metadata if isinstance(each, Part)), "")
+    return next((part.kind for part in metadata if isinstance(part, Part)), "")
 
 
 def kind_at(path: Sequence[str]) -> str:
@@ -163,7 +163,7 @@ def _resolved(spec: Spec) -> Spec:
 def choices(spec: Spec) -> list[str]:
     """Return the words that a setting may be, where it has some."""
     if "anyOf" in spec:
-        return [word for each in spec["anyOf"] for word in choices(each)]
+        return [word for branch in spec["anyOf"] for word in choices(branch)]
     return [*spec.get("enum", ()), *([spec["const"]] if "const" in spec else [])]
 
 
@@ -171,8 +171,8 @@ def in_words(spec: Spec) -> str:
     """Return the type and the range of a value."""
     spec = _resolved(spec)
     if words := choices(spec):
-        others = (each for each in spec.get("anyOf", ()) if "properties" not in each)
-        rest = [in_words(each) for each in others if not choices(each)]
+        others = (branch for branch in spec.get("anyOf", ()) if "properties" not in branch)
+        rest = [in_words(branch) for branch in others if not choices(branch)]
         several = "one of " if len(words) > 1 else ""
         return " or ".join([f"{several}{', '.join(map(repr, words))}", *rest])
     if "properties" in spec:
@@ -186,7 +186,7 @@ def in_words(spec: Spec) -> str:
 
 def _list_in_words(spec: Spec) -> str:
     if "prefixItems" in spec:
-        parts = [in_words(each) for each in spec["prefixItems"]]
+        parts = [in_words(item) for item in spec["prefixItems"]]
         if len(set(parts)) == 1:
             return f"[low, high], each {parts[0]}"
         return f"[{', '.join(parts)}]"
@@ -210,21 +210,21 @@ _WIDTH, _COLUMN = 100, 32
 def template() -> str:
     """Return a TOML file of the settings that count by default, which gives `Config()`."""
     parts = [fill(_HEAD, _WIDTH, initial_indent="# ", subsequent_indent="# ")]
-    usual = {each.key: each.default for each in settings()}
-    for section, own in groupby(settings(), key=lambda each: each.section.partition(".")[0]):
+    usual = {setting.key: setting.default for setting in settings()}
+    for section, own in groupby(settings(), key=lambda setting: setting.section.partition(".")[0]):
         lines = [f"[{section}]  # {about(section)}"] if section else []
-        for each in own:
-            key, name = each.key.removeprefix(f"{section}."), usual.get(f"{section}.name")
-            if "." not in key and (not each.owners or name in each.owners):
-                line = f"{key} = {json.dumps(each.default)}"  # TOML writes these as JSON
-                lines.append(f"{line:<{_COLUMN}}  # {_shortened(each, _WIDTH - _COLUMN - 4)}")
+        for setting in own:
+            key, name = setting.key.removeprefix(f"{section}."), usual.get(f"{section}.name")
+            if "." not in key and (not setting.owners or name in setting.owners):
+                line = f"{key} = {json.dumps(setting.default)}"  # TOML writes these as JSON
+                lines.append(f"{line:<{_COLUMN}}  # {_shortened(setting, _WIDTH - _COLUMN - 4)}")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
 def _shortened(setting: Setting, width: int) -> str:
     """Return what a setting may name, or else means, as far as it goes on a line."""
-    owners = ", ".join(f"`{each}`" for each in setting.owners)
+    owners = ", ".join(f"`{owner}`" for owner in setting.owners)
     text = setting.description.removeprefix(f"{owners}: ").partition(". ")[0]
     if setting.kind:
         text = ", ".join([*choices(setting.spec), "or package.module:name"])

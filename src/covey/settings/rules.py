@@ -54,7 +54,7 @@ class Clash(NamedTuple):
 
     def refusal(self, config: Sections) -> Refusal:
         """Return it with what is set."""
-        key, other = (_key_and_value(config, each) for each in (self.key, self.other))
+        key, other = (_key_and_value(config, name) for name in (self.key, self.other))
         message = f"{key} needs {self.needs}, found {other}: {self.remedy}"
         return Refusal((self.key, self.other), message)
 
@@ -548,7 +548,7 @@ def _fixed_cohorts(config: Sections) -> Conflicts:
 
 def _metrics(config: Sections) -> Conflicts:
     """Metrics are measured here, by answers that fit the task, each once."""
-    key, task, labels = "metrics", config.model.task, [each.label for each in config.metrics]
+    key, task, labels = "metrics", config.model.task, [metric.label for metric in config.metrics]
     if len(set(labels)) < len(labels):
         yield Refusal(
             (key,), f"{key} must differ from each other, found {', '.join(labels)}: remove one."
@@ -560,7 +560,7 @@ def _metrics(config: Sections) -> Conflicts:
                 f"The metric {metric.name!r} is for model.task = "
                 f"{' or '.join(map(repr, metric.tasks))}, found {task!r}: remove it from {key}.",
             )
-    known = [each.label for each in config.metrics if not isinstance(each, Confusion)]
+    known = [metric.label for metric in config.metrics if not isinstance(metric, Confusion)]
     for of, name in (
         ("stopping.figure", config.stopping.figure),
         ("checkpoints.best", config.checkpoints.best),
@@ -634,7 +634,7 @@ _OF_TWO_GROUPS = ("minority_share", "minority", "majority", "examples_per_client
 _OF_SIMULATION = (
     *("population.clients", "population.shift", "population.shift_per", "population.groups"),
     *("population.partition", "population.images", "population.audit_examples", "population.pool"),
-    *("audit.non_members", *(f"population.{each}" for each in _OF_TWO_GROUPS)),
+    *("audit.non_members", *(f"population.{name}" for name in _OF_TWO_GROUPS)),
 )
 """What makes clients out of a data set."""
 
@@ -645,7 +645,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     population, shift, privacy = config.population, config.population.shift, config.privacy
     aggregation, noise = config.aggregation, getattr(config.aggregation, "noise", "")
     drawn = ("participation", "cohort_size")  # of clients that train nothing, too
-    of_training = (f"train.{each}" for each in type(train).model_fields if each not in drawn)
+    of_training = (f"train.{field}" for field in type(train).model_fields if field not in drawn)
     no_files = not data.reads_files and not data.is_own
     yield ("data.dir",), no_files, f"data.name = {data.name!r} reads no files of this folder"
     yield (
@@ -654,7 +654,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
         f"the clients of data.name = {data.name!r} bring their own examples",
     )
     yield (
-        tuple(f"population.{each}" for each in _OF_TWO_GROUPS),
+        tuple(f"population.{name}" for name in _OF_TWO_GROUPS),
         bool(population.groups),
         "population.groups is there instead",
     )

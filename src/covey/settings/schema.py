@@ -419,7 +419,7 @@ class Sections(SettingsSection):
     @property
     def is_unread(self) -> bool:
         """Whether a user's own code that it names was not imported, to be read alone."""
-        return any(isinstance(each, UnloadedComponent) for _, each in components_in(self))
+        return any(isinstance(component, UnloadedComponent) for _, component in components_in(self))
 
 
 def balances_classes(config: Sections) -> bool:

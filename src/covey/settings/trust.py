@@ -83,7 +83,7 @@ def _under_masks(config: Config, hidden: Unit | None) -> str:
     if hidden:
         what = "" if hidden == "client" else " about a single record"
         return f"nothing{what}: it sees sums alone, each under noise of the clients' own{OFTEN}"
-    few = " and ".join(BARE[each] for each in sorted(of - {"sums"}))
+    few = " and ".join(BARE[kind] for kind in sorted(of - {"sums"}))
     sums = "nothing for sums over records: a node opens them over one cohort alone"
     if not few:
         return sums

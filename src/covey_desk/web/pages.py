@@ -89,8 +89,10 @@ def _above(snapshot: Snapshot) -> list[ClientSummary]:
     """Return who accepts less than the figure of its cluster, the widest gap first."""
     history = snapshot.history
     clients = client_summaries(history, history.assignment).values()
-    margins = [(each.margin, each.handle, each) for each in clients if each.margin is not None]
-    return [each for margin, _, each in sorted(margins) if margin < 0]
+    margins = [
+        (client.margin, client.handle, client) for client in clients if client.margin is not None
+    ]
+    return [client for margin, _, client in sorted(margins) if margin < 0]
 
 
 def _log(snapshot: Snapshot) -> Iterator[tuple[RecentEvents, str]]:
@@ -104,10 +106,10 @@ def _log(snapshot: Snapshot) -> Iterator[tuple[RecentEvents, str]]:
 def list_page(runs: WatchedRuns) -> dict[str, Any]:
     """Return every run's line, the newest event first."""
     lines = [(run, runs.line(run)) for run in runs.all()]
-    lines.sort(key=lambda each: each[1].last_event_at, reverse=True)
+    lines.sort(key=lambda line: line[1].last_event_at, reverse=True)
     return {
         "lines": lines,
-        "roots": [str(each) for each in runs.roots],
+        "roots": [str(root) for root in runs.roots],
         "waiting": sum(line.open_requests or 0 for _, line in lines),
     }
 
@@ -115,7 +117,7 @@ def list_page(runs: WatchedRuns) -> dict[str, Any]:
 def proofs_page(run: FollowedRun) -> dict[str, Any]:
     """Return the list of a run's proofs, with what they say of themselves."""
     proofs = [(path.stem, _proof(path)) for path in _proofs(run)]
-    proofs.sort(key=lambda each: each[1].answered if each[1] else "", reverse=True)
+    proofs.sort(key=lambda proof: proof[1].answered if proof[1] else "", reverse=True)
     return {"proofs": proofs}
 
 
@@ -125,7 +127,7 @@ def proof_page(run: FollowedRun, name: str) -> dict[str, Any]:
     Raises:
         HTTPException: there is no such proof.
     """
-    path = next((each for each in _proofs(run) if each.stem == name), None)
+    path = next((page for page in _proofs(run) if page.stem == name), None)
     if path is None:
         raise HTTPException(404)
 
@@ -152,7 +154,9 @@ def audit_page(run: FollowedRun) -> dict[str, Any]:
         return {"audit": None, "problem": ""}
     try:
         audit = TypeAdapter(Audit).validate_json(read_bounded(path))
-        places = {each.cluster: f"roc-cluster-{each.cluster}.svg" for each in audit.clusters}
+        places = {
+            cluster.cluster: f"roc-cluster-{cluster.cluster}.svg" for cluster in audit.clusters
+        }
         pictures = {
             str(j): read_bounded(place)
             for j, name in places.items()
@@ -199,7 +203,7 @@ def clients(run: FollowedRun, request: Request) -> Response:
     snapshot, names = run.look(), _names_of(run)
     known = _known(snapshot.history, names)
     if name := request.query_params.get("name", "").strip():
-        handle = {each: handle for handle, each in names.items()}.get(name, name)
+        handle = {known: handle for handle, known in names.items()}.get(name, name)
         if handle in known:
             return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
     # by name; those that left come last
@@ -248,15 +252,15 @@ def _record(run: FollowedRun, handle: Handle, snapshot: Snapshot) -> dict[str, A
     except (CoveyError, OSError) as error:
         return {"problem": str(error)}
     left, trained = frozenset(held.left), held.trained.get(handle, {})
-    sets = [(each, each.plausible_members(handle, left)) for each in held.sets_of(handle)]
+    sets = [(hidden, hidden.plausible_members(handle, left)) for hidden in held.sets_of(handle)]
     return {"problem": "", "trained": trained, "sets": sets, "plan": plan}
 
 
 def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
     """Return every request: those that are open by their day, then those that are closed."""
     requests, problems = _requests(roots)
-    requests.sort(key=lambda each: (each.state == "closed", each.due, each.request))
-    waiting = [each for each in requests if each.state != "closed"]
+    requests.sort(key=lambda request: (request.state == "closed", request.due, request.request))
+    waiting = [request for request in requests if request.state != "closed"]
     return {"requests": requests, "problems": problems, "waiting": waiting}
 
 
@@ -266,9 +270,9 @@ def request_page(roots: Iterable[Path], number: str) -> dict[str, Any]:
     Raises:
         HTTPException: there is none.
     """
-    for each in _requests(roots)[0]:
-        if each.request == number:
-            return {"view": each}
+    for request in _requests(roots)[0]:
+        if request.request == number:
+            return {"view": request}
     raise HTTPException(404)
 
 

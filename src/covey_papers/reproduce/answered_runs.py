@@ -137,7 +137,7 @@ def _outcome(folder: RunFolder, config: Config) -> Outcome:
     with Ledger.read(folder.ledger) as ledger:
         history, requests = folder.reader.read(ledger).history, ledger.requests()
     hidden = anonymity_of(config)
-    done = [each for each in requests if each.state == "done"]
+    done = [listed for listed in requests if listed.state == "done"]
     kept = [folder.checkpoints, folder.updates]
     files = [path for place in kept for path in place.glob("*.safetensors")]
     return Outcome(
@@ -145,7 +145,7 @@ def _outcome(folder: RunFolder, config: Config) -> Outcome:
         k=hidden.min_anonymity if hidden else None,
         x=hidden.deniability_threshold if hidden else None,
         accuracy=history.finished.accuracy if history.finished else None,
-        answers=dict(Counter(str(each.answer) for each in done)),
+        answers=dict(Counter(str(listed.answer) for listed in done)),
         seconds=tuple(map(seconds, done)),
         server_bytes=sum(path.stat().st_size for path in [*files, folder.ledger_path]),
     )

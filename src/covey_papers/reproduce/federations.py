@@ -139,9 +139,9 @@ def _measured(title: str, of: Callable[..., Value], *args: object) -> Measure:
 def _non_members(which: int) -> Callable[[Sequence[Seen]], str]:
     def why(seen: Sequence[Seen]) -> str:
         return non_members_reason(
-            [each.true_risk(which) for each in seen],
-            [each.by_non_members(which, "pooled", "risk") for each in seen],
-            [each.by_non_members(which, "pooled", "blind") for each in seen],
+            [measured.true_risk(which) for measured in seen],
+            [measured.by_non_members(which, "pooled", "risk") for measured in seen],
+            [measured.by_non_members(which, "pooled", "blind") for measured in seen],
         )
 
     return why
@@ -212,7 +212,7 @@ def federations(experiment: Experiment, cache: RunCache) -> Findings:
     A column whose data are not there is left out, and says which files to put where.
     """
     runs, missing = _played(experiment, cache)
-    paths = [seen.path for each in runs.values() for seen in each]
+    paths = [seen.path for run in runs.values() for seen in run]
     return Findings(
         cells=tuple(_cells(experiment, runs, missing)),
         lines=tuple(_lines(runs)) if experiment.figure == "lines" else (),
@@ -259,7 +259,7 @@ def _cells(experiment: Experiment, runs: Runs, missing: Mapping[str, str]) -> It
                     row=row.name,
                     column=column.name,
                     measure=of.title,
-                    values=tuple(of.of(each) for each in seen),
+                    values=tuple(of.of(measured) for measured in seen),
                     printed=printed,
                     why=f"{text} {of.why(seen)}".strip() if seen and printed else "",
                     reason=missing.get(column.name, ""),
@@ -282,7 +282,7 @@ def _compared(experiment: Experiment, runs: Runs, row: Row, column: Column) -> I
         pairs = [(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False)]
         values = tuple(None if a is None or not b else a / b for a, b in pairs)
         title = f"{of.title}: {experiment.against}'s / own"
-        ends = [of.of(each) for each in (*theirs, *own)]
+        ends = [of.of(measured) for measured in (*theirs, *own)]
         reason = "" if None in ends else UNBOUNDED
         yield Cell(row.name, column.name, title, values, reason=reason)
     for name in experiment.differences:
@@ -349,8 +349,8 @@ def leaving(experiment: Experiment, cache: RunCache) -> Findings:
             by_seed, reason = [], f"not played: {error}"
             missing.append(reason)
         rows: dict[str, list[Outcome]] = {}
-        for each in chain.from_iterable(by_seed):
-            rows.setdefault(_row(each), []).append(each)
+        for measured in chain.from_iterable(by_seed):
+            rows.setdefault(_row(measured), []).append(measured)
         whys = {
             measure: with_settings(text, Config.of(settings))
             for measure, text in experiment.why.items()
@@ -371,11 +371,11 @@ def _leaving_lines(
     Settings whose run is another's have its line.
     """
     for same in zip(*by_seed, strict=True):
-        if not all(each.shared_with for each in same):
+        if not all(measured.shared_with for measured in same):
             name = _row(same[0]) + (f", x={same[0].x}" if same[0].x else "")
             runs = [
-                load(place / (each.shared_with or each.name))
-                for place, each in zip(places, same, strict=True)
+                load(place / (measured.shared_with or measured.name))
+                for place, measured in zip(places, same, strict=True)
             ]
             every = [utility_lines(run.history)[OVERALL] for run in runs]
             yield Line(column.name, name, averaged(every))
@@ -392,7 +392,7 @@ def _leaving_cells(
 ) -> Iterator[Cell]:
     names = rows or dict.fromkeys(
         [
-            *(NAMES.get(each, each) for each in experiment.baselines),
+            *(NAMES.get(baseline, baseline) for baseline in experiment.baselines),
             *(f"k={k}" for k in experiment.k),
         ],
         (),
@@ -409,7 +409,7 @@ def _leaving_cells(
                 row=name,
                 column=column.name,
                 measure=title,
-                values=tuple(of(each) for each in same if not each.shared_with),
+                values=tuple(of(measured) for measured in same if not measured.shared_with),
                 printed=printed,
                 why=experiment.why.get(measure, ""),
                 reason=reason,

@@ -175,7 +175,7 @@ def write_page(records: Sequence[Record], out: Path) -> Path:
 
     Columns that were not played stand above an experiment's rows, by reason.
     """
-    places = {each.stem: out / "figures" / f"{each.stem}.svg" for each in records}
+    places = {record.stem: out / "figures" / f"{record.stem}.svg" for record in records}
     pictures = {stem: place.read_bytes() for stem, place in places.items() if place.is_file()}
     sections = [
         {

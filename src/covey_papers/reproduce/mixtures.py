@@ -309,7 +309,7 @@ def attacked(path: Path) -> tuple[Attacked, ...]:
     if not kept.is_file():
         note(kept, {"attacked": _measured(path)})
     known = json.loads(kept.read_text(encoding="utf-8"))["attacked"]
-    return tuple(Attacked(**each) for each in known)
+    return tuple(Attacked(**row) for row in known)
 
 
 def _measured(path: Path) -> list[Attacked]:
@@ -319,7 +319,7 @@ def _measured(path: Path) -> list[Attacked]:
     with finished_session(scored, folder, "An audit") as session:
         engine, population = session.run.engine, run.population
         history, models = session.record.history, kept_state(folder, session.ledger).clusters
-        assignment, names = history.assignment, [each.name for each in population.groups]
+        assignment, names = history.assignment, [group.name for group in population.groups]
         for kind in KINDS:  # other non-members of the same run: its members stay what they are
             audit = type(run.config.audit)(non_members=kind)
             reference = build_run(run.config.model_copy(update={"audit": audit})).reference

@@ -275,7 +275,7 @@ class RunCache:
 
 def digest(config: Config) -> str:
     """Return a short hash of the settings that can change the result."""
-    idle = {each.key for each in idle_settings(config)}
+    idle = {setting.key for setting in idle_settings(config)}
     heeded = {key: value for key, value in that_matter(config).items() if key not in idle}
     matters = heeded | {"method.name": config.method.name}
     if not config.data.simulates and config.data.reads_files:
@@ -300,6 +300,6 @@ def sources(paths: Iterable[Path]) -> dict[str, Any]:
         if place.is_file()
     ]
     return {
-        "commits": tuple(sorted({each["commit"] for each in played})),
-        "seconds": sum((each["seconds"] for each in played), 0.0),
+        "commits": tuple(sorted({run["commit"] for run in played})),
+        "seconds": sum((run["seconds"] for run in played), 0.0),
     }

@@ -144,8 +144,8 @@ def _size(config: Config) -> str:
     """Say how large a column's runs are."""
     population = config.population
     images = [group.examples_per_client for group in population.groups]
-    each = sorted(set(images or [population.examples_per_client]))
+    sizes = sorted(set(images or [population.examples_per_client]))
     return (
         f"{config.rounds} rounds, {population.clients} clients with "
-        f"{' or '.join(map(str, each))} examples, {config.model.name}"
+        f"{' or '.join(map(str, sizes))} examples, {config.model.name}"
     )

@@ -130,7 +130,7 @@ class Experiment(Section):
 
     def in_brief(self) -> "Experiment":
         """Return the quick form."""
-        columns = self.quick.columns or tuple(each.name for each in self.columns)
+        columns = self.quick.columns or tuple(column.name for column in self.columns)
         return self.model_copy(
             update={
                 "is_quick": True,
@@ -271,7 +271,7 @@ def non_members_reason(matched: Values, pooled: Values, blind: Values) -> str:
         pooled: against non-members from the mixture of all groups.
         blind: accuracy, on the latter, of a classifier that never sees the model.
     """
-    known = [_mean(each) for each in (matched, pooled, blind)]
+    known = [_mean(values) for values in (matched, pooled, blind)]
     if any(mean is None for mean in known):
         return "What non-members that do not match make of the same models is unknown."
     own, mixture, without = (mean for mean in known if mean is not None)

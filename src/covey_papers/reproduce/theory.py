@@ -332,12 +332,12 @@ def margin(experiment: Experiment, cache: RunCache) -> Findings:
     for beta in QUICK_RISK_WEIGHTS if experiment.is_quick else RISK_WEIGHTS:
         same = [tilt(TILTED, beta, seed, cache) for seed in seeds]
         figures = {
-            "misassigned share": [each.misassigned for each in same],
-            "misassigned share, last round": [each.misassigned_at_last for each in same],
-            "choices checked": [float(len(each.choices)) for each in same],
-            "choices against the rule": [float(each.unlawful) for each in same],
-            "no risk could draw anybody away": [float(each.safe) for each in same],
-            "farthest model from its optimum": [max(each.distances) for each in same],
+            "misassigned share": [run.misassigned for run in same],
+            "misassigned share, last round": [run.misassigned_at_last for run in same],
+            "choices checked": [float(len(run.choices)) for run in same],
+            "choices against the rule": [float(run.unlawful) for run in same],
+            "no risk could draw anybody away": [float(run.safe) for run in same],
+            "farthest model from its optimum": [max(run.distances) for run in same],
         }
         row = f"beta = {beta:g}"
         cells += [Cell(row, DATA, measure, tuple(values)) for measure, values in figures.items()]
@@ -353,14 +353,14 @@ def margin(experiment: Experiment, cache: RunCache) -> Findings:
 
 
 def _bounded(name: str, same: Sequence[Descent]) -> Iterator[Cell]:
-    worst = tuple(None if math.isnan(each.worst) else each.worst for each in same)
+    worst = tuple(None if math.isnan(run.worst) else run.worst for run in same)
     bound = Printed(same[0].bound, None, "Theorem 4, 1 - p lambda / (8 L)")
-    says = bound_verdict([each.holds for each in same])
+    says = bound_verdict([run.holds for run in same])
     yield Cell(name, DATA, "largest contraction factor", worst, bound, says=says)
-    yield Cell(name, DATA, "1 - lambda / L", tuple(each.expected for each in same))
-    holds = tuple(float(each.start.holds) for each in same)
+    yield Cell(name, DATA, "1 - lambda / L", tuple(run.expected for run in same))
+    holds = tuple(float(run.start.holds) for run in same)
     yield Cell(name, DATA, "its conditions hold", holds)
-    yield Cell(name, DATA, "misassigned share", tuple(each.misassigned for each in same))
+    yield Cell(name, DATA, "misassigned share", tuple(run.misassigned for run in same))
 
 
 def bound_verdict(runs: Sequence[bool | None]) -> str:
@@ -372,16 +372,18 @@ def bound_verdict(runs: Sequence[bool | None]) -> str:
     return "never above the bound"
 
 
-def _ratios(name: str, each: Descent) -> Iterator[Line]:
+def _ratios(name: str, descent: Descent) -> Iterator[Line]:
     """Draw one seed's ratios while there is something to gain."""
-    judged = [step for step in each.steps if step.judged]
+    judged = [step for step in descent.steps if step.judged]
     for j in sorted({step.cluster for step in judged}):
         points = [(float(s.round_index), s.ratio) for s in judged if s.cluster == j]
         yield Line(name, f"cluster {j}", tuple(points))
     rounds = sorted({float(step.round_index) for step in judged})
     ends = dict.fromkeys((*rounds[:1], *rounds[-1:]))
-    yield Line(name, "bound 1 - p lambda / (8 L)", tuple((t, each.bound) for t in ends), bound=True)
-    yield Line(name, "1 - lambda / L", tuple((t, each.expected) for t in ends), bound=True)
+    yield Line(
+        name, "bound 1 - p lambda / (8 L)", tuple((t, descent.bound) for t in ends), bound=True
+    )
+    yield Line(name, "1 - lambda / L", tuple((t, descent.expected) for t in ends), bound=True)
 
 
 CLAIMS = {
