@@ -30,7 +30,9 @@ def test_the_index_has_every_name_once_with_a_sentence(pages: dict[str, str]):
     assert sorted(row[0].split("`")[1].split(" ")[0] for row in rows) == NAMES
     aliases = {row[0] for row in rows if len(row) < 3}
     assert len(aliases) < 10
-    assert [row for row in rows if len(row) == 3 and not row[2].endswith((".", "?", ":", "`"))] == []
+    assert [
+        row for row in rows if len(row) == 3 and not row[2].endswith((".", "?", ":", "`"))
+    ] == []
 
 
 @pytest.mark.parametrize("name", COMPONENTS)

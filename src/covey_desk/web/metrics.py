@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from covey.aggregation.base import NOT_FINITE
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsWaited, NewcomersWaited
-from covey.base.history import of_kinds
 from covey.secure_sums.messages import Reason
 from covey_desk.web.pages import requests_page
 from covey_desk.web.runs import FollowedRun, WatchedRuns
@@ -78,13 +77,16 @@ def _of_run(runs: WatchedRuns, run: FollowedRun) -> Iterator[Sample]:
         return
     history, last = snapshot.history, snapshot.history.rounds[-1]
     events = [event for t, event in snapshot.record.events if t == last.round_index]
-    newcomers = sum(event.waiting for event in of_kinds(events, NewcomersWaited))
-    without_a_sum = {h for event in of_kinds(events, ClientsWaited) for h in event.clients}
-    missing = {h for event in of_kinds(events, AnswersMissing) for h in event.handles}
+    newcomers = sum(event.waiting for event in events if isinstance(event, NewcomersWaited))
+    without_a_sum = {
+        h for event in events if isinstance(event, ClientsWaited) for h in event.clients
+    }
+    missing = {h for event in events if isinstance(event, AnswersMissing) for h in event.handles}
     yield "covey_round_participants", of, last.participants
     yield "covey_clients_waiting", of, newcomers + len(without_a_sum)
     yield "covey_clients_missing", of, len(missing)
-    reasons = Counter(map(_reason, of_kinds(history.all_events, AnswerRefused)))
+    refused = (event for event in history.all_events if isinstance(event, AnswerRefused))
+    reasons = Counter(map(_reason, refused))
     for reason, count in sorted(reasons.items()):
         yield "covey_answers_refused_total", {**of, "reason": reason}, count
 
