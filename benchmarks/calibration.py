@@ -191,7 +191,7 @@ def looked(settings: Settings, rounds: Sequence[int]) -> tuple[list[Look], list[
                 assessment = team.look(seen, streams.at(target.cluster))
                 told[source] = assessment.estimate
                 if assessment.state is not None:
-                    state = state.keeping(assessment.state)
+                    state = state.with_state(assessment.state)
             found += _look(run, target, told)
     return found, [*_controls(run, state.clusters)]
 

@@ -60,7 +60,7 @@ class RDpcfl(Clustered):
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Play the round of this stage."""
-        t, found, rounds = state.round_index, state.kept(Posterior), clients.setup.rounds
+        t, found, rounds = state.round_index, state.get_state(Posterior), clients.setup.rounds
         if t == 0:
             return self._first(state, clients, streams)
         if t < found.until:
@@ -86,7 +86,7 @@ class RDpcfl(Clustered):
         until = max(1, int((1 - overlap) * clients.setup.rounds / 2))
         chosen = ClientsAssigned(self._drawn(chances, streams), "split")
         moved = clients.train_and_aggregate(state, chosen, streams, updates)
-        kept = moved.state.keeping(Posterior(chances=chances, until=until))
+        kept = moved.state.with_state(Posterior(chances=chances, until=until))
         return moved._replace(state=kept)
 
     def _drawn(

@@ -21,7 +21,7 @@ from .api.calls import EarlyStopping, load, resume, run, sweep
 from .api.run import Run
 from .auditor.audit import audit_model
 from .auditor.result import ModelAudit
-from .base.component_state import ComponentState, States, keep, kept
+from .base.component_state import ComponentState, States, get_state, with_state
 from .base.components import Component
 from .base.errors import (
     ChecksumError,
@@ -148,8 +148,7 @@ __all__ = [
     "audit_model",
     "audit_one_run",
     "draw_canaries",
-    "keep",
-    "kept",
+    "get_state",
     "load",
     "load_config",
     "mean_per_cluster",
@@ -160,4 +159,5 @@ __all__ = [
     "select_weighted",
     "sweep",
     "verify",
+    "with_state",
 ]

@@ -19,8 +19,8 @@ from covey.base.files import read_bounded
 from covey.base.names import Basis, ClientName
 from covey.leaving.forgetting import finish_requests
 from covey.leaving.handover import Handover
+from covey.leaving.joint_requests import ClientPlan
 from covey.leaving.marks import subject_mark
-from covey.leaving.together import ClientPlan
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from covey.runs.receipts import Receipt
@@ -245,10 +245,10 @@ def answer_requests(
     outcomes: list[RunOfRequest] = []
     for place in dict.fromkeys(places):
         here = _InRun(folder, place, load, observe)
-        some = here.answer(requesters)
-        if any(outcome.answer for outcome in some):
+        answered = here.answer(requesters)
+        if any(outcome.answer for outcome in answered):
             load(Path(place)).report()
-        outcomes += some
+        outcomes += answered
     if access := [request.request for request in requests if request.request not in changing]:
         holdings = _search(roots, requests)  # what is true once the others are answered
         for number in access:
@@ -393,9 +393,9 @@ class _InRun:
         queued = {request.client for request in folder.queued_requests()}
         with Ledger.read(folder.ledger) as ledger:
             waiting = {r.handle for r in ledger.requests() if r.is_open}
-            there = {name for handle, name in ledger.names().items() if handle not in waiting}
+            present = {name for handle, name in ledger.names().items() if handle not in waiting}
         for requester in requesters:
-            if requester.name in there - queued:
+            if requester.name in present - queued:
                 folder.queue_request(requester.name, requester.wanted, requester.basis)
 
     def _noted(self, requester: _Requester) -> RunOfRequest:

@@ -124,9 +124,10 @@ class RequestsAnswered(Answer):
         """Yield a line per name and run, and one per pack."""
         for outcome in self.outcomes:
             changed = "changed" if outcome.model_changed else "unchanged"
-            came = f"{outcome.answer}, the model is {changed}, proof {outcome.proof}"
-            waits = outcome.outcome if outcome.ended else f"NOT ANSWERED: {outcome.reason}"
-            yield f"request {outcome.request}, {outcome.run}: {came if outcome.answer else waits}"
+            end = outcome.outcome if outcome.ended else f"NOT ANSWERED: {outcome.reason}"
+            if outcome.answer:
+                end = f"{outcome.answer}, the model is {changed}, proof {outcome.proof}"
+            yield f"request {outcome.request}, {outcome.run}: {end}"
         yield from (f"request {e.request}, to be handed over: {e.archive}" for e in self.packs)
         if not (self.outcomes or self.packs):
             yield "no run is left to be answered"

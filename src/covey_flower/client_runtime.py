@@ -284,7 +284,7 @@ class ClientRuntime:
         judge = client_assessment_of(self.config, RiskContext(self.engine))
         judged = judge(request.models, due, streams)
         after = with_own_estimates(state, judged, every)
-        return after.kept(OwnRisks).risks.get(self.client.handle, ())
+        return after.get_state(OwnRisks).risks.get(self.client.handle, ())
 
     def _state(
         self, request: ClientRequest, context: ClientContext, known: KnownRisks
@@ -295,7 +295,7 @@ class ClientRuntime:
             initial_state(request.models),
             round_index=request.round_index,
             assignment={handle: context.current} if context.current >= 0 else {},
-        ).keeping(OwnRisks(risks={handle: known} if known else {}))
+        ).with_state(OwnRisks(risks={handle: known} if known else {}))
 
 
 def _others(what: str, expected: str, found: str) -> ConfigError:

@@ -251,7 +251,7 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
 def bounds_newcomers(config: Config) -> bool:
     """Say whether a bound on who enters a cluster helps, and honest clients hardly meet it.
 
-    A mean is lost to one of them. Random models and part of the clients make few founders.
+    A mean is lost to one of them. Random models and part of the clients make few initial members.
     Who weighs a cluster's risk moves late and honestly, and would sit out.
     """
     return (

@@ -22,9 +22,9 @@ class FlowerNodes(EngineFactory):
 
     workers: Count = 0
 
-    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:
+    def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:
         """Return the engine of one node, or of the server for its own measurements."""
-        return Parallel(workers=self.workers).build(module, task, apart=apart)
+        return Parallel(workers=self.workers).build(module, task, per_client=per_client)
 
 
 SHARED_SETTINGS = ("data", "model", "train", "method", "aggregation", "risk", "privacy")

@@ -88,11 +88,13 @@ class Backoff:
         self._silences: dict[int, int] = {}
         self._rounds_off: dict[int, int] = {}
 
-    def begin_round(self, there: Collection[int]) -> None:
+    def begin_round(self, reached: Collection[int]) -> None:
         """Count down; who is away is forgotten."""
-        self._silences = {n: k for n, k in self._silences.items() if n in there}
+        self._silences = {n: k for n, k in self._silences.items() if n in reached}
         self._rounds_off = {
-            node: left - 1 for node, left in self._rounds_off.items() if node in there and left > 1
+            node: left - 1
+            for node, left in self._rounds_off.items()
+            if node in reached and left > 1
         }
 
     def is_off(self, node: int) -> bool:
@@ -252,8 +254,10 @@ class FlowerServer:
         end, count, waiting = time.monotonic() + self._policy.timeout, max(wanted, fewest), ""
         while len(here := frozenset(counted(names := self.available_clients()))) < count:
             absent = frozenset(counted(self._invited() or known)) - here
-            there, lacking = (", ".join(sorted(names)) or "none known" for names in (here, absent))
-            before, waiting = waiting, f"{count} nodes, there: {there}; not there: {lacking}"
+            named_here, lacking = (
+                ", ".join(sorted(names)) or "none known" for names in (here, absent)
+            )
+            before, waiting = waiting, f"{count} nodes, there: {named_here}; not there: {lacking}"
             if waiting != before:
                 log.warning("Waiting for %s.", waiting)
             if time.monotonic() < end:
@@ -276,11 +280,11 @@ class FlowerServer:
         """Return the clients that are reachable now; new nodes identify themselves first."""
         infos = {info.node_id: info for info in self._grid.get_nodes()}
         self._identities = {node: identity_of(info) for node, info in infos.items()}
-        there, invited = infos.keys(), self._invited()
-        stay = {n: h for n, h in self._hellos.items() if n in there}
+        reached, invited = infos.keys(), self._invited()
+        stay = {n: h for n, h in self._hellos.items() if n in reached}
         self._hellos = {n: h for n, h in stay.items() if h.name in invited or not invited}
-        self._backoff.begin_round(there)
-        new = there - self._hellos.keys()
+        self._backoff.begin_round(reached)
+        new = reached - self._hellos.keys()
         self._greet(sorted(node for node in new if not self._backoff.is_off(node)))
         return frozenset(
             hello.name for node, hello in self._hellos.items() if not self._backoff.is_off(node)
@@ -290,7 +294,7 @@ class FlowerServer:
         """Return the fingerprint of the key of each client that has come."""
         return self._names.keys()
 
-    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
+    def send(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Return the answers that came in time and in order, in the cohort's order."""
         at = {hello.name: node for node, hello in self._hellos.items()}
         answers = self._received(
@@ -300,8 +304,8 @@ class FlowerServer:
                 if (node := at.get(client.name)) is not None
             }
         )
-        came = {answer.handle for answer in answers}
-        missing = tuple(c.handle for c in cohort if c.handle not in came | self._refused)
+        received = {answer.handle for answer in answers}
+        missing = tuple(c.handle for c in cohort if c.handle not in received | self._refused)
         if missing:
             self._events.append(AnswersMissing(request.task, missing))
         order = {client.handle: place for place, client in enumerate(cohort)}
@@ -335,13 +339,13 @@ class FlowerServer:
             except InvalidMessageError as error:
                 self._reject(node, str(error), hello.name)
 
-    def _expected(self, came: Sequence[Hello]) -> Kind | None:
+    def _expected(self, hellos: Sequence[Hello]) -> Kind | None:
         """Return what examples must be like: as those of most who come first."""
         known = self._profile or next(iter(self._hellos.values()), None)
         if known:
             return _kind(known)
         invited = self._invited()
-        kinds = Counter(_kind(hello) for hello in came if hello.name in invited or not invited)
+        kinds = Counter(_kind(hello) for hello in hellos if hello.name in invited or not invited)
         return kinds.most_common(1)[0][0] if kinds else None
 
     def _reject(self, node: int, reason: str, name: ClientName = "") -> None:
@@ -399,10 +403,10 @@ class FlowerServer:
             make_message(waiting_for.question, node, timeout, carried)
             for node, waiting_for in pending.items()
         )
-        came = self._exchanged(messages, timeout)
+        replies = self._exchanged(messages, timeout)
         received: dict[Handle, tuple[Reply, ClientResponse]] = {}
-        while came:  # each is let go once it is read: it is as large as the model
-            node, message = came.pop(0)
+        while replies:  # each is let go once it is read: it is as large as the model
+            node, message = replies.pop(0)
             handle = pending[node].handle
             try:
                 if handle in received:
@@ -485,10 +489,10 @@ class FlowerServer:
             for node, reply in exchanged
             if reply.has_content() and reply.metadata.src_node_id == node
         ]
-        came = {node for node, _ in exchanged}
-        for node in came:
+        answered = {node for node, _ in exchanged}
+        for node in answered:
             self._backoff.answered(node)
-        for node in sorted({to[message_id] for message_id in waiting} - came):
+        for node in sorted({to[message_id] for message_id in waiting} - answered):
             if self._backoff.record_timeout(node):  # it let its time pass
                 self._reject(node, SILENT)
         lost = Counter(reply.has_error() for reply in replies)[True]
@@ -501,9 +505,9 @@ class FlowerServer:
         replies: list[Message] = []
         half: float | None = None
         while waiting:
-            came = list(self._grid.pull_messages(waiting))
-            replies += came
-            waiting -= {message.metadata.reply_to_message_id for message in came}
+            pulled = list(self._grid.pull_messages(waiting))
+            replies += pulled
+            waiting -= {message.metadata.reply_to_message_id for message in pulled}
             passed = time.monotonic() - begun
             if half is None and sent > 2 * len(waiting):
                 half = passed

@@ -14,7 +14,7 @@ from covey import Config, Engine, Examples, History, Params, Run, RunError, Scor
 from covey.base.events import CohortSampled
 from covey.data.examples import Client
 from covey.membership.truth import blind_risk, has_finite_examples, mismatch
-from covey.runs.session import Session, quiet, rounds_of
+from covey.runs.session import Session, no_op, rounds_of
 from covey.runs.states import kept_state
 from covey.settings.aggregation import anonymity_of
 from covey.settings.run import BuiltRun
@@ -114,7 +114,7 @@ class _Comparison:
 
 
 def play_game(
-    run: Run, *, control: bool = False, observe: Callable[[History], None] = quiet
+    run: Run, *, control: bool = False, observe: Callable[[History], None] = no_op
 ) -> Game:
     """Ask about every client of a finished run, against clients that never took part.
 
@@ -133,7 +133,7 @@ def play_game(
 
 
 def game_of(
-    session: Session, *, control: bool = False, observe: Callable[[History], None] = quiet
+    session: Session, *, control: bool = False, observe: Callable[[History], None] = no_op
 ) -> Game:
     """Play the game on a finished run that is open to be read."""
     run, record = session.run, session.record

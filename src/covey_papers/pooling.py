@@ -140,7 +140,7 @@ def pooled(played: RoundResult, shares: tuple[float, ...], clients: Clients) -> 
     pulls = np.array([head_first(share, len(layers)) for share in shares])
     models = _pulled(after.clusters, sizes, pulls, layers)
     fact = ModelsPooled(shares, model_hash(models))
-    after = replace(after, clusters=models).keeping(PoolingShares(shares=shares))
+    after = replace(after, clusters=models).with_state(PoolingShares(shares=shares))
     return played._replace(state=after, events=(*played.events, fact))
 
 
@@ -192,7 +192,7 @@ def share_by_risk(
         chance_loss: the loss of equal probabilities for all classes, ln C, in nats.
     """
     sizes = _sizes(state, clients)
-    before = state.kept(PoolingShares).shares or (0.0,) * len(state.clusters)
+    before = state.get_state(PoolingShares).shares or (0.0,) * len(state.clusters)
 
     def raised(j: int) -> float:
         members = [handle for handle, chosen in state.assignment.items() if chosen == j]
@@ -222,7 +222,7 @@ def _refused(
 
 def _lowest_loss_elsewhere(state: ServerState, j: int, members: Sequence[Handle]) -> float:
     """Return the lowest mean loss that another cluster's model has on their examples."""
-    losses = state.kept(LatestLosses).losses
+    losses = state.get_state(LatestLosses).losses
     rows = [losses[handle] for handle in members if handle in losses]
     if not rows:
         return math.inf
@@ -232,11 +232,11 @@ def _lowest_loss_elsewhere(state: ServerState, j: int, members: Sequence[Handle]
 
 def with_latest_losses(state: ServerState, cohort: Cohort, losses: Losses) -> ServerState:
     """Return the state that remembers these losses; not those of a diverged model."""
-    past = state.kept(LatestLosses).losses
+    past = state.get_state(LatestLosses).losses
     now = {c.handle: tuple(row) for c, row in zip(cohort, losses.tolist(), strict=True)}
-    finite = {h: row for h, row in now.items() if all(map(math.isfinite, row))}
+    valid = {h: row for h, row in now.items() if all(map(math.isfinite, row))}
     others = {h: row for h, row in past.items() if h not in now}
-    return state.keeping(LatestLosses(losses={**others, **finite}))
+    return state.with_state(LatestLosses(losses={**others, **valid}))
 
 
 def _sizes(state: ServerState, clients: Mapping[Handle, Client]) -> Int[ndarray, " clusters"]:

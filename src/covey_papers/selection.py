@@ -22,7 +22,7 @@ from covey import (
     ServerState,
     select_by_threshold,
 )
-from covey.algorithms.selection import UNASSIGNED, Selection, finite
+from covey.algorithms.selection import UNASSIGNED, Selection, replace_nonfinite
 from covey.base.components import Share
 from covey.base.events import PricesSet
 from covey.settings.rules import Clash, Refusal
@@ -42,7 +42,7 @@ class Prices(ComponentState):
 
 def posted_prices(inputs: SelectionInputs) -> Float[Tensor, " clusters"]:
     """Return the subsidy of each cluster, in the units of `acceptance_cost`; 0 or more."""
-    return torch.tensor(inputs.kept(Prices).prices or (0.0,) * len(inputs.available))
+    return torch.tensor(inputs.get_state(Prices).prices or (0.0,) * len(inputs.available))
 
 
 def acceptance_cost(inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
@@ -61,7 +61,7 @@ def acceptance_cost(inputs: SelectionInputs) -> Float[Tensor, "clients clusters"
     violation, where a client that accepts no cluster at all adds none.
     """
     violates = ~(inputs.risks <= inputs.risk_thresholds[:, None])
-    return violates + (1 - torch.exp(-finite(inputs.losses)))
+    return violates + (1 - torch.exp(-replace_nonfinite(inputs.losses)))
 
 
 def unconstrained_choice(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
@@ -271,7 +271,7 @@ class Priced(MinimumShare):
             for price, is_offered in zip(rising, state.available(), strict=True)
         )
         fact = PricesSet(prices, tuple(wanted_shares), self.target_share)
-        return RoundResult(state.keeping(Prices(prices=prices)), (fact,))
+        return RoundResult(state.with_state(Prices(prices=prices)), (fact,))
 
 
 class Rebalanced(MinimumShare):

@@ -158,20 +158,20 @@ class Hosts:
                 them has another covey or none.
         """
         ray = _connected(self.address)
-        alive = _processors(ray)
+        processors = _processors(ray)
         known = self.nodes
         starting = [
             _started(ray, name, self.workers or count)
-            for name, count in alive.items()
+            for name, count in processors.items()
             if name not in known
         ]
-        self.nodes = {name: known[name] for name in alive if name in known}
+        self.nodes = {name: known[name] for name in processors if name in known}
         self.nodes |= {node.name: node for node in starting if _has_started(ray, node)}
         if not self.nodes:
             raise ConfigError(
                 f"engine.name = 'ray' needs a node with processors that starts in "
-                f"{_START_SECONDS:.0f} s, found none of {len(alive)}: look at `ray status`, or "
-                f"take another engine."
+                f"{_START_SECONDS:.0f} s, found none of {len(processors)}: look at `ray status`, "
+                f"or take another engine."
             )
 
     def lose(self, node: Node) -> None:
@@ -223,8 +223,8 @@ def _connected(address: str) -> Any:  # noqa: ANN401 - a module
 
 def _processors(ray: Any) -> dict[str, int]:  # noqa: ANN401 - a module
     """Return how many processors each node offers that is alive and offers any."""
-    alive: Sequence[Any] = [node for node in ray.nodes() if node["Alive"]]
-    offered = {node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in alive}
+    nodes: Sequence[Any] = [node for node in ray.nodes() if node["Alive"]]
+    offered = {node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in nodes}
     return {name: count for name, count in sorted(offered.items()) if count > 0}
 
 
@@ -234,12 +234,12 @@ def _started(ray: Any, name: str, workers: int) -> Node:  # noqa: ANN401 - a mod
     It reserves no processors: a second engine in this program must not wait for ever.
     """
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    there = ray.remote(Host).options(
+    host = ray.remote(Host).options(
         num_cpus=0,
         max_concurrency=CALLS_PER_THREAD * workers,
         scheduling_strategy=strategy(name, soft=False),
     )
-    return Node(name, there.remote(workers), workers)
+    return Node(name, host.remote(workers), workers)
 
 
 def _has_started(ray: Any, node: Node) -> bool:  # noqa: ANN401 - a module

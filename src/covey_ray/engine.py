@@ -174,7 +174,7 @@ class Ray(EngineFactory):
     precision: Precision = "float32"
     address: str = ""
 
-    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:  # noqa: ARG002
+    def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:  # noqa: ARG002
         """Return the engine."""
         return RayEngine(module, self.workers, self.precision, task, self.address)
 

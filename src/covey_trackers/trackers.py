@@ -99,8 +99,8 @@ class MLflow(Tracker):
         param = _library("mlflow.entities", "mlflow").Param
         params = [param(key, str(value)) for key, value in run.settings.items()]
         for first in range(0, len(params), _PARAMETERS_PER_CALL):
-            some = params[first : first + _PARAMETERS_PER_CALL]
-            self._client.log_batch(self._run, params=some)
+            part = params[first : first + _PARAMETERS_PER_CALL]
+            self._client.log_batch(self._run, params=part)
 
     def log(self, round_index: int, figures: Figures) -> None:
         """Write a round's figures in one call."""

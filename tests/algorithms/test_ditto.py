@@ -94,7 +94,7 @@ def test_an_own_model_that_diverges_stays_as_it_was(people):
     wild, one = ditto(1e38, local_steps=3), people[1]
     assert own(rounds(wild, [(one,)])[-1]) == {}
     kept = {one.handle: {"personal": {"weight": torch.tensor([[0.5]])}}}
-    start = wild.init(Streams(0)).keeping(ClientMemory(kept=kept))
+    start = wild.init(Streams(0)).with_state(ClientMemory(kept=kept))
     after = wild.play_round(start, (one,), Streams(0)).state
     assert own(after) == {one.handle: 0.5}
 

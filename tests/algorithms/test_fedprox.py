@@ -32,10 +32,10 @@ def update(handle: str, kept: float | None) -> ClientUpdate:
 
 def test_a_memory_leaves_with_its_client():
     old = {"A": {"h": {"w": torch.tensor([1.0])}}}
-    state = initial_state(({"w": torch.zeros(1)},)).keeping(ClientMemory(kept=old))
+    state = initial_state(({"w": torch.zeros(1)},)).with_state(ClientMemory(kept=old))
     after = with_memory(state, {"B": update("B", 3.0).kept or {}}, 0)
     found = {
-        handle: float(each["h"]["w"]) for handle, each in after.kept(ClientMemory).kept.items()
+        handle: float(each["h"]["w"]) for handle, each in after.get_state(ClientMemory).kept.items()
     }
     assert found == {"A": 1.0, "B": 3.0}
-    assert state.without(["A"]).kept(ClientMemory).kept == {}
+    assert state.without(["A"]).get_state(ClientMemory).kept == {}

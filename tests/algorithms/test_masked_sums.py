@@ -33,7 +33,7 @@ def test_masks_change_no_bit():
     for one, other in zip(plain, masked, strict=True):
         assert model_hash(one.state.clusters) == model_hash(other.state.clusters)
         assert one.events == other.events
-        assert one.state.kept(ClusterSums).sums == other.state.kept(ClusterSums).sums
+        assert one.state.get_state(ClusterSums).sums == other.state.get_state(ClusterSums).sums
 
 
 def test_newcomers_wait_until_they_are_enough_and_who_left_is_in_no_sum_that_is_made_anew():
@@ -44,7 +44,7 @@ def test_newcomers_wait_until_they_are_enough_and_who_left_is_in_no_sum_that_is_
     start, clients = run.algorithm.init(run.streams), run.no_clients
     after, counted, (waited,) = recount(start, {first: 0, second: 0}, clients)
     assert (counted, waited) == ({}, ClientsWaited(tuple(sorted((first, second))), 3))
-    assert not after.kept(ClusterSums).counted
+    assert not after.get_state(ClusterSums).counted
     together = dict.fromkeys(names[:3], 0)
     after, counted, events = recount(after, together, clients)
     assert (counted, events) == (together, ())
@@ -53,8 +53,8 @@ def test_newcomers_wait_until_they_are_enough_and_who_left_is_in_no_sum_that_is_
     (played,) = rounds_of(run, 1)
     gone, *others = names
     after, _, events = recount(played.state.without({gone}), {}, clients)
-    known = after.kept(ClusterSums)
-    assert set(known.counted) == set(after.kept(SumCohorts).cohorts) == set(others)
+    known = after.get_state(ClusterSums)
+    assert set(known.counted) == set(after.get_state(SumCohorts).cohorts) == set(others)
     assert not events
     assert run.records is not None
     examples = [c.train for c in run.population.clients if c.handle != gone]

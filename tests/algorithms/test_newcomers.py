@@ -51,18 +51,18 @@ def test_founders_always_train_and_of_the_others_some_are_drawn_anew():
 
 def test_founders_are_who_trained_a_cluster_when_clients_first_chose_and_stay_so():
     first = chosen({**FOUNDED, "s": 1})
-    assert first.state.kept(InitialMembers).clusters == FOUNDED
+    assert first.state.get_state(InitialMembers).clusters == FOUNDED
     moved = first.state.with_choices(first.clusters)
     later = limit_cluster_switches(
         SelectionResult(moved, {**FOUNDED, "s": 1, "t": 1, "u": 1}, ()), moved, 0.25, STREAMS
     )
     assert later.events == (NewcomersWaited(1, 8, 3, 1),)
     # Without an earlier cluster the first choices found them.
-    assert chosen({"a": 1, "b": 0}, founded={}).state.kept(InitialMembers).clusters == {
+    assert chosen({"a": 1, "b": 0}, founded={}).state.get_state(InitialMembers).clusters == {
         "a": 1,
         "b": 0,
     }
-    assert "a" not in first.state.without({"a"}).kept(InitialMembers).clusters
+    assert "a" not in first.state.without({"a"}).get_state(InitialMembers).clusters
 
 
 def test_who_waits_trains_nothing_and_a_round_that_is_played_again_lets_in_the_same(

@@ -77,7 +77,7 @@ def test_forty_sequences_end_in_the_bits_of_the_direct_computation(digits):
             elif len(present.clients) > 1:
                 present.leave(who)
                 done["leave"] += 1
-        known, choices = present.state.kept(ClusterSums), present.choices
+        known, choices = present.state.get_state(ClusterSums), present.choices
         assert known.is_whole
         assert dict(known.counted) == choices
         inside = [

@@ -113,11 +113,11 @@ def test_a_refused_client_keeps_what_it_kept(people):
                 yield replace(each, kept={"h": each.update})
 
     old = {h: {"h": {"w": torch.zeros(1)}} for h in "AB"}
-    before = initial_state((START,)).keeping(ClientMemory(kept=old))
+    before = initial_state((START,)).with_state(ClientMemory(kept=old))
     played = moved(
         clients_with(Keeping({"A": 1.0, "B": math.nan, "C": 3.0})), people("abc"), before
     )
-    memories = played.state.kept(ClientMemory).kept
+    memories = played.state.get_state(ClientMemory).kept
     assert {h: len(each["h"]["w"]) for h, each in memories.items()} == {"A": 3, "B": 1, "C": 3}
 
 

@@ -51,7 +51,7 @@ def test_sums_are_those_of_whoever_is_in_each_cluster(initialisation):
     by_handle = {client.handle: client.train for client in run.population.clients}
     rounds = [*rounds_of(run, 4)]
     for played in rounds:
-        state, known = played.state, played.state.kept(ClusterSums)
+        state, known = played.state, played.state.get_state(ClusterSums)
         for j, found in enumerate(known.sums):
             inside = [by_handle[h] for h, own in known.counted.items() if own == j]
             assert found == run.records.sums(inside, len(found.targets))
@@ -75,7 +75,7 @@ def test_a_client_chooses_by_heads_that_never_met_it():
     """The choice on training examples is that among heads solved without the client."""
     run = built(initialisation="random")
     first, second = rounds_of(run, 2)
-    known, records = first.state.kept(ClusterSums), run.records
+    known, records = first.state.get_state(ClusterSums), run.records
     assert records is not None
     agreed = 0
     for client in run.population.clients:

@@ -65,13 +65,13 @@ def test_a_cluster_that_waits_too_long_is_closed_and_its_clients_move_on(lonely,
         assert state.assignment["Z"] == 1
         assert float(state.clusters[1]["w"]) == -1.0
     last = played[patience - 1][0]
-    assert last.kept(Waiting) == Waiting(rounds=(0, patience), closed=frozenset({1}))
+    assert last.get_state(Waiting) == Waiting(rounds=(0, patience), closed=frozenset({1}))
     assert last.available() == (True, False)
     state, events = played[patience]
     assert state.assignment["Z"] == 0
     assert waited(events) == []
     assert ClusterAbandoned(1) in events
-    assert state.kept(Waiting).closed == frozenset()
+    assert state.get_state(Waiting).closed == frozenset()
     assert played[-1][0].available() == (True, False)
 
 
@@ -79,7 +79,7 @@ def test_a_round_in_which_nobody_came_neither_counts_nor_forgives(lonely, cohort
     # whoever stays away keeps a cluster inhabited: it must not open again for that
     absent = cohort[:3]
     played = rounds(lonely(2), cohort, absent, cohort, absent, absent)
-    assert [state.kept(Waiting).rounds[1] for state, _ in played] == [1, 1, 2, 2, 2]
+    assert [state.get_state(Waiting).rounds[1] for state, _ in played] == [1, 1, 2, 2, 2]
     assert [state.available() for state, _ in played[2:]] == [(True, False)] * 3
     state = played[-1][0]
     assert state.assignment["Z"] == 1
@@ -92,8 +92,8 @@ def test_the_last_cluster_is_never_closed(lonely, cohort):
     played = rounds(lonely(1, k=5), *[cohort] * 3)
     for t, (state, events) in enumerate(played):
         assert waited(events) == [0, 1]
-        assert state.kept(Waiting).rounds == (t + 1, t + 1)
-        assert state.kept(Waiting).closed == frozenset()
+        assert state.get_state(Waiting).rounds == (t + 1, t + 1)
+        assert state.get_state(Waiting).closed == frozenset()
         assert [float(model["w"]) for model in state.clusters] == [1.0, -1.0]
 
 
@@ -102,4 +102,4 @@ def test_recorded_choices_hold_where_a_cluster_is_closed_by_now(lonely, cohort):
     recorded = {t: {"Z": 1} for t in range(3)}
     played = rounds(lonely(1, recorded=recorded), *[cohort] * 4)
     assert [state.assignment["Z"] for state, _ in played] == [1, 1, 1, 0]
-    assert [state.kept(Waiting).rounds[1] for state, _ in played[:3]] == [1, 2, 3]
+    assert [state.get_state(Waiting).rounds[1] for state, _ in played[:3]] == [1, 2, 3]

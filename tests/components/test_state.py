@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey import ComponentState, ConfigError, Params, States, keep, kept
+from covey import ComponentState, ConfigError, Params, States, get_state, with_state
 from covey.base.component_state import decoded, encoded, without
 from covey.base.names import Handle
 
@@ -101,10 +101,10 @@ def plain(value: Any) -> Any:
 
 @given(everything)
 def test_a_state_comes_through_a_checkpoint_as_it_was(state):
-    again = through_a_checkpoint(keep({}, state))
-    assert plain(kept(again, Everything)) == plain(state)
+    again = through_a_checkpoint(with_state({}, state))
+    assert plain(get_state(again, Everything)) == plain(state)
     # what nobody asked for in between comes through the next one too
-    assert plain(kept(through_a_checkpoint(again), Everything)) == plain(state)
+    assert plain(get_state(through_a_checkpoint(again), Everything)) == plain(state)
 
 
 def with_leavers() -> States:
@@ -120,7 +120,7 @@ def with_leavers() -> States:
     other = Other(
         members=(frozenset({"A"}), frozenset({"B", "A"})), rounds=({"A": 1, "B": 2}, {"A": 3})
     )
-    return keep(keep({}, state), other)
+    return with_state(with_state({}, state), other)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_whoever_leaves_is_nowhere_any_more(seen):
     found, named = encoded(left)
     assert '"A"' not in json.dumps(found)
     assert len(named) == 2  # B's model, and B's entry in what is inside
-    state, other = kept(left, Everything), kept(left, Other)
+    state, other = get_state(left, Everything), get_state(left, Other)
     assert state.names == {"B"}
     assert set(state.by_client) == {"B"}
     assert state.known == {"B": (None, Point(0.5, "here"))}
@@ -143,7 +143,7 @@ def test_whoever_leaves_is_nowhere_any_more(seen):
 @given(everything, st.sets(handles))
 def test_nothing_else_is_taken_away(state, gone):
     state = state.model_copy(update={"names": frozenset(), "word": "a word"})
-    after = kept(without(keep({}, state), gone), Everything)
+    after = get_state(without(with_state({}, state), gone), Everything)
     assert set(after.by_client) == set(state.by_client) - gone
     assert set(after.known) == set(state.known) - gone
     same = {key: getattr(state, key) for key in ("by_client", "known", "inner", "models")}
@@ -164,7 +164,7 @@ class Odd(ComponentState):
 )
 def test_what_no_checkpoint_can_hold_is_refused(value, parts):
     with pytest.raises(ConfigError) as error:
-        encoded(keep({}, Odd(value=value)))
+        encoded(with_state({}, Odd(value=value)))
     assert all(part in str(error.value) for part in parts)
 
 
@@ -173,8 +173,8 @@ class SameKey(ComponentState):
 
 
 def test_two_kinds_of_states_under_one_key_are_refused():
-    states = keep({}, Other())
-    for clash in (lambda: keep(states, SameKey()), lambda: kept(states, SameKey)):
+    states = with_state({}, Other())
+    for clash in (lambda: with_state(states, SameKey()), lambda: get_state(states, SameKey)):
         with pytest.raises(ConfigError, match=r"'other' of .*:Other and .*:SameKey"):
             clash()
-    assert kept(keep(states, Other()), Other) == Other()
+    assert get_state(with_state(states, Other()), Other) == Other()

@@ -178,7 +178,7 @@ class Rounds:
         cohort = tuple(self.client(name) for name in names)
         slips = {client.handle: ClientContext() for client in cohort}
         call = ClientRequest("train", ({"w": torch.zeros(1)},), (True,), (), slips)
-        return len(self.server.ask(call, cohort))
+        return len(self.server.send(call, cohort))
 
 
 @pytest.fixture

@@ -47,8 +47,8 @@ def test_what_clients_keep_is_the_same_as_in_a_simulation(build):
     federation = build(settings_of(*SCAFFOLD))
     there, here = federation.play(nodes=4), federation.simulated()
     assert there.summary.model_hash == here.summary.model_hash
-    kept = last_state(here).kept(ClientMemory)
-    apart = last_state(there).kept(ClientMemory)
+    kept = last_state(here).get_state(ClientMemory)
+    apart = last_state(there).get_state(ClientMemory)
     assert (apart.kept, kept.rounds) == ({}, {})
     assert apart.rounds.keys() == {there.names[name] for name in here.names}
     for client, handle in here.names.items():

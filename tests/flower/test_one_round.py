@@ -45,7 +45,7 @@ def ask(make_client) -> Ask:
         cohort = tuple(make_client(name, None) for name in sorted(server.available_clients()))
         contexts = {client.handle: ClientContext() for client in cohort}
         request = ClientRequest("choose", ({"w": torch.zeros(1)},), (True,), (), contexts)
-        return server.ask(request, cohort), server.reports().events
+        return server.send(request, cohort), server.reports().events
 
     return asked
 

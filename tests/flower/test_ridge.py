@@ -140,7 +140,7 @@ def proof_of(result: Run) -> Path:
 
 def kept_of(result: Run) -> ClusterSums:
     newest = max(checkpoint_paths(result.folder / "checkpoints"))
-    return load_state(newest)[0].kept(ClusterSums)
+    return load_state(newest)[0].get_state(ClusterSums)
 
 
 def changed_data(federation: Built) -> None:

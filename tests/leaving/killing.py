@@ -52,7 +52,7 @@ def phase(folder: Path) -> str:
         place.reader.read(ledger)  # what a kill leaves stands before the grammar
         roster, last = ledger.roster(), ledger.last_round()
     if not roster.serving:
-        return "asked" if roster.pending else "closed" if roster.requests else "none"
+        return "requested" if roster.pending else "closed" if roster.requests else "none"
     case = Case.recorded(roster.serving)
     first, until = case.first, case.until
     if first is None or last is None or last < first:

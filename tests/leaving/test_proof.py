@@ -51,7 +51,7 @@ DENIED = Facts(
     covey_version="0.2.0",
     request="0123456789abcdef",
     run="fedcba9876543210",
-    asked="2025-01-02T03:04:05Z",
+    requested="2025-01-02T03:04:05Z",
     answered="2025-01-02T03:04:06Z",
     subject=subject_mark("client-00017", SALT),
     answer="deny",
@@ -157,7 +157,7 @@ copies = st.builds(
 # plain arguments: beartype looks at random items, which no strategy may do
 any_facts = st.fixed_dictionaries(
     {
-        "asked": moments,
+        "requested": moments,
         "answered": moments,
         "answer": st.sampled_from(["deny", "stop", "roll_back", "retrain", "calibrate"]),
         "model_after": st.sampled_from([BEFORE, AFTER]),

@@ -25,7 +25,7 @@ NOBODY = Request(HANDLE)
 
 
 def ask(ledger: Ledger, handle: str, wanted: str, after_round: int | None = None) -> Request:
-    return ledger.ask_all([Request(handle, wanted, after_round=after_round)])[0][0]
+    return ledger.add_requests([Request(handle, wanted, after_round=after_round)])[0][0]
 
 
 def serve(ledger: Ledger, asked: Request, mark: str) -> str:
@@ -61,7 +61,9 @@ def test_a_request_that_was_drawn_before_is_the_first_one(where: str):
 def test_only_known_answers_and_bases_are_asked_for_and_all_or_none(where: str):
     with Ledger.create(where, noon) as ledger:
         with pytest.raises(LedgerError, match="erasure, withdrawal, objection, restriction"):
-            ledger.ask_all([Request("7f3a", "auto"), Request("09bc", basis=cast("Basis", "law"))])
+            ledger.add_requests(
+                [Request("7f3a", "auto"), Request("09bc", basis=cast("Basis", "law"))]
+            )
         with pytest.raises(LedgerError, match="auto, deny, subtract, roll_back, retrain"):
             ask(ledger, "7f3a", "forget")
         assert ledger.requests() == []
@@ -77,7 +79,7 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
         left = [Record(None, "ClientLeft", {"handle": "7f3a"})]
         ledger.serve(served, {r.handle: r.id for r in asked}, left)
         mark = Mark("00", "5b", "5e")
-        ((back,), _) = ledger.ask_all([Request("7f3a", "retrain", mark=mark)])
+        ((back,), _) = ledger.add_requests([Request("7f3a", "retrain", mark=mark)])
         assert (back.mark, back.served) == (mark, None)
         ledger.serve([SERVED.noted(back, None)], {}, left)
         assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from covey import ComponentState, Examples, Params, Recipe, ReferenceEngine, Streams, Target, keep
+from covey import (
+    ComponentState,
+    Examples,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    Streams,
+    Target,
+    with_state,
+)
 from covey.base.params import model_hash
 from covey.data.examples import Client, NoShift, Rotation, ShiftRange
 from covey.engine.optimizers import Sgd
@@ -129,7 +138,7 @@ def many(world) -> Callable[..., tuple[Client, ...]]:
 
 def looked(diary: Diary, members: tuple[Client, ...], at: int, *before: ComponentState | None):
     """Look at an untrained model of these clients in a round."""
-    states = keep({}, before[0]) if before and before[0] else {}
+    states = with_state({}, before[0]) if before and before[0] else {}
     return look(Target(0, HERE.init(Streams(0)), members, at, states), diary.setup, 2)
 
 

@@ -84,7 +84,7 @@ def test_a_cluster_gives_what_it_keeps(after_one_round, start, shares, end):
     assert values(played, "count") == [*start]
     fact = ModelsPooled(shares, model_hash(played.state.clusters))
     assert played.events[-1] == fact
-    assert played.state.kept(PoolingShares).shares == shares
+    assert played.state.get_state(PoolingShares).shares == shares
 
 
 def test_a_layer_given_up_by_one_cluster_comes_from_the_other(after_one_round):
@@ -126,7 +126,7 @@ def shares_after(
     """Return the ten's next share, if the other model has this loss on their examples."""
     choices = {handle: int(client.name == "other") for handle, client in ten.items()}
     state = initial_state(({"w": torch.zeros(1)},) * 2).with_choices(choices)
-    state = replace(state, round_index=5).keeping(
+    state = replace(state, round_index=5).with_state(
         RiskEstimates(estimates=(seen, None)),
         PoolingShares(shares=(share, START)),
         LatestLosses(losses=dict.fromkeys(ten, (0.1, elsewhere))),
@@ -176,5 +176,5 @@ def test_the_latest_losses_are_remembered_and_a_diverged_one_is_not(point, broke
     rounds = [([a, b], [[1, 2], [3, 4]]), ([a], [[broken, 2]]), ([b], [[5, 2]])]
     for cohort, losses in rounds:
         state = with_latest_losses(state, tuple(cohort), torch.tensor(losses, dtype=torch.float32))
-        found.append(state.kept(LatestLosses).losses)
+        found.append(state.get_state(LatestLosses).losses)
     assert found[1:] == [{"B": (3.0, 4.0)}, {"B": (5.0, 2.0)}]

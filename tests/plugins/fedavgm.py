@@ -27,7 +27,7 @@ class FedAvgM(Algorithm):
         together = clients.all_in(0, "shared")
         result = clients.train_and_aggregate(state, together, streams)
         old, mean = state.clusters[0], result.state.clusters[0]
-        before = state.kept(Velocity).value
+        before = state.get_state(Velocity).value
         velocity = {
             name: self.beta * before.get(name, 0) + (value - old[name])
             for name, value in mean.items()
@@ -35,4 +35,4 @@ class FedAvgM(Algorithm):
         }
         moved = {name: mean[name] + self.beta * before.get(name, 0) for name in velocity}
         after = replace(result.state, clusters=({**mean, **moved},))
-        return result._replace(state=after.keeping(Velocity(value=velocity)))
+        return result._replace(state=after.with_state(Velocity(value=velocity)))

@@ -47,7 +47,9 @@ class FedDyn(covey.Algorithm):
         result = clients.train_and_aggregate(state, clients.all_in(0, "shared"), streams)
         old, mean = state.clusters[0], result.state.clusters[0]
         share = len(clients) / max(1, len(result.state.assignment))
-        past = state.kept(Drift).h or {name: value * 0 for name, value in old.items()}
+        past = state.get_state(Drift).h or {name: value * 0 for name, value in old.items()}
         h = {n: past[n] - self.alpha * share * (mean[n] - old[n]) for n in old}
         model = {n: mean[n] - h[n] / self.alpha for n in old}
-        return result._replace(state=replace(result.state, clusters=(model,)).keeping(Drift(h=h)))
+        return result._replace(
+            state=replace(result.state, clusters=(model,)).with_state(Drift(h=h))
+        )

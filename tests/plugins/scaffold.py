@@ -46,7 +46,7 @@ class Scaffold(covey.Algorithm):
         return Drift()
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> covey.RoundResult:
-        old, known = state.clusters[0], state.kept(Control)
+        old, known = state.clusters[0], state.get_state(Control)
         nothing = {name: value * 0 for name, value in old.items()}
         c, v = known.c or nothing, known.v or nothing
         result = clients.sent_along(all=c).train_and_aggregate(
@@ -57,4 +57,4 @@ class Scaffold(covey.Algorithm):
         v = {n: self.beta * v[n] + mean[n] - old[n] for n in old}
         ahead = {n: mean[n] + self.beta * v[n] for n in old}
         kept = Control(c={n: c[n] + share * more[n] for n in old}, v=v)
-        return result._replace(state=replace(result.state, clusters=(ahead,)).keeping(kept))
+        return result._replace(state=replace(result.state, clusters=(ahead,)).with_state(kept))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from covey import ComponentState, ServerOptimizer, States, keep, kept
+from covey import ComponentState, ServerOptimizer, States, get_state, with_state
 
 Params = Mapping[str, torch.Tensor]
 
@@ -23,10 +23,10 @@ class Nesterov(ServerOptimizer):
     def step(
         self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
     ) -> tuple[tuple[Params, ...], States]:
-        before = kept(states, Velocity).of or ({},) * len(models)
+        before = get_state(states, Velocity).of or ({},) * len(models)
         moved = [self._moved(*each) for each in zip(models, aggregated, before, strict=True)]
         velocity = Velocity(of=tuple(v for _, v in moved))
-        return tuple(model for model, _ in moved), keep(states, velocity)
+        return tuple(model for model, _ in moved), with_state(states, velocity)
 
     def _moved(self, model: Params, target: Params, v: Params) -> tuple[Params, Params]:
         if all(torch.equal(model[name], target[name]) for name in model):

@@ -58,7 +58,7 @@ def test_a_whole_run_goes_with_the_run_inside_it(put, roots):
 
 def with_a_request(folder):
     with Ledger.open(folder / "ledger.sqlite", now) as ledger:
-        ledger.ask_all([Request(next(iter(ledger.names())), "auto")])
+        ledger.add_requests([Request(next(iter(ledger.names())), "auto")])
 
 
 def with_a_word(folder):

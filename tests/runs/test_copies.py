@@ -41,7 +41,7 @@ def request(first: int | None) -> Request:
     """A request that is being served, and where its replay began."""
     option = replace(SERVED.option, first_replayed_round=first)
     served, asked = replace(SERVED, option=option), "2000-01-01T00:00:00.000+00:00"
-    asking = Request("h-1", id="r", state="serving", asked_at=asked)
+    asking = Request("h-1", id="r", state="serving", requested_at=asked)
     return served.noted(asking, None)
 
 

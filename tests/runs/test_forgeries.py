@@ -190,7 +190,7 @@ def truncated(liar: Liar) -> None:
 
 
 def answered_again(liar: Liar) -> None:
-    """The same request, put down and answered once more after the proof."""
+    """The same request, recorded and answered once more after the proof."""
     mine = [
         Record(None, r.kind, {**r.body})
         for _, some in liar.entries

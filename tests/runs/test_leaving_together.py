@@ -10,7 +10,7 @@ import pytest
 from covey import Config, History, ReturningClient, RunError, load, resume, run, verify
 from covey.base.events import RunRolledBack
 from covey.base.names import Basis
-from covey.leaving.forgetting import ForgetResult, put_down_requests
+from covey.leaving.forgetting import ForgetResult, record_requests
 from covey.leaving.planning import client_plans
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
@@ -187,7 +187,7 @@ def test_without_its_salt_nobody_comes_back(denied):
 def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
     folder, first = denied
     with load(folder).open() as session:
-        put_down_requests(session, [ReturningClient(ONE, first.answered.salt)], "auto", "erasure")
+        record_requests(session, [ReturningClient(ONE, first.answered.salt)], "auto", "erasure")
     assert hash_of(folder) != without(ONE)
     assert resume(folder).summary.model_hash == without(ONE)
 

@@ -78,7 +78,7 @@ def last_state(run: covey.Run):
 
 
 def layers_of(run: covey.Run) -> dict[str, Params]:
-    kept = last_state(run).kept(ClientMemory).kept
+    kept = last_state(run).get_state(ClientMemory).kept
     return {name: kept[handle][LAYERS] for name, handle in run.names.items() if handle in kept}
 
 
@@ -136,7 +136,7 @@ def test_who_leaves_leaves_nothing_of_its_own(tmp_path):
     run = play(tmp_path / "run", drawn(Plain), config("head.*"), given)
     handle = run.names["b"]
     run.forget("b", answer="retrain")
-    assert handle not in last_state(run).kept(ClientMemory).kept
+    assert handle not in last_state(run).get_state(ClientMemory).kept
     rest = {name: each for name, each in given.items() if name != "b"}
     never = play(tmp_path / "never", drawn(Plain), config("head.*"), rest)
     kept = layers_of(covey.load(run.folder))

@@ -86,7 +86,7 @@ def test_a_run_that_is_not_over_goes_on_without_the_client(config, cut, tmp_path
     ended = resume(started)
     assert ended.history.finished is not None
     last = load_state(RunFolder(started).checkpoints / "round-00002.safetensors")[0]
-    known, records = last.kept(ClusterSums), build_run(Config.of(told)).records
+    known, records = last.get_state(ClusterSums), build_run(Config.of(told)).records
     assert records is not None
     by_handle = {c.handle: c for c in build_run(Config.of(told)).population.clients}
     assert known.is_whole
@@ -133,7 +133,7 @@ def test_in_whatever_order_clients_leave_sums_and_heads_are_those_of_who_stays(c
     ).state
     subtraction, records = built.algorithm, built.records
     assert records is not None
-    full = state.kept(ClusterSums)
+    full = state.get_state(ClusterSums)
     d, generator = len(full.sums[0].targets), torch.Generator().manual_seed(0)
     by_handle = {c.handle: c.train for c in clients}
     for _ in range(20):
@@ -145,7 +145,7 @@ def test_in_whatever_order_clients_leave_sums_and_heads_are_those_of_who_stays(c
             batch, gone = gone[:size], gone[size:]
             leavers = tuple(clients[i] for i in batch)
             now = subtraction.without(now, built.clients(leavers))
-        known = now.kept(ClusterSums)
+        known = now.get_state(ClusterSums)
         assert known.is_whole
         members = list(known.counted.items())
         anew = tuple(
@@ -154,7 +154,7 @@ def test_in_whatever_order_clients_leave_sums_and_heads_are_those_of_who_stays(c
         assert known.sums == anew
         chosen = ClientsAssigned(dict(now.assignment), "clients")
         there = tuple(c for c in clients if c.handle in now.assignment)
-        unknown = now.keeping(known.model_copy(update={"clients": -1}))  # its sums are made anew
+        unknown = now.with_state(known.model_copy(update={"clients": -1}))  # its sums are made anew
         solved, direct = (
             subtraction.solve(each, chosen, built.clients(there)).state for each in (now, unknown)
         )

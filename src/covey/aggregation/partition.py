@@ -60,7 +60,7 @@ def _halves(
     points: Float[Tensor, "n d"], part: Int[Tensor, " m"], k: int
 ) -> tuple[Int[Tensor, " low"], Int[Tensor, " high"]]:
     direction = _widest(points[part[:: -(-len(part) // LOOKED_AT)]])
-    along = torch.cat([points[some] @ direction for some in part.split(LOOKED_AT)])
+    along = torch.cat([points[rows] @ direction for rows in part.split(LOOKED_AT)])
     order = part[along.argsort(stable=True)]
     cut = len(part) // (2 * k) * k
     return order[:cut].sort().values, order[cut:].sort().values
@@ -228,8 +228,8 @@ def _products(points: Float[Tensor, "n d"], precision: torch.dtype) -> Float[nda
     """Return the inner products of the points, seen from their mean."""
     gram = torch.zeros(len(points), len(points), dtype=precision)
     columns = max(COLUMNS * FEW // max(len(points), FEW), 1)
-    for some in points.split(columns, dim=1):
-        centred = (some - some.mean(dim=0, dtype=torch.float64)).to(precision)
+    for columns_part in points.split(columns, dim=1):
+        centred = (columns_part - columns_part.mean(dim=0, dtype=torch.float64)).to(precision)
         for start in range(0, len(gram), ROWS):
             end = min(start + ROWS, len(gram))
             gram[start:end, :end].addmm_(centred[start:end], centred[:end].T)
@@ -452,7 +452,7 @@ class SketchedCluster:
     sketches: list[Float[Tensor, "rows numbers"]] = field(default_factory=list[Tensor])
 
     def take(self, update: ClientUpdate) -> None:
-        """Put down the sketch of one more update, which is let go."""
+        """Store the sketch of one more update; the update itself is not kept."""
         # Rows stand together: small tensors that stay, one between two updates that go,
         # would keep the memory of these from being used again.
         row = len(self.handles) % SKETCHED_ROWS
@@ -479,7 +479,7 @@ class Sketches:
         self.clusters: dict[int, SketchedCluster] = {}
 
     def take(self, update: ClientUpdate) -> None:
-        """Put down the sketch of one more update, which is let go."""
+        """Store the sketch of one more update; the update itself is not kept."""
         j = update.cluster
         if j not in self.clusters:
             start = flatten(trained(self._models[j]))

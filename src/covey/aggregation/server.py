@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from covey.base.built_ins import component
-from covey.base.component_state import ComponentState, States, keep, kept
+from covey.base.component_state import ComponentState, States, get_state, with_state
 from covey.base.components import AboveZero, Component, OwnFunction
 from covey.base.names import Params
 from covey.base.params import trained
@@ -36,9 +36,9 @@ class ServerOptimizer(Component):
     ...     beta: float = 0.9
     ...
     ...     def step(self, models, aggregated, states):
-    ...         old = kept(states, Velocity).of
+    ...         old = get_state(states, Velocity).of
     ...         ...
-    ...         return moved, keep(states, Velocity(of=new))
+    ...         return moved, with_state(states, Velocity(of=new))
 
     The difference `model - aggregated` takes the place of a gradient (a pseudo-gradient).
     A step looks at nothing but the aggregated models and earlier steps: a guarantee of
@@ -144,7 +144,7 @@ class Momentum(ServerOptimizer):
 
     def step(self, models: Models, aggregated: Models, states: States) -> tuple[Models, States]:
         """Move every cluster that its clients moved by its velocity."""
-        before = kept(states, Velocity).velocity
+        before = get_state(states, Velocity).velocity
         after, velocity = list(aggregated), list[Params]()
         for j, (model, target) in enumerate(zip(models, aggregated, strict=True)):
             v = moment(before, j, model)
@@ -154,7 +154,7 @@ class Momentum(ServerOptimizer):
                 step = {k: x - self.learning_rate * v[k] for k, x in start.items()}
                 after[j] = moved(target, step)
             velocity.append(v)
-        return tuple(after), keep(states, Velocity(velocity=tuple(velocity)))
+        return tuple(after), with_state(states, Velocity(velocity=tuple(velocity)))
 
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -196,7 +196,7 @@ class AdaptiveOptimizer(ServerOptimizer):
 
     def step(self, models: Models, aggregated: Models, states: States) -> tuple[Models, States]:
         """Move every cluster that its clients moved."""
-        before = kept(states, AdaptiveState)
+        before = get_state(states, AdaptiveState)
         rate, tau = self.learning_rate, self.tau
         after, means, variances = list(aggregated), list[Params](), list[Params]()
         for j, (model, target) in enumerate(zip(models, aggregated, strict=True)):
@@ -211,7 +211,7 @@ class AdaptiveOptimizer(ServerOptimizer):
             means.append(m)
             variances.append(v)
         state = AdaptiveState(mean=tuple(means), variance=tuple(variances))
-        return tuple(after), keep(states, state)
+        return tuple(after), with_state(states, state)
 
 
 @component("server_optimizer", "adam")

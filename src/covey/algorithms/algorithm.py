@@ -76,8 +76,8 @@ class Algorithm(Component):
 
     Write `round`; `init` and `finalize` have defaults for one model that everybody shares,
     or for as many as a field `num_clusters` says. What is carried to the next round beyond
-    models and choices is a `ComponentState` of its own: `state.kept(Mine)` and
-    `state.keeping(Mine(...))`. FedAvg is::
+    models and choices is a `ComponentState` of its own: `state.get_state(Mine)` and
+    `state.with_state(Mine(...))`. FedAvg is::
 
         class FedAvg(Algorithm):
             def round(self, state, clients, streams):

@@ -177,7 +177,7 @@ class Clients:
 
     def _inputs(self, state: ServerState) -> ObjectiveInputs:
         """Return what clients' objectives look at in a round."""
-        memory, t = state.kept(ClientMemory), state.round_index
+        memory, t = state.get_state(ClientMemory), state.round_index
         return ObjectiveInputs(memory, self.broadcast, t, self.wants_losses)
 
 

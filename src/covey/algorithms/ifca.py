@@ -31,7 +31,7 @@ from covey.base.rng import Streams
 class InitialMembers(ComponentState):
     """The cluster that each client was in when clients first chose for themselves."""
 
-    key = "founders"
+    key = "initial-members"
     clusters: Mapping[Handle, int] = {}
 
 
@@ -60,8 +60,8 @@ def limit_cluster_switches(
         recorded: who trained what when the round was played first: that is repeated.
     """
     clusters = choice.clusters
-    founded = before.kept(InitialMembers).clusters or before.assignment or clusters
-    state = choice.state.keeping(InitialMembers(clusters=dict(founded)))
+    founded = before.get_state(InitialMembers).clusters or before.assignment or clusters
+    state = choice.state.with_state(InitialMembers(clusters=dict(founded)))
     choice = choice._replace(state=state)
     if recorded is not None:
         again = {h: j for h, j in clusters.items() if h in recorded}
@@ -71,14 +71,14 @@ def limit_cluster_switches(
     for j in sorted(set(clusters.values())):
         here = sorted(h for h, chosen in clusters.items() if chosen == j)
         new = [h for h in here if founded.get(h) != j]
-        founders = len(here) - len(new)
-        room = max(1, math.floor(share * founders + 1e-9))  # .7 * 10 is below 7
-        if not founders or len(new) <= room:
+        initial = len(here) - len(new)
+        room = max(1, math.floor(share * initial + 1e-9))  # .7 * 10 is below 7
+        if not initial or len(new) <= room:
             continue
         order = streams.at("newcomers", j).generator().permutation(len(new))
         out = [new[i] for i in order[room:]]
         waiting.update(out)
-        facts.append(NewcomersWaited(j, founders, len(new), len(out)))
+        facts.append(NewcomersWaited(j, initial, len(new), len(out)))
     return choice._replace(
         clusters={h: j for h, j in clusters.items() if h not in waiting},
         events=(*choice.events, *facts),
@@ -97,7 +97,7 @@ class Ifca(Clustered):
         same_batch: a client compares the models on the mini-batch of the step that follows,
             as Algorithm 1 of IFCA-MIR has it (lines 10 to 13), and not on examples that are
             drawn for it; for `train.local_steps = 1`.
-        max_newcomers: newcomers per founder: of the clients that began in another cluster,
+        max_newcomers: newcomers per initial member: of the clients that began in another cluster,
             or came later, so many train a cluster in a round for each of its own that is
             there, at least one, drawn anew every round; the others sit out, honest ones
             that move late too. 0: no bound. Against clients that choose a small cluster to

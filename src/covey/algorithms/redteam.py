@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from covey.algorithms.round import divergences
 from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
-from covey.base.component_state import keep
+from covey.base.component_state import with_state
 from covey.base.events import Event, ModelDiverged, RiskMeasured, SharesPerturbed
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle
@@ -78,7 +78,7 @@ class RedTeamed:
         due = state.round_index > 0 and state.round_index % self.every == 0 and state.assignment
         attacked = self._attacked(state, streams) if due or last else RoundResult(state, ())
         valid = _valid(attacked.state.risk_estimates(), attacked.state, self.every)
-        return attacked._replace(state=attacked.state.keeping(RiskEstimates(estimates=valid)))
+        return attacked._replace(state=attacked.state.with_state(RiskEstimates(estimates=valid)))
 
     def look(self, target: Target, streams: Streams) -> Assessment:
         """Attack one model, unless it is none."""
@@ -103,7 +103,7 @@ class RedTeamed:
         for target in attacked:
             j = target.cluster
             estimate, kept = self.look(replace(target, states=states), at(j))
-            states = states if kept is None else keep(states, kept)
+            states = states if kept is None else with_state(states, kept)
             if estimate.diverged:
                 events.append(ModelDiverged(j, estimate.round_index, estimate.diverged))
                 estimates[j] = None
@@ -114,7 +114,7 @@ class RedTeamed:
             if estimate.counts:  # else the older one, while it is valid
                 estimates[j] = estimate
         known = RiskEstimates(estimates=tuple(estimates))
-        return RoundResult(replace(state, states=states).keeping(known), tuple(events))
+        return RoundResult(replace(state, states=states).with_state(known), tuple(events))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,9 @@ def with_own_estimates(
 ) -> ServerState:
     """Return the state in which clients remember what they just found out."""
     void = divergences(state)
-    rows = {handle: _valid(row, state, every) for handle, row in state.kept(OwnRisks).risks.items()}
+    rows = {
+        handle: _valid(row, state, every) for handle, row in state.get_state(OwnRisks).risks.items()
+    }
     nothing = (None,) * len(state.clusters)
     for handle, figures in estimates.items():
         trained = state.assignment.get(handle)
@@ -169,12 +171,12 @@ def with_own_estimates(
                 zip(figures, rows.get(handle, nothing), strict=True)
             )
         )
-    return state.keeping(OwnRisks(risks=rows))
+    return state.with_state(OwnRisks(risks=rows))
 
 
 def _last_measurement(state: ServerState, handle: Handle) -> int:
     """Return when a client last measured; round 0 counts: there was nothing to see."""
-    known = state.kept(OwnRisks).risks.get(handle, ())
+    known = state.get_state(OwnRisks).risks.get(handle, ())
     return max((k.round_index for k in known if k), default=0)
 
 

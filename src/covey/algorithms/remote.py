@@ -108,7 +108,7 @@ class Remote:
                 assigned=inputs.assigned.get(c.handle),
                 risks=state.known_risks(c.handle),
                 current=state.assignment.get(c.handle, UNASSIGNED),
-                memory_round=state.kept(ClientMemory).rounds.get(c.handle),
+                memory_round=state.get_state(ClientMemory).rounds.get(c.handle),
             )
             for c in cohort
         }
@@ -208,7 +208,7 @@ class Remote:
         if minimum:
             (cohort,) = groups
             return self._sums_under_masks(state, cohort, minimum)
-        known, held, events = state.kept(ClusterSums), dict[Handle, Sums](), list[Event]()
+        known, held, events = state.get_state(ClusterSums), dict[Handle, Sums](), list[Event]()
         clients = {client.handle: client for group in groups for client in group}
         cohort = tuple(clients[handle] for handle in sorted(clients))
         contexts = {
@@ -239,14 +239,14 @@ class Remote:
         To clients of a sum that was to be opened and did not come it is released, so they are
         summed together from then on.
         """
-        known, (d, classes) = state.kept(ClusterSums), shape_of(state.clusters[0])
-        cohorts, present = state.kept(SumCohorts), {client.handle: client for client in cohort}
+        known, (d, classes) = state.get_state(ClusterSums), shape_of(state.clusters[0])
+        cohorts, present = state.get_state(SumCohorts), {client.handle: client for client in cohort}
         request = self._of_features("masked", state, {})
         events = list[Event](cohorts.waiting(present, minimum))
         total, largest = Sums.nothing(d, classes), _largest(known)
-        asked = "sums", len(total.numbers())
+        task = "sums", len(total.numbers())
         summed, lost = list[frozenset[Handle]](), list[frozenset[Handle]]()
-        for cluster_sums in play_sums(self.send, request, asked, cohort, minimum, cohorts):
+        for cluster_sums in play_sums(self.send, request, task, cohort, minimum, cohorts):
             events += cluster_sums.facts()
             if cluster_sums.values is None:
                 lost += [cluster_sums.shown] if cluster_sums.shown else []

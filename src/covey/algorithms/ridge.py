@@ -74,15 +74,15 @@ def recount(state: ServerState, chosen: Mapping[Handle, int], clients: Clients) 
         chosen: the clusters of the clients that chose.
         clients: the way to anybody's sums.
     """
-    known = state.kept(ClusterSums)
+    known = state.get_state(ClusterSums)
     counted = {**known.counted, **chosen}
     if not known.is_whole:
         known = known.of((), {})
-        state = state.keeping(known)
+        state = state.with_state(known)
     moves = [
-        (j, came, group)
+        (j, is_added, group)
         for j in range(len(state.clusters))
-        for came, group in (
+        for is_added, group in (
             (True, _differing(counted, known.counted, j)),
             (False, _differing(known.counted, counted, j)),
         )
@@ -95,15 +95,15 @@ def recount(state: ServerState, chosen: Mapping[Handle, int], clients: Clients) 
     minimum = clients.setup.min_cohort
     answer = clients.federation.sums(state, groups, minimum) if groups else SumsAnswer()
     sums = list(known.sums) or [Sums.nothing(*shape_of(state.clusters[0]))] * len(state.clusters)
-    for (j, came, _), total in zip(moves, answer.sums, strict=True):
-        sums[j] = sums[j] + total if came else sums[j] - total
-    came = {h: j for h, j in counted.items() if h not in answer.missing}
-    counted = {**known.counted, **came}
+    for (j, is_added, _), total in zip(moves, answer.sums, strict=True):
+        sums[j] = sums[j] + total if is_added else sums[j] - total
+    arrived = {h: j for h, j in counted.items() if h not in answer.missing}
+    counted = {**known.counted, **arrived}
     digests = {**known.digests, **answer.digests}
     digests = {handle: digest for handle, digest in digests.items() if handle in counted}
-    cohorts = state.kept(SumCohorts).with_groups(answer.together)
-    state = state.keeping(known.of(tuple(sums), counted, digests), cohorts)
-    return Recount(state, {h: j for h, j in chosen.items() if h in came}, answer.events)
+    cohorts = state.get_state(SumCohorts).with_groups(answer.together)
+    state = state.with_state(known.of(tuple(sums), counted, digests), cohorts)
+    return Recount(state, {h: j for h, j in chosen.items() if h in arrived}, answer.events)
 
 
 def _differing(these: Mapping[Handle, int], those: Mapping[Handle, int], j: int) -> list[Handle]:
@@ -120,7 +120,7 @@ def without_leavers(state: ServerState, leavers: Clients) -> ServerState:
     Raises:
         RunError: under masks, too few of those who stay send theirs.
     """
-    known = state.kept(ClusterSums)
+    known = state.get_state(ClusterSums)
     stay = state.without({client.handle for client in leavers.cohort})
     if not known.sums:
         return stay
@@ -131,14 +131,14 @@ def without_leavers(state: ServerState, leavers: Clients) -> ServerState:
                 inside[j].append(client)
         answer = leavers.federation.sums(state, [*map(tuple, inside.values())])
         if not answer.missing:
-            sums, left = list(known.sums), stay.kept(ClusterSums)
+            sums, left = list(known.sums), stay.get_state(ClusterSums)
             for j, total in zip(inside, answer.sums, strict=True):
                 sums[j] -= total
-            return stay.keeping(left.of(tuple(sums), left.counted))
+            return stay.with_state(left.of(tuple(sums), left.counted))
     elif not leavers.federation.is_remote:
         return stay
     anew, _, _ = recount(stay, {}, leavers)
-    counted = anew.kept(ClusterSums).counted
+    counted = anew.get_state(ClusterSums).counted
     if leavers.setup.min_cohort and not counted:
         raise RunError(NOT_WITHOUT)
     return anew.without(stay.assignment.keys() - counted.keys())
@@ -190,7 +190,7 @@ class Converged(ComponentState):
     @classmethod
     def after(cls, state: ServerState, chosen: Mapping[Handle, int]) -> "Converged":
         """Return who stayed where it was in this round too, and what it knew then."""
-        before, known, risks = state.assignment, state.kept(cls), _risks(state)
+        before, known, risks = state.assignment, state.get_state(cls), _risks(state)
         if any(before.get(handle) != j for handle, j in chosen.items()):
             return cls()
         earlier = known.stayed if known.risks == risks else frozenset[Handle]()
@@ -255,7 +255,7 @@ class Ridge(Subtractable):
                 "= 'linear-head', or give `features` without parameters and a linear `head`."
             )
         sums = ClusterSums(pooling=self.pooling, regularisation=self.regularisation)
-        return state.keeping(sums)
+        return state.with_state(sums)
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let clients choose, count their sums, and solve every cluster's head."""
@@ -268,7 +268,7 @@ class Ridge(Subtractable):
         counted = recount(state, chosen.clusters, clients)
         played = self._solved(counted, chosen)
         converged = Converged.after(state, counted.chosen)
-        return RoundResult(played.state.keeping(converged), (*events, *played.events))
+        return RoundResult(played.state.with_state(converged), (*events, *played.events))
 
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
         """Return the state in which the sums lack what these clients added."""
@@ -281,7 +281,7 @@ class Ridge(Subtractable):
     def _solved(self, recounted: Recount, chosen: ClientsAssigned) -> RoundResult:
         """Solve every cluster's head; a client that sends no sums has not chosen."""
         state, counted, events = recounted
-        sums, clusters = state.kept(ClusterSums), range(len(state.clusters))
+        sums, clusters = state.get_state(ClusterSums), range(len(state.clusters))
         in_each = sums.clients_per_cluster
         models = tuple(sums.head(j).params if in_each[j] else state.clusters[j] for j in clusters)
         counts, k = Counter(counted.values()), len(clusters)
@@ -292,7 +292,7 @@ class Ridge(Subtractable):
             HeadsSolved(digests, in_each, (self.pooling,) * k, (self.regularisation,) * k),
             ModelsMerged(model_hash(models), tuple(counts[j] for j in clusters)),
         )
-        after = state.with_choices(counted).keeping(Converged())
+        after = state.with_choices(counted).with_state(Converged())
         return RoundResult(after.with_models(models), facts)
 
     def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
@@ -311,10 +311,10 @@ class Ridge(Subtractable):
             return state, clients.all_in(0, "shared"), ()
         if not state.assignment:
             return state, *first_clusters(self, state, clients, streams)
-        if not self.choice.has_state and state.kept(Converged).holds(state, clients.cohort):
+        if not self.choice.has_state and state.get_state(Converged).holds(state, clients.cohort):
             stay = {c.handle: state.assignment.get(c.handle, 0) for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
-        known = state.kept(ClusterSums) if self.select_on == "train" else None
+        known = state.get_state(ClusterSums) if self.select_on == "train" else None
         choice = clients.compare(state, streams, Comparison(known, last))
         return choice.state, ClientsAssigned(choice.clusters, "clients"), choice.events
 

@@ -61,17 +61,19 @@ class RoundSteps:
     exposures: Mapping[Handle, float] = field(default_factory=dict[Handle, float])
     own_noise: tuple[float, float] | None = None
 
-    def noise_in(self, came: Mapping[Handle, NoisySteps | None]) -> tuple[Event, ...]:
+    def noise_in(self, received: Mapping[Handle, NoisySteps | None]) -> tuple[Event, ...]:
         """Return the facts about the noise in these clients' updates, and about their clips."""
-        noisy = {handle: noise for handle, noise in came.items() if noise is not None}
-        limited = {h: self.exposures[h] for h in came if h in self.exposures}
+        noisy = {handle: noise for handle, noise in received.items() if noise is not None}
+        limited = {h: self.exposures[h] for h in received if h in self.exposures}
         facts: list[Event] = []
         if noisy:
             z = min(noise.multiplier for noise in noisy.values())
             steps = {handle: noise.steps for handle, noise in noisy.items()}
             facts += [StepsPerturbed(z, steps, {h: noise.sampling for h, noise in noisy.items()})]
         facts += [ExposuresLimited(limited)] if limited else []
-        facts += [UpdatesPerturbed(*self.own_noise, (*came,))] if self.own_noise and came else []
+        facts += (
+            [UpdatesPerturbed(*self.own_noise, (*received,))] if self.own_noise and received else []
+        )
         return tuple(facts)
 
 
@@ -123,12 +125,12 @@ def aggregate_round(
         streams: of the round.
     """
     aggregation = steps.aggregation(state.clusters, streams.at("merge"))
-    came, stored = dict[Handle, NoisySteps | None](), dict[Handle, ClientUpdate]()
+    received, stored = dict[Handle, NoisySteps | None](), dict[Handle, ClientUpdate]()
     memories, losses = dict[Handle, Mapping[str, Params]](), dict[Handle, float]()
     refused, training = dict[Handle, RefusedUpdate](), cohort
     while True:
         for update in train(training):
-            came[update.handle] = update.noise
+            received[update.handle] = update.noise
             if update.kept is not None:
                 memories[update.handle] = update.kept
             if update.loss is not None:
@@ -149,7 +151,7 @@ def aggregate_round(
             break
         clients = {client.handle: client for client in cohort}
         training = tuple(clients[handle] for handle in aggregated.again)
-    sent = {handle: j for handle, j in chosen.clusters.items() if handle in came}
+    sent = {handle: j for handle, j in chosen.clusters.items() if handle in received}
     models, states, overflown = _next_models(steps.server_step, state, aggregated.clusters)
     for handle in sorted(sent.keys() - refused.keys()):
         if entry := overflown.get(sent[handle]):
@@ -171,7 +173,12 @@ def aggregate_round(
     if memories:
         new = {handle: memories[handle] for handle in accepted if handle in memories}
         after = with_memory(after, new, state.round_index)
-    facts = (*steps.noise_in(came), *aggregated.events, *abandonment_events(state, after), merged)
+    facts = (
+        *steps.noise_in(received),
+        *aggregated.events,
+        *abandonment_events(state, after),
+        merged,
+    )
     return RoundResult(
         after,
         (*(refusal.event for refusal in refused.values()), chosen, *facts),
@@ -226,9 +233,9 @@ def _with_stalled(
         accepted: whose updates moved which clusters.
         refused: clusters of which updates were refused.
     """
-    before = state.kept(Stalled)
+    before = state.get_state(Stalled)
     now = (before.clusters | frozenset(refused)) - frozenset(accepted.values())
-    return state if now == before.clusters else state.keeping(Stalled(clusters=now))
+    return state if now == before.clusters else state.with_state(Stalled(clusters=now))
 
 
 def divergences(state: ServerState) -> Mapping[int, str]:
@@ -237,7 +244,7 @@ def divergences(state: ServerState) -> Mapping[int, str]:
     Numbers that are not finite, or a training of which nothing is accepted: such a model
     stays what it was, and what it shows says nothing of the clients who train it.
     """
-    stalled = state.kept(Stalled).clusters
+    stalled = state.get_state(Stalled).clusters
     reasons = {
         j: has_non_finite_values(model) or (STALLED if j in stalled else "")
         for j, model in enumerate(state.clusters)

@@ -88,8 +88,8 @@ class Watched(Federation):
         inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
         """Yield the clients' updates, and note who trained."""
-        there = self._noted(cohort)
-        for update in self.federation.train(models, there, assignment, streams, inputs):
+        present = self._noted(cohort)
+        for update in self.federation.train(models, present, assignment, streams, inputs):
             self.clusters[update.handle] = update.cluster
             yield update
             del update  # before the next one comes
@@ -108,14 +108,15 @@ class Watched(Federation):
         handles = {client.handle for client in cohort}
         if strangers := handles - self._known - self.handed_out:
             raise ConfigError(
-                f"Your {self._part} must ask the clients of its round, found {some(strangers)}, "
-                f"which this run does not have (any more): keep none from one round to the next."
+                f"Your {self._part} must ask the clients of its round, found "
+                f"{_format_handles(strangers)}, which this run does not have (any more): keep none "
+                f"from one round to the next."
             )
         self.handed_out |= handles
         return cohort
 
 
-def some(handles: Collection[Handle]) -> str:
+def _format_handles(handles: Collection[Handle]) -> str:
     """Return handles in words, three of them at most."""
     shown = sorted(handles)[:3]
     more = f" and {len(handles) - 3} more" if len(handles) > 3 else ""
@@ -174,7 +175,7 @@ class RunAlgorithm:
             "round",
             seen.state,
             clients,
-            lambda there: self.algorithm.round(seen.state, there, streams),
+            lambda present: self.algorithm.round(seen.state, present, streams),
         )
         return played.preceded_by(seen.events)
 
@@ -211,7 +212,7 @@ class RunAlgorithm:
     def solve(self, state: ServerState, chosen: ClientsAssigned, clients: Clients) -> RoundResult:
         """Return a round's models, from the sums and these choices: a round like any other."""
         solve = cast("Subtractable", self.algorithm).solve
-        return self._played("solve", state, clients, lambda there: solve(state, chosen, there))
+        return self._played("solve", state, clients, lambda present: solve(state, chosen, present))
 
     def _measured(
         self, state: ServerState, clients: Clients, streams: Streams, *, last: bool
@@ -298,8 +299,8 @@ class RunAlgorithm:
         known = _handles(self.setup.population)
         seen = self._visible(clients.setup)
         everybody = seen.population if seen is clients.setup else ()
-        there = {*_handles(everybody), *_handles(clients.cohort)}
-        watched = Watched(clients.federation, self._part, known, there)
+        present = {*_handles(everybody), *_handles(clients.cohort)}
+        watched = Watched(clients.federation, self._part, known, present)
         own = replace(clients, setup=seen, federation=watched)
         result = self._returned(where, before, partial(play, own))
         state, facts = result.state, result.events
@@ -308,7 +309,9 @@ class RunAlgorithm:
         choices = _choices(facts)
         named = {handle for fact in choices for handle in fact.clusters}
         if strangers := (named | placed) - known - watched.handed_out:
-            raise self._contradiction(f"name {some(strangers)}, which this round does not have")
+            raise self._contradiction(
+                f"name {_format_handles(strangers)}, which this round does not have"
+            )
         if any(fact.by == "final" for fact in choices):
             raise self._contradiction("name last choices ('final') in a round")
         if watched.clusters and not choices:
@@ -317,10 +320,12 @@ class RunAlgorithm:
         elif watched.clusters:
             refused = {fact.handle for fact in facts if isinstance(fact, AnswerRefused)}
             if unnamed := watched.clusters.keys() - named - refused:
-                raise self._contradiction(f"do not name {some(unnamed)}, which trained")
+                raise self._contradiction(f"do not name {_format_handles(unnamed)}, which trained")
             untrained = named - watched.clusters.keys()
             if untrained and not clients.federation.is_remote:
-                raise self._contradiction(f"say that {some(untrained)} trained, which did not")
+                raise self._contradiction(
+                    f"say that {_format_handles(untrained)} trained, which did not"
+                )
         fact = ClientsHandedOut(tuple(sorted(handed_out)))
         events = (fact, *facts)
         return with_hash(result._replace(state=state, events=events), watched.clusters)

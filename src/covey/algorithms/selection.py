@@ -23,7 +23,7 @@ from covey.aggregation.base import ClientUpdate
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.arguments import in_range
 from covey.base.built_ins import component
-from covey.base.component_state import ComponentState, States, kept
+from covey.base.component_state import ComponentState, States, get_state
 from covey.base.components import Component, NotNegative, OwnFunction
 from covey.base.events import ChoicesPerturbed, Event
 from covey.base.figure import RiskEstimate
@@ -72,9 +72,9 @@ class SelectionInputs:
     streams: Streams
     client_streams: Collection[Streams] = ()
 
-    def kept(self, kind: type[S]) -> S:
+    def get_state(self, kind: type[S]) -> S:
         """Return what a selection keeps; its defaults, if that is nothing yet."""
-        return kept(self.states, kind)
+        return get_state(self.states, kind)
 
 
 Selection = Callable[[SelectionInputs], Int[Tensor, " clients"]]
@@ -119,7 +119,7 @@ def weighted_cost(inputs: SelectionInputs, ties: float = 0.0) -> Float[Tensor, "
     """Return what `select_weighted` compares."""
     unknown = (inputs.risks.isnan() & inputs.available).any(dim=1, keepdim=True)
     beta = inputs.risk_weights[:, None]
-    losses, risks = finite(inputs.losses), _with_ties(inputs, ties)
+    losses, risks = replace_nonfinite(inputs.losses), _with_ties(inputs, ties)
     if ties > 0:
         risks = risks.clamp(0.5, 1)  # a risk below a coin toss is there by chance
     return torch.where(unknown, losses, (1 - beta) * losses + beta * risks)
@@ -161,10 +161,10 @@ def _with_ties(inputs: SelectionInputs, ties: float) -> Float[Tensor, "clients c
 def _lowest(
     cost: Float[Tensor, "clients clusters"], admitted: Bool[Tensor, "... clusters"]
 ) -> Int[Tensor, " clients"]:
-    return torch.where(admitted, finite(cost), torch.inf).argmin(dim=1)
+    return torch.where(admitted, replace_nonfinite(cost), torch.inf).argmin(dim=1)
 
 
-def finite(losses: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def replace_nonfinite(losses: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return the losses, those of a diverged model (NaN, infinite) as the very worst."""
     return losses.nan_to_num(nan=torch.finfo(losses.dtype).max)
 
@@ -195,7 +195,7 @@ def report_noisy_min(cost: CostFunction, bound: float, noise: float) -> Selectio
     """
 
     def select(inputs: SelectionInputs) -> Tensor:
-        costs = finite(cost(inputs).double()).clamp(0, bound)
+        costs = replace_nonfinite(cost(inputs).double()).clamp(0, bound)
         clusters = len(inputs.available)
         drawn = [one.draws().gumbel(size=(clusters,)) for one in inputs.client_streams]
         gumbel = torch.from_numpy(np.array(drawn).reshape(costs.shape))

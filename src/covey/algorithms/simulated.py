@@ -264,7 +264,7 @@ class Simulated:
             return SumsAnswer(tuple(totals))
         (cohort,) = groups
         examples = {client.handle: client.train for client in cohort}
-        cohorts = state.kept(SumCohorts) if state.kept(ClusterSums).sums else SumCohorts()
+        cohorts = state.get_state(SumCohorts) if state.get_state(ClusterSums).sums else SumCohorts()
         together = cohorts.groups(examples, minimum)
         sending = {
             handle: partial(self.features.sums, [examples[handle]], d)

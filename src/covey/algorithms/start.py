@@ -139,16 +139,16 @@ def _shared_round(
 ) -> RoundResult:
     """Train one model together; every cluster gets it."""
     everybody = clients.all_in(0, "shared")
-    stalled = state.kept(Stalled).clusters
-    alone = replace(initial_state(state.clusters[:1]), round_index=state.round_index).keeping(
-        Stalled(clusters=stalled & {0}), state.kept(ClientMemory)
+    stalled = state.get_state(Stalled).clusters
+    alone = replace(initial_state(state.clusters[:1]), round_index=state.round_index).with_state(
+        Stalled(clusters=stalled & {0}), state.get_state(ClientMemory)
     )
     played = clients.train_and_aggregate(alone, everybody, streams, updates)
     models = len(state.clusters)
-    nothing_came = played.state.kept(Stalled).clusters
-    after = state.keeping(
-        Stalled(clusters=frozenset(range(models if nothing_came else 0))),
-        played.state.kept(ClientMemory),
+    stalled_since = played.state.get_state(Stalled).clusters
+    after = state.with_state(
+        Stalled(clusters=frozenset(range(models if stalled_since else 0))),
+        played.state.get_state(ClientMemory),
     )
     return played._replace(state=after.with_models(played.state.clusters * models))
 
@@ -160,11 +160,11 @@ def _split_round(state: ServerState, clients: Clients, streams: Streams) -> Roun
     cohort = _members_in(clients.cohort, {update.handle for update in updates})
     trained = clients.among(cohort)
     # Updates that are not finite show no group, and would be one: the round refuses them.
-    finite = tuple(update for update in updates if not not_finite(update.update))
-    able = _members_in(cohort, {update.handle for update in finite})
+    valid = tuple(update for update in updates if not not_finite(update.update))
+    able = _members_in(cohort, {update.handle for update in valid})
     if len(able) <= len(state.clusters):
         return _shared_round(state, trained, streams, updates)
-    candidates = _candidates(able, finite, len(state.clusters), streams)
+    candidates = _candidates(able, valid, len(state.clusters), streams)
     best = max(candidates, key=lambda name: candidates[name].gap - GAP_PENALTY[name])
     split = {client.handle: 0 for client in cohort} | {
         client.handle: int(j) for client, j in zip(able, candidates[best].labels, strict=True)

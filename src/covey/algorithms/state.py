@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
-from covey.base.component_state import ComponentState, States, keep, kept, without
+from covey.base.component_state import ComponentState, States, get_state, with_state, without
 from covey.base.events import ClusterAbandoned, ClustersCollapsed, ClusterWaited, Event
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
@@ -81,15 +81,15 @@ class ServerState:
             in_order = {handle: self.assignment[handle] for handle in handles}
             object.__setattr__(self, "assignment", in_order)
 
-    def kept(self, kind: type[S]) -> S:
+    def get_state(self, kind: type[S]) -> S:
         """Return what a component keeps; its defaults, if that is nothing yet."""
-        return kept(self.states, kind)
+        return get_state(self.states, kind)
 
-    def keeping(self, *states: ComponentState) -> "ServerState":
+    def with_state(self, *states: ComponentState) -> "ServerState":
         """Return the state in which components keep these."""
         found = self.states
         for state in states:
-            found = keep(found, state)
+            found = with_state(found, state)
         return replace(self, states=found)
 
     def populated(self) -> tuple[bool, ...]:
@@ -102,16 +102,16 @@ class ServerState:
 
         No client trains any other, and its low risk protects no client.
         """
-        closed = self.kept(Waiting).closed
+        closed = self.get_state(Waiting).closed
         return tuple(somebody and j not in closed for j, somebody in enumerate(self.populated()))
 
     def risk_estimates(self) -> tuple[RiskEstimate | None, ...]:
         """Return each cluster's valid risk estimate, if there is one."""
-        return self.kept(RiskEstimates).estimates or (None,) * len(self.clusters)
+        return self.get_state(RiskEstimates).estimates or (None,) * len(self.clusters)
 
     def known_risks(self, handle: Handle) -> tuple[RiskEstimate | None, ...]:
         """Return a client's figure of each cluster: its own, or the estimate."""
-        measured = self.kept(OwnRisks).risks.get(handle)
+        measured = self.get_state(OwnRisks).risks.get(handle)
         if measured is not None:
             return measured
         cluster = self.assignment.get(handle)
@@ -170,13 +170,13 @@ def with_waiting_counts(
     waits = {event.cluster for event in events if isinstance(event, ClusterWaited)}
     if not waits and Waiting.key not in state.states:
         return state
-    before = state.kept(Waiting).rounds or (0,) * len(state.clusters)
+    before = state.get_state(Waiting).rounds or (0,) * len(state.clusters)
     waiting = tuple(n + 1 if j in waits else 0 if trained[j] else n for j, n in enumerate(before))
-    inhabited = frozenset(j for j, some in enumerate(state.populated()) if some)
+    inhabited = frozenset(j for j, members in enumerate(state.populated()) if members)
     closed = frozenset(j for j in inhabited if waiting[j] >= patience)
     if closed == inhabited:
         closed = frozenset[int]()
-    return state.keeping(Waiting(rounds=waiting, closed=closed))
+    return state.with_state(Waiting(rounds=waiting, closed=closed))
 
 
 def abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, ...]:
@@ -184,7 +184,7 @@ def abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, 
     was, now = before.populated(), after.populated()
     gone = [j for j in range(len(now)) if was[j] and not now[j]]
     events: list[Event] = [ClusterAbandoned(j) for j in gone]
-    left = {j for j, some in enumerate(now) if some}
+    left = {j for j, members in enumerate(now) if members}
     if gone and len(left) == 1:
         events.append(ClustersCollapsed(left.pop()))
     return tuple(events)
@@ -247,17 +247,17 @@ def with_memory(
 
     A refused update leaves a memory as it was.
     """
-    before = state.kept(ClientMemory)
-    here = {handle: is_new for handle, is_new in new.items() if is_new}
-    there = {handle: now for handle, is_new in new.items() if not is_new}
-    return state.keeping(
-        ClientMemory(kept={**before.kept, **here}, rounds={**before.rounds, **there})
+    before = state.get_state(ClientMemory)
+    new_memories = {handle: is_new for handle, is_new in new.items() if is_new}
+    known_rounds = {handle: now for handle, is_new in new.items() if not is_new}
+    return state.with_state(
+        ClientMemory(kept={**before.kept, **new_memories}, rounds={**before.rounds, **known_rounds})
     )
 
 
 def personal_models(state: ServerState) -> Mapping[Handle, Params]:
     """Return the models that clients have of their own, or in part."""
-    kept, use = state.kept(ClientMemory).kept, state.assignment
+    kept, use = state.get_state(ClientMemory).kept, state.assignment
     return {
         handle: own[PERSONAL]
         if PERSONAL in own

@@ -352,13 +352,13 @@ def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
     if Path(name).is_dir() and is_run(Path(name)):
         return entry_of_folder(Path(name), Path(name).resolve().name, reading)
     below = [(root, entry) for root in roots for entry in find_runs([root])]
-    there = [entry.place for _, entry in below]
+    places = [entry.place for _, entry in below]
     same = [(root, entry) for root, entry in below if name in (entry.name, entry.place)]
     if len(same) != 1:
         many = f"{len(same)} have it" if same else "none has it"
         raise RunError(
             f"A run must be named by its folder or as `covey runs list` does, found {name!r}, and "
-            f"{many}: give the folder of one of {', '.join(there[:8]) or 'none'}."
+            f"{many}: give the folder of one of {', '.join(places[:8]) or 'none'}."
         )
     root, entry = same[0]
     if entry.folder is None:

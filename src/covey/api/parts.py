@@ -31,8 +31,8 @@ from covey.data.population import absent_population
 from covey.data.source import DataProfile
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
+from covey.leaving.joint_requests import ClientPlan
 from covey.leaving.planning import ReturningClient, planning_config, unplayed_reason
-from covey.leaving.together import ClientPlan
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
 from covey.models.feature_store import FeatureStore
@@ -125,7 +125,7 @@ class Unreachable:
         """Return the clients of the run."""
         return self._names
 
-    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
+    def send(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Refuse.
 
         Raises:

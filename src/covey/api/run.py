@@ -31,11 +31,11 @@ from covey.leaving.copies import Copy
 from covey.leaving.exports import best_kept_round, delete_unfinished, export_model, latest_model
 from covey.leaving.forgetting import ForgetResult, forget
 from covey.leaving.handover import Handover, acknowledge, unacknowledged
+from covey.leaving.joint_requests import ClientPlan
 from covey.leaving.places import Explanation, explain_client
 from covey.leaving.planning import ReturningClient, client_plans
 from covey.leaving.requests import OnReceipt
 from covey.leaving.signing import AnsweredRequest
-from covey.leaving.together import ClientPlan
 from covey.leaving.verification import Verification, verify
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Scorer
@@ -50,7 +50,7 @@ from covey.runs.folder import RunFolder
 from covey.runs.ledger_record import LedgerRecord
 from covey.runs.reading import read_record, unknown_client
 from covey.runs.receipts import key_of
-from covey.runs.session import Observer, Session, open_session, prepare_features, quiet
+from covey.runs.session import Observer, Session, no_op, open_session, prepare_features
 from covey.settings.clients import Overrides
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
@@ -248,9 +248,9 @@ class Run:
         names: Names,
         answer: str | None = None,
         basis: str | None = None,
-        observe: Observer = quiet,
-        on_answer: OnAnswer = quiet,
-        on_receipt: OnReceipt = quiet,
+        observe: Observer = no_op,
+        on_answer: OnAnswer = no_op,
+        on_receipt: OnReceipt = no_op,
     ) -> tuple[ForgetResult, ...]:
         """Let clients leave, play again what has to be, and prove what was answered.
 
@@ -278,7 +278,7 @@ class Run:
 
     @contextmanager
     def open(
-        self, observe: Observer = quiet, call: str = "resume()", *, plays: bool = True
+        self, observe: Observer = no_op, call: str = "resume()", *, plays: bool = True
     ) -> Generator[Session]:
         """Open the run to be written: its lock is held.
 
@@ -400,7 +400,7 @@ class Run:
         self,
         attacks: Sequence[str | Scorer] = DEFAULT_ATTACKS,
         references: int = 4,
-        observe: Callable[[int, int], None] = quiet,
+        observe: Callable[[int, int], None] = no_op,
     ) -> Audit:
         """Attack every final cluster model of a finished run; `audit/` in it is written anew.
 
@@ -426,8 +426,8 @@ class Run:
 
     def resume(
         self,
-        observe: Observer = quiet,
-        on_answer: OnAnswer = quiet,
+        observe: Observer = no_op,
+        on_answer: OnAnswer = no_op,
         on_round: OnRound | None = None,
     ) -> "Run":
         """Carry the run on to its end, answer requests to leave, and return it.

@@ -173,9 +173,9 @@ def _played_again(session: Session) -> tuple[ServerState, tuple[HiddenSet, ...],
             f"of round {t + 1} gone: measure a run that nobody left after its last round."
         )
     streams = session.secrets.at_round(t).at("round", t)
-    there = run.clients(cohort, t, recorded={t: chosen})
-    there = replace(there, steps=replace(there.steps, stores_updates=True))
-    played = run.algorithm.round(state, there, streams)
+    clients = run.clients(cohort, t, recorded={t: chosen})
+    clients = replace(clients, steps=replace(clients.steps, stores_updates=True))
+    played = run.algorithm.round(state, clients, streams)
     merge, size = streams.at("merge"), len(run.population.clients)
     sets = hidden_sets(run.config, size, state.clusters, played.stored, merge)
     if not sets:

@@ -83,7 +83,7 @@ ROBUST = "geometric-median"
 `benchmarks/results/poisoning.md`, with what it costs a minority."""
 
 NEWCOMERS = 0.25
-"""How many newcomers per founder deployments let into a cluster: measured there too."""
+"""How many newcomers per initial member deployments let into a cluster: measured there too."""
 
 BASELINE = "fedavg"
 """The algorithm that runs are compared with."""

@@ -60,7 +60,7 @@ def _own_name(kind: type[ComponentState]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def kept(states: States, kind: type[S]) -> S:
+def get_state(states: States, kind: type[S]) -> S:
     """Return a component's state; before it has any, the one of defaults.
 
     Raises:
@@ -73,7 +73,7 @@ def kept(states: States, kind: type[S]) -> S:
     return state if isinstance(state, kind) else kind.model_validate(state)
 
 
-def keep(states: States, state: ComponentState) -> States:
+def with_state(states: States, state: ComponentState) -> States:
     """Return the states, this one among them, with its mappings `in_order`.
 
     Raises:

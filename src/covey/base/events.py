@@ -432,13 +432,13 @@ class NewcomersWaited(Event):
     """More clients entered a cluster in a round than it lets in; some sit out.
 
     Attributes:
-        founders: clients that chose it and were in it from the start.
+        initial_members: clients that chose it and were in it from the start.
         newcomers: all others that chose it.
         waiting: how many of these do not train.
     """
 
     cluster: int
-    founders: int
+    initial_members: int
     newcomers: int
     waiting: int
 

@@ -22,10 +22,10 @@ from covey.cli.stopping import stoppable
 if TYPE_CHECKING:
     from covey.leaving.forgetting import ForgetResult
     from covey.leaving.handover import Handover
+    from covey.leaving.joint_requests import ClientPlan
     from covey.leaving.plan import Option
     from covey.leaving.planning import ReturningClient
     from covey.leaving.signing import AnsweredRequest
-    from covey.leaving.together import ClientPlan
     from covey.leaving.verification import Verification
     from covey.report.summary import Deniability
     from covey.runs.folder import RunFolder
@@ -83,7 +83,7 @@ class PendingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Queued(Answer):
-    """Requests that were put down, where another process plays the run."""
+    """Requests that were recorded, where another process plays the run."""
 
     run: Path
     answers: Sequence[PendingAnswer]
@@ -91,10 +91,10 @@ class Queued(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield when they are answered."""
+        names = ", ".join(answer.client for answer in self.answers)
         yield (
-            f"{', '.join(answer.client for answer in self.answers)}: put down. It is answered "
-            f"between two rounds by the process that plays the run, now or with `covey resume "
-            f"{self.run}`; see {self.proofs}."
+            f"{names}: request recorded. It is answered between two rounds by the process that "
+            f"plays the run, now or with `covey resume {self.run}`; see {self.proofs}."
         )
 
 
@@ -200,7 +200,7 @@ def forget(
 ) -> Iterator[Forgotten | Queued | Plans | Unacknowledged]:
     """Answer clients that ask to leave a run, and prove what was answered."""
     from covey.api.parts import wanted_answer
-    from covey.leaving.forgetting import put_down_requests
+    from covey.leaving.forgetting import record_requests
     from covey.leaving.plan import check_basis
     from covey.leaving.planning import ReturningClient
     from covey.runs.folder import FederationMetadata, RunFolder
@@ -243,8 +243,8 @@ def forget(
         plans = held.plan(who, wanted, known_basis)
         yield Plans(run, plans)
         wanted = _chosen_in_dialogue(plans)
-    is_apart = FederationMetadata.of(folder) is not None
-    plans = held.plan(who, wanted, known_basis) if is_apart else ()
+    is_remote = FederationMetadata.of(folder) is not None
+    plans = held.plan(who, wanted, known_basis) if is_remote else ()
     replays = (
         planned.chosen and planned.chosen.first_replayed_round is not None for planned in plans
     )
@@ -254,7 +254,7 @@ def forget(
             return
         if salt is not None:
             with held.open(plays=False) as session:
-                put_down_requests(session, who, wanted, known_basis)
+                record_requests(session, who, wanted, known_basis)
     except LedgerLocked:
         if salt is not None:  # no request could be queued for an erased name
             raise

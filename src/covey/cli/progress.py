@@ -46,8 +46,10 @@ def shown(title: str) -> Generator[Observer]:
             if not console.quiet:
                 print(line, file=sys.stderr)  # above the bar, if there is one
             clients = ", ".join(map(str, row.clients))
-            number, there = row.round_index + 1, row.participants
-            log.info("round %d: %d clients took part, %s per cluster", number, there, clients)
+            number, participants = row.round_index + 1, row.participants
+            log.info(
+                "round %d: %d clients took part, %s per cluster", number, participants, clients
+            )
 
     with bar:
         yield observe

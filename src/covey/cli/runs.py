@@ -630,11 +630,11 @@ class Pruned(Answer):
             what = f"{len(candidate.paths)} files of states and updates"
             if candidate.what == "whole":
                 what = "the whole run, its ledger too"
-            went = done if self.yes else "would go"
-            yield f"{went}: {candidate.run}: {what}, {size(candidate.size_bytes)}"
+            action = done if self.yes else "would go"
+            yield f"{action}: {candidate.run}: {what}, {size(candidate.size_bytes)}"
             yield from (f"  then: {sentence}" for sentence in candidate.lost)
-        went = "deleted" if self.yes else "would go; say --yes to delete it"
-        yield f"{size(self.size_bytes)} in all {went}"
+        action = "deleted" if self.yes else "would go; say --yes to delete it"
+        yield f"{size(self.size_bytes)} in all {action}"
 
 
 @runs.command("prune")

@@ -36,7 +36,7 @@ class Parallel(EngineFactory):
     workers: Count = 0
     precision: Precision = "float32"
 
-    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:  # noqa: ARG002
+    def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:  # noqa: ARG002
         """Return the engine."""
         return ParallelEngine(module, self.workers or num_cores(), self.precision, task)
 
@@ -47,7 +47,7 @@ class Reference(EngineFactory):
 
     keeps_clients_apart: ClassVar[bool] = True
 
-    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:  # noqa: ARG002
+    def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:  # noqa: ARG002
         """Return the engine."""
         return ReferenceEngine(module, task)
 
@@ -66,7 +66,7 @@ class Vmap(EngineFactory):
     precision: Precision = "float32"
     chunk: Count = 0
 
-    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:  # noqa: ARG002
+    def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:  # noqa: ARG002
         """Return the engine."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return VmapEngine(module, device, self.chunk, task, self.precision)
@@ -82,9 +82,9 @@ class Auto(Parallel):
 
     chunk: Count = 0
 
-    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:
+    def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:
         """Return the engine."""
-        if torch.cuda.is_available() and not apart:
+        if torch.cuda.is_available() and not per_client:
             with suppress(ModelError):  # it has layers that cannot be batched
                 return Vmap(precision=self.precision, chunk=self.chunk).build(module, task)
         return super().build(module, task)
@@ -101,7 +101,7 @@ def faster_for_many(engine: Engine, module: nn.Module | None, recipe: Recipe, ta
     is_small = sum(weight.numel() for weight in module.parameters()) <= STACKED_NUMBERS
     known = [layer.forward for layer in STACKED_LAYERS]
     is_plain = all(type(layer).forward in known for layer in module.modules())
-    if is_small and is_plain and not recipe.apart:
+    if is_small and is_plain and not recipe.per_client:
         with suppress(ModelError):  # it has tensors that cannot be batched
             return VmapEngine(module, task=task)
     return engine

@@ -112,13 +112,13 @@ class EngineFactory(Component):
     keeps_clients_apart: ClassVar[bool] = False
     batches_clients: ClassVar[bool] = False
 
-    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:
+    def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:
         """Return the engine.
 
         Args:
             module: the architecture, and what is frozen in it.
             task: what the model predicts.
-            apart: whether training needs every client, or every example, by itself.
+            per_client: whether training needs every client, or every example, by itself.
         """
         raise NotImplementedError
 
@@ -272,8 +272,8 @@ def split_job(job: ScoringJob) -> Iterator[ScoringJob]:
     whole = job.examples
     for first in range(0, max(1, len(whole)), PART_SIZE):
         part = slice(first, first + PART_SIZE)
-        some = replace(whole, inputs=whole.inputs[part], labels=whole.labels[part])
-        yield ScoringJob(job.params, some)
+        half = replace(whole, inputs=whole.inputs[part], labels=whole.labels[part])
+        yield ScoringJob(job.params, half)
 
 
 def num_parts(job: ScoringJob) -> int:

@@ -578,7 +578,7 @@ class Recipe(RecipeNumbers):
         return self.objective.remembers or personal or self.own_layers
 
     @property
-    def apart(self) -> tuple[str, ...]:
+    def per_client(self) -> tuple[str, ...]:
         """The parts for which each client, or each example, must be trained by itself."""
         correcting = {"objective": self.objective, "personal": self.personal}
         needs = {

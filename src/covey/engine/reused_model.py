@@ -55,23 +55,25 @@ class ReusedModel:
         Raises:
             RuntimeError: it is of another model.
         """
-        held = self._parameters
-        if held is None or self._shapes != {name: value.shape for name, value in params.items()}:
+        parameters = self._parameters
+        if parameters is None or self._shapes != {
+            name: value.shape for name, value in params.items()
+        }:
             set_params(self.module, params)
         else:
             with torch.no_grad():
-                _foreach_copy_(list(held.values()), [params[name] for name in held])
+                _foreach_copy_(list(parameters.values()), [params[name] for name in parameters])
 
     def params(self) -> Params:
         """Return a copy of what the module is by now."""
-        held = self._parameters
-        if held is not None and self._places is not None:
+        parameters = self._parameters
+        if parameters is not None and self._places is not None:
             places, length = self._places
             copy = FlatParams.at(self.weights[0].detach().new_zeros(length), places)
             with torch.no_grad():
-                _foreach_copy_(list(copy.values()), list(held.values()))
+                _foreach_copy_(list(copy.values()), list(parameters.values()))
             return copy
-        state = exchanged_params(self.module) if held is None else held
+        state = exchanged_params(self.module) if parameters is None else parameters
         return {
             name: value.detach().clone(memory_format=torch.contiguous_format)
             for name, value in state.items()
@@ -88,15 +90,17 @@ class ReusedModel:
 
         None: it is large, more than its parameters, or in a layout of its own.
         """
-        held = self._parameters or {}
-        apart = len({value.data_ptr() for value in held.values()}) == len(held)
-        model = flat({name: value.detach() for name, value in held.items()}) if apart else None
+        parameters = self._parameters or {}
+        apart = len({value.data_ptr() for value in parameters.values()}) == len(parameters)
+        model = (
+            flat({name: value.detach() for name, value in parameters.items()}) if apart else None
+        )
         if not isinstance(model, FlatParams):
             return None
-        if any(view.stride() != held[name].stride() for name, view in model.items()):
+        if any(view.stride() != parameters[name].stride() for name, view in model.items()):
             return None  # as those of convolutions, which go by it
         for name, view in model.items():
-            held[name].data = view
+            parameters[name].data = view
         return model
 
     def dropout(self, job: TrainingJob) -> AbstractContextManager[object]:
@@ -111,9 +115,9 @@ def _whole_state(module: nn.Module) -> dict[str, Tensor] | None:
     it has: only parameters that are saved as they are can be set and read directly.
     """
     own = module.named_parameters(remove_duplicate=False)
-    held: dict[str, Tensor] = {name: value for name, value in own if value.requires_grad}
+    parameters: dict[str, Tensor] = {name: value for name, value in own if value.requires_grad}
     saved = exchanged_params(module)
-    is_whole = list(saved) == list(held) and all(
-        saved[name].data_ptr() == value.data_ptr() for name, value in held.items()
+    is_whole = list(saved) == list(parameters) and all(
+        saved[name].data_ptr() == value.data_ptr() for name, value in parameters.items()
     )
-    return held if is_whole else None
+    return parameters if is_whole else None

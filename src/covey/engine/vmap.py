@@ -390,7 +390,7 @@ class VmapEngine:
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
         known = list(jobs)
-        for part in (part for job in known for part in job.recipe.apart):
+        for part in (part for job in known for part in job.recipe.per_client):
             raise ConfigError(
                 f"The recipe's {part} needs every client to be trained by itself, found the vmap "
                 f"engine, which trains many as one: use the parallel engine."

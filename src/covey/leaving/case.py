@@ -1,6 +1,6 @@
 """Requests that are answered together, phase by phase, between the rounds of a run.
 
-    asked     -- record -->  answers are in the ledger, in one transaction, and names are erased
+    requested -- record -->  answers are in the ledger, in one transaction, and names are erased
     recorded  -- tidy   -->  what the answers made obsolete is deleted
     tidied    -- replay -->  rounds that were taken back are played again, if any were
     replayed  -- sign   -->  a proof of each answer is on the disk
@@ -25,6 +25,7 @@ from covey.base.names import Handle
 from covey.data.examples import Client
 from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.copies import RENDERED, erase_from_copies
+from covey.leaving.joint_requests import choose_answers
 from covey.leaving.marks import fresh_mark
 from covey.leaving.own_parts import carried_over
 from covey.leaving.plan import Option, replay_kind
@@ -32,17 +33,16 @@ from covey.leaving.planning import current_rules
 from covey.leaving.requests import take_up, unrecorded, with_simulated
 from covey.leaving.signing import AnsweredRequest, served_request, sign_answers
 from covey.leaving.subtraction import is_solved_again, keep_subtracted, unsolved_state
-from covey.leaving.together import choose_answers
 from covey.ledger.requests import Request
 from covey.models.feature_store import FeatureStore
 from covey.runs.evaluation import OnRound
 from covey.runs.inputs import input_hashes
 from covey.runs.loop import Position, begin, conclude, ended_early, play_round, record_round, save
-from covey.runs.session import Session, quiet
+from covey.runs.session import Session, no_op
 from covey.runs.states import delete_from, set_aside_from
 from covey.settings.algorithm import has_independent_clusters
 
-Phase = Literal["asked", "recorded", "tidied", "replayed", "signed"]
+Phase = Literal["requested", "recorded", "tidied", "replayed", "signed"]
 
 OnAnswer = Callable[[AnsweredRequest], None]
 """Called with an answer that was signed, before its salt is forgotten."""
@@ -58,7 +58,7 @@ class Case:
     """Requests that are answered together, and how far that is.
 
     Attributes:
-        requests: those that wait ("asked"), or those of one answer.
+        requests: those that wait ("requested"), or those of one answer.
         served: what their proofs need, once answers are recorded.
         clients: by request, the data of who leaves, where this process had them.
         answers: what was signed.
@@ -104,7 +104,7 @@ def case_of(session: Session) -> Case | None:
     """Return the case that is open, in the phase that the ledger says; None: nobody waits."""
     roster = session.roster
     if not roster.serving:
-        return Case("asked", roster.pending) if roster.pending else None
+        return Case("requested", roster.pending) if roster.pending else None
     case = Case.recorded(roster.serving)
     begun = case.first is not None and session.record.next_round > case.first
     return replace(case, phase="tidied") if begun else case
@@ -114,8 +114,8 @@ def play(
     session: Session,
     until: int | None = None,
     *,
-    before_answer: BeforeAnswer = quiet,
-    on_answer: OnAnswer = quiet,
+    before_answer: BeforeAnswer = no_op,
+    on_answer: OnAnswer = no_op,
     on_round: OnRound | None = None,
 ) -> tuple[AnsweredRequest, ...]:
     """Play rounds up to the round `until` or the run's end, and answer who asks between them.
@@ -143,8 +143,8 @@ def play(
         if case is None and at.is_new:
             at = replace(at, session=_with_requests(at))
             case = case_of(at.session)
-        if case is not None and (at.is_new or case.phase != "asked"):
-            if case.phase == "asked":
+        if case is not None and (at.is_new or case.phase != "requested"):
+            if case.phase == "requested":
                 at = at if at.is_saved else save(at)
                 for request in case.requests:
                     before_answer(at.session, request)
@@ -164,11 +164,11 @@ def play(
 
 
 def advance(
-    case: Case, at: Position, on_answer: OnAnswer = quiet, on_round: OnRound | None = None
+    case: Case, at: Position, on_answer: OnAnswer = no_op, on_round: OnRound | None = None
 ) -> tuple[Case | None, Position]:
     """Carry out the next step of a case; None: it is closed."""
     match case.phase:
-        case "asked":
+        case "requested":
             return record(case, at)
         case "recorded":
             return tidy(case, at)
@@ -320,7 +320,7 @@ def _with_requests(at: Position) -> Session:
 
 
 def _one_more_round(at: Position, on_round: OnRound | None) -> Position:
-    """Play a round; what nodes say of leaving is put down before it is recorded."""
+    """Play a round; nodes' requests to leave are recorded before it is."""
     at, played = play_round(at, wants_losses=on_round is not None)
     if played.leaving:
         at = replace(at, session=take_up(at.session, played.leaving))
@@ -333,7 +333,7 @@ def _compatible_requests(
     """Return the requests that can be planned together with the first one, and the impossible.
 
     Somebody has to stay: the last one is refused. So is a client's second request, if
-    it was put down before the first one was served.
+    it was recorded before the first one was served.
     """
     present, names = {c.handle for c in session.run.population.clients}, session.roster.names
     calibrated = waiting[0].wanted == "calibrate"
@@ -341,7 +341,7 @@ def _compatible_requests(
     together, refused = list[Request](), list[tuple[Request, str]]()
     for request in waiting:
         gone = request.handle not in names and any(
-            other.handle == request.handle and (other.served_at or "") > request.asked_at
+            other.handle == request.handle and (other.served_at or "") > request.requested_at
             for other in served
         )
         if gone or any(request.handle == other.handle for other in together):
@@ -350,7 +350,7 @@ def _compatible_requests(
             together.append(request)
     if present <= {request.handle for request in together}:
         last = [request for request in together if request.handle in present][-1]
-        refused.append((last, "A run needs somebody to go on with."))
+        refused.append((last, "The last client cannot be removed."))
         together.remove(last)
     return together, refused
 

@@ -317,7 +317,7 @@ def delete_obsolete_copies(
         for copy in (*copies_of(folder), *unrecorded(folder))
         if copy.subject in ("", request.handle)
     ]
-    start = request.asked_at
+    start = request.requested_at
     return tuple(o for o in outcomes if not o.copy.deleted or o.copy.deleted >= start or o.notify)
 
 

@@ -47,7 +47,7 @@ class Answer:
 
     Attributes:
         request: as the table has it.
-        requested: the request as it was put down in the chain.
+        requested: the request as the chain has it.
         requested_at: the position of that event.
         event: the answer.
         began: how the run began; None: it was answered before that.
@@ -197,7 +197,7 @@ def facts(
         "model_after": latest_models(answer.now) or word.model_after,
         "request": answer.request.id,
         "run": hashes[0][:16],
-        "asked": answer.request.asked_at,
+        "requested": answer.request.requested_at,
         "basis": answer.requested.basis,
         "answer": kind,
         "ledger_head": hashes[-1],

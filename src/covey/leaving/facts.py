@@ -215,7 +215,7 @@ class Facts(Word):
     Attributes:
         request: the request's identifier.
         run: the run's identifier.
-        asked: when the request came, ISO 8601.
+        requested: when the request came, ISO 8601.
         basis: what the request rests on.
         answer: what was answered.
         ledger_head: the ledger's hash at the moment of the answer.
@@ -250,7 +250,7 @@ class Facts(Word):
 
     request: Identifier
     run: Identifier
-    asked: Moment
+    requested: Moment
     basis: Basis
     answer: AnswerKind
     ledger_head: Hash
@@ -298,15 +298,15 @@ _REPLAYS: Mapping[AnswerKind, tuple[ReplayKind, ...]] = {
 def contradictions(facts: Facts) -> list[str]:
     """Return the names of facts that the others contradict, whatever a ledger says."""
     answer, start, affected = facts.answer, facts.first_replayed_round, facts.first_affected_round
-    asked, answered = instant(facts.asked), instant(facts.answered)
+    requested, answered = instant(facts.requested), instant(facts.answered)
     held, x, measured = facts.rounds, facts.deniability_threshold, facts.measured.value
     rounds, places = [e.round_index for e in held], {(e.round_index, e.cluster) for e in held}
     attacks = [attack for attack in (measured.before, measured.after) if attack] if measured else []
     gone = [cluster.clients_before - cluster.clients_after for cluster in facts.subtracted]
     stays, subtracts = answer in ("deny", "stop"), answer == "subtract"
     wrong: Mapping[str, object] = {
-        "asked": asked is None,
-        "answered": answered is None or (asked and answered < asked),
+        "requested": requested is None,
+        "answered": answered is None or (requested and answered < requested),
         # a roll-back plays rounds again; where none is, none is counted or affected
         "first_replayed_round": start is None
         and (answer == "roll_back" or facts.rounds_replayed or facts.replayed),

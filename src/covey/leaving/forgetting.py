@@ -1,4 +1,4 @@
-"""Clients that are let go: put down, planned, answered, in an open run."""
+"""Requests to leave an open run: recorded, planned, answered."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,14 +9,14 @@ from covey.base.errors import RunError
 from covey.base.names import Basis, ClientName
 from covey.leaving.case import OnAnswer, case_of, play
 from covey.leaving.copies import erase_from_copies
+from covey.leaving.joint_requests import ClientPlan
 from covey.leaving.own_parts import carried_over
 from covey.leaving.planning import ReturningClient, plans_for, wanted_answers_of
-from covey.leaving.requests import OnReceipt, ask
+from covey.leaving.requests import OnReceipt, submit_requests
 from covey.leaving.signing import AnsweredRequest
-from covey.leaving.together import ClientPlan
 from covey.ledger.requests import Request
 from covey.runs.receipts import Receipt, receipts_of
-from covey.runs.session import Session, quiet
+from covey.runs.session import Session, no_op
 
 CheckPlan = Callable[[ClientPlan], None]
 """Called with a client's plan, before anything is done; it may refuse."""
@@ -43,9 +43,9 @@ def forget(
     wanted: str = "auto",
     basis: Basis = "none",
     *,
-    on_answer: OnAnswer = quiet,
-    on_receipt: OnReceipt = quiet,
-    check: CheckPlan = quiet,
+    on_answer: OnAnswer = no_op,
+    on_receipt: OnReceipt = no_op,
+    check: CheckPlan = no_op,
 ) -> tuple[ForgetResult, ...]:
     """Let clients leave, and play again, once for all, what has to be played again.
 
@@ -60,7 +60,7 @@ def forget(
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    session, requests = put_down_requests(session, clients, wanted, basis, check)
+    session, requests = record_requests(session, clients, wanted, basis, check)
     receipts = receipts_of(session.folder, requests)
     for request in requests:
         if request.id in receipts:
@@ -77,8 +77,8 @@ def forget(
     )
 
 
-def finish_requests(session: Session, on_answer: OnAnswer = quiet) -> tuple[AnsweredRequest, ...]:
-    """Answer the requests that were put down before, and nothing else.
+def finish_requests(session: Session, on_answer: OnAnswer = no_op) -> tuple[AnsweredRequest, ...]:
+    """Answer the requests that were recorded before, and nothing else.
 
     An unfinished run is not carried on, so that the rounds are played that are recorded, or
     that a killed answer rolled back and did not play again yet; one whose end is recorded
@@ -90,12 +90,12 @@ def finish_requests(session: Session, on_answer: OnAnswer = quiet) -> tuple[Answ
     return play(session, until, on_answer=on_answer)
 
 
-def put_down_requests(
+def record_requests(
     session: Session,
     clients: Sequence[ClientName | ReturningClient],
     wanted: str,
     basis: Basis = "none",
-    check: CheckPlan = quiet,
+    check: CheckPlan = no_op,
 ) -> tuple[Session, list[Request]]:
     """Put these clients' requests down, all of them or none, for the process that plays the rounds.
 
@@ -119,4 +119,4 @@ def put_down_requests(
     for request in requests:
         if request.handle not in names:  # only the requester can name who comes back
             erase_from_copies(folder, request.client, {*names.values(), request.client})
-    return ask(session, requests)
+    return submit_requests(session, requests)

@@ -148,7 +148,7 @@ def _written_by_covey(client: ClientOfRun) -> Listed:
             yield place("page", COVEY, "what shows the run with it", path)
     yield from _copies(client)
     if client.settings["secrets"]["source"] == "seeded":
-        what = "the seed: who guesses the name computes its handle (secrets.source = 'os' has none)"
+        what = "the seed: anybody who has it and guesses the name can compute the pseudonym"
         yield place("secret", YOU, what, folder.config_path)
     elif path := secret_path(folder.secret_marker):
         what = "the key by which covey recognises the name after it left"
@@ -283,13 +283,13 @@ class RequestOfClient:
 
     Attributes:
         wanted: the answer that it names.
-        asked: when, ISO 8601.
+        requested: when, ISO 8601.
     """
 
     wanted: str
     basis: Basis
     state: str
-    asked: str
+    requested: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,7 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
         ),
         raw_updates_stored=tuple(t for t in rounds_in(folder.updates) if t in trained),
         requests=tuple(
-            RequestOfClient(r.wanted, r.basis, r.state, r.asked_at)
+            RequestOfClient(r.wanted, r.basis, r.state, r.requested_at)
             for r in requests
             if r.handle == handle
         ),

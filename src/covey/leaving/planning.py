@@ -9,9 +9,9 @@ from covey.base.events import ModelsMerged
 from covey.base.history import History, of_kinds
 from covey.base.names import Basis, ClientName, Handle, client_name
 from covey.base.own_code import no_foreign_code
+from covey.leaving.joint_requests import ClientPlan, choose_answers
 from covey.leaving.marks import unsealed
 from covey.leaving.plan import AnswerRules, Option
-from covey.leaving.together import ClientPlan, choose_answers
 from covey.ledger.requests import Request, Roster
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder, checkpoint_paths, round_of, rounds_in

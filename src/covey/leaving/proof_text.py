@@ -91,7 +91,8 @@ def _statement(line: str) -> Statement:
 def sentences(facts: Facts) -> dict[str, tuple[str, ...]]:
     """Return the texts of `statements`."""
     return {
-        key: tuple(statement.text for statement in some) for key, some in statements(facts).items()
+        key: tuple(statement.text for statement in group)
+        for key, group in statements(facts).items()
     }
 
 

@@ -23,8 +23,8 @@ OnReceipt = Callable[[ClientName, Receipt], None]
 """Called with a client's name and its receipt, before it is answered."""
 
 
-def ask(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Request]]:
-    """Put requests in the ledger's queue, all of them or none, and sign their receipts.
+def submit_requests(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Request]]:
+    """Record requests in the ledger, all of them or none, and sign their receipts.
 
     Their marks are made now: the receipt holds them, and only the requester has
     the name of who left, so that a request that a crash cuts off is served without it.
@@ -35,7 +35,7 @@ def ask(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Requ
     """
     key = key_of(session.run.config)
     marks = {leaver.id: fresh_mark(leaver.handle, leaver.client) for leaver in wanted}
-    session, requests = _put_down(
+    session, requests = _record(
         session, [replace(leaver, mark=marks[leaver.id]) for leaver in wanted]
     )
     hashes = session.record.hashes
@@ -48,7 +48,7 @@ def ask(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Requ
 
 
 def take_up(session: Session, leaving: Iterable[ClientName] = ()) -> Session:
-    """Put down what was requested: by a client's node once, in the folder unless one waits."""
+    """Record what was requested: by a client's node once, in the folder unless one waits."""
     before = session.roster.requests
     handles = {client.name: client.handle for client in session.run.population.clients}
     handles |= session.roster.stopped
@@ -58,13 +58,13 @@ def take_up(session: Session, leaving: Iterable[ClientName] = ()) -> Session:
     new = [leaver for leaver in own if handles.get(leaver.client) not in ever]
     for name, wanted, basis in (*new, *session.folder.take_requests()):
         if name in handles and handles[name] not in waiting:
-            session, _ = ask(session, [Request(handles[name], wanted, basis, name)])
+            session, _ = submit_requests(session, [Request(handles[name], wanted, basis, name)])
             waiting.add(handles[name])
     return session
 
 
 def with_simulated(session: Session, t: int) -> Session:
-    """Put down the request that a simulation draws before round t, if it draws one."""
+    """Record the request that a simulation draws before round t, if it draws one."""
     config = session.run.config
     chance, clients = (config.leaving.request_probability, session.run.population.clients)
     if chance == 0 or t == 0 or len(clients) < 2 or session.run.data_hash is None:
@@ -81,7 +81,7 @@ def with_simulated(session: Session, t: int) -> Session:
         after_round=t - 1,
         id=hashlib.sha256(drawn.encode()).hexdigest()[:16],
     )
-    return _put_down(session, [new])[0]
+    return _record(session, [new])[0]
 
 
 def default_answer(config: Config) -> str:
@@ -110,13 +110,13 @@ def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveR
             )
 
 
-def _put_down(session: Session, new: Sequence[Request]) -> tuple[Session, list[Request]]:
-    """Put requests in the ledger's queue, and in its chain what they ask for.
+def _record(session: Session, new: Sequence[Request]) -> tuple[Session, list[Request]]:
+    """Record requests in the ledger's table, and in its chain what they ask for.
 
     Before anything is recorded there is no chain: then they enter it with their answers.
     """
     records = session.following(map(_event, new)) if session.record.hashes else ()
-    requests, links = session.ledger.ask_all(new, records)
+    requests, links = session.ledger.add_requests(new, records)
     return session.with_written(links), requests
 
 

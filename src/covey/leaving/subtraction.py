@@ -39,9 +39,9 @@ def keep_subtracted(
     """
     run, ledger = session.run, session.ledger
     known = (session.client(handle) for handle in leavers)
-    there = tuple(client for client in known if client is not None)
-    unknown = set(leavers) - {client.handle for client in there}
-    less = run.algorithm.without(state.without(unknown), run.clients(there))
+    present = tuple(client for client in known if client is not None)
+    unknown = set(leavers) - {client.handle for client in present}
+    less = run.algorithm.without(state.without(unknown), run.clients(present))
     unsolved, head = _unsolved(run, less), session.record.head_of(state.round_index - 1) or ""
     place = checkpoint_path(session.folder.subtracted, unsolved.round_index - 1)
     ledger.files.write(_NAME, place, state_bytes(unsolved, head))

@@ -223,7 +223,7 @@ def _misfits(
     hashes: Sequence[str] | None,
 ) -> Iterator[str]:
     grown = False
-    for name in ("request", "run", "asked", "basis", "subject"):
+    for name in ("request", "run", "requested", "basis", "subject"):
         if receipt.get(name) != getattr(proof, name):
             yield f"{name}: the receipt and the proof say different things"
     if receipt.get("wanted") not in ("auto", proof.answer):
@@ -249,7 +249,7 @@ def _misfits(
 
 def _misdated(anchor: Anchor, proof: Proof, requested: int | None) -> str | None:
     """Say why a receipt cannot have held so many events then; None: it can have."""
-    requested_at, answered, moment = map(instant, (proof.asked, proof.answered, anchor.when))
+    requested_at, answered, moment = map(instant, (proof.requested, proof.answered, anchor.when))
     last = requested or 1
     if anchor.events < last:
         return f"it holds {anchor.events} events, and {last} had been recorded"

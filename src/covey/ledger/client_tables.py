@@ -70,8 +70,8 @@ class ClientTables:
                 f"leave out every client that has a tombstone."
             )
         for start in range(0, len(new), AT_ONCE):
-            some = [{"handle": h, "name": name} for h, name in new[start : start + AT_ONCE]]
-            connection.execute(insert(clients), some)
+            rows = [{"handle": h, "name": name} for h, name in new[start : start + AT_ONCE]]
+            connection.execute(insert(clients), rows)
         return bool(new)
 
     def names(self) -> dict[Handle, ClientName]:
@@ -99,7 +99,7 @@ class ClientTables:
         with self._database.reading() as connection:
             return _read_requests(connection)
 
-    def ask_all(
+    def add_requests(
         self, new: Sequence[Request], records: Sequence[Record] = ()
     ) -> tuple[list[Request], list[Link]]:
         """Register several requests to leave, all of them or none.
@@ -114,10 +114,10 @@ class ClientTables:
             LedgerError: there is no such answer or basis, or it cannot be written.
         """
         with self._database.writing() as connection:
-            asked_at = self._clock()
-            recorded = [_ask(connection, request, asked_at) for request in new]
+            requested_at = self._clock()
+            recorded = [_insert_request(connection, request, requested_at) for request in new]
             rows.seal_tables(connection, [requests])
-            return recorded, rows.add(connection, None, records, asked_at) if records else []
+            return recorded, rows.add(connection, None, records, requested_at) if records else []
 
     def serve(
         self, served: Sequence[Request], marks: Mapping[Handle, str], records: Sequence[Record]
@@ -187,7 +187,7 @@ def _bind_keys(connection: Connection, to: Mapping[Handle, str]) -> bool:
     return bool(changed)
 
 
-def _ask(connection: Connection, new: Request, asked_at: str) -> Request:
+def _insert_request(connection: Connection, new: Request, requested_at: str) -> Request:
     for what, value, known in (
         ("answer", new.wanted, ("auto", *ANSWERS)),
         ("basis", new.basis, BASES),
@@ -198,11 +198,11 @@ def _ask(connection: Connection, new: Request, asked_at: str) -> Request:
     for request in earlier:
         if new.after_round is not None and request.after_round == new.after_round:
             return request
-    put_down = replace(new, asked_at=asked_at)
-    content = {name: getattr(put_down, name) for name in {*requests.c.keys()} - {"number", "note"}}
+    recorded = replace(new, requested_at=requested_at)
+    content = {name: getattr(recorded, name) for name in {*requests.c.keys()} - {"number", "note"}}
     note = new.mark and canonical_body(asdict(new.mark))
     connection.execute(insert(requests).values(number=len(earlier), note=note, **content))
-    return put_down
+    return recorded
 
 
 def _read_requests(connection: Connection) -> list[Request]:

@@ -45,7 +45,7 @@ class Request:
         served: what its answer needs while it is being served, in JSON; None before and after.
         sealed: what finds the client again, for who has the requester's name and salt;
             None: nothing is kept.
-        asked_at: when it was put down, ISO 8601; "": it was not.
+        requested_at: when it was recorded, ISO 8601; "": it was not.
     """
 
     handle: Handle
@@ -58,7 +58,7 @@ class Request:
     sealed: str | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     state: State = "pending"
-    asked_at: str = ""
+    requested_at: str = ""
     served_at: str | None = None
     answered_at: str | None = None
     answer: str | None = None

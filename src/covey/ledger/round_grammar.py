@@ -96,7 +96,7 @@ class PlayedRound:
     cohort: frozenset[Handle]
     clusters: Mapping[Handle, int]
     model_hash: str
-    solved: events.HeadsSolved | None = None
+    heads: events.HeadsSolved | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class RoundFacts:
     """The events of a round, and what was before it.
 
     Attributes:
-        there: who may take part.
+        present: who may take part.
         gone: who has left.
         replay: of which the round is; None: it is played for the first time.
         clusters: how many the run has.
@@ -132,7 +132,7 @@ class RoundFacts:
     t: int
     facts: Sequence[Event]
     terms: Terms | None
-    there: frozenset[Handle]
+    present: frozenset[Handle]
     gone: Collection[Handle]
     replay: Replay | None
     num_clusters: int
@@ -169,9 +169,9 @@ class RoundFacts:
         """Return what later rounds are compared with."""
         merged = self.of(events.ModelsMerged, events.ModelsPooled)
         shared = any(choice.by == SHARED for choice in self.chosen) and self.num_clusters > 1
-        solved = next(iter(self.of(events.HeadsSolved)), None)
+        heads = next(iter(self.of(events.HeadsSolved)), None)
         model = "" if shared else merged[-1].model_hash
-        return PlayedRound(frozenset(self.cohort.handles), self.clusters, model, solved)
+        return PlayedRound(frozenset(self.cohort.handles), self.clusters, model, heads)
 
     def problems(self) -> Iterator[Problem]:
         """Yield what cannot have been so."""
@@ -216,17 +216,17 @@ class RoundFacts:
         event, handles, terms = self.cohort, frozenset(self.cohort.handles), self.terms
         if len(handles) < len(event.handles):
             yield event, "it names a client twice"
-        if strange := handles - self.there:
+        if strange := handles - self.present:
             yield event, f"it names a client that is not there: {min(strange)!a}"
         how = self.replay.event.how if self.replay else ""
         if terms is None or terms.is_remote or how in ("subtracted", "calibrated"):
             return
-        if terms.everybody and handles != self.there:
+        if terms.everybody and handles != self.present:
             yield event, "each client takes part in each round, and it does not name all"
-        if terms.cohort_size and len(handles) != min(terms.cohort_size, len(self.there)):
+        if terms.cohort_size and len(handles) != min(terms.cohort_size, len(self.present)):
             yield event, f"{terms.cohort_size} clients take part in a round, not {len(handles)}"
         then = self.replay.before.get(self.t) if self.replay else None
-        if terms.repeats and then and handles != then.cohort & self.there:
+        if terms.repeats and then and handles != then.cohort & self.present:
             yield event, "the round had another cohort when it was first played"
 
     def _trained(self) -> Iterator[Problem]:
@@ -310,7 +310,7 @@ class RoundFacts:
             agrees = self.terms.noise.get(type(event))
             if agrees is None:
                 yield event, "its settings add no such noise"
-            elif not agrees(event, len(self.there)):
+            elif not agrees(event, len(self.present)):
                 yield event, "its settings add other noise"
         for event in self.of(events.RepresentativesPerturbed):
             if [*event.sizes] != sizes.get(event.cluster):
@@ -329,7 +329,7 @@ class RoundFacts:
 
     def _solved_again(self, replay: Replay, then: PlayedRound) -> Iterator[Problem]:
         """Judge that sums lost those who left, and no one else, cluster by cluster."""
-        before, after = then.solved, next(iter(self.of(events.HeadsSolved)), None)
+        before, after = then.heads, next(iter(self.of(events.HeadsSolved)), None)
         if before is None or after is None or len(before.sums) != len(after.sums):
             yield self.cohort, "no heads are recorded as solved again"
             return
@@ -359,12 +359,12 @@ def missing(facts: Iterable[Event]) -> frozenset[Handle]:
     for event in facts:
         match event:
             case (
-                events.AnswersMissing(handles=some)
-                | events.SumGivenUp(clients=some)
-                | events.ClientsWaited(clients=some)
-                | events.BudgetSpent(clients=some)
+                events.AnswersMissing(handles=clients)
+                | events.SumGivenUp(clients=clients)
+                | events.ClientsWaited(clients=clients)
+                | events.BudgetSpent(clients=clients)
             ):
-                handles |= {*some}
+                handles |= {*clients}
             case events.AnswerRefused(handle=str(one)):
                 handles.add(one)
             case _:

@@ -63,7 +63,7 @@ requests = Table(
     Column("wanted", Text, nullable=False),
     Column("after_round", Integer, unique=True),
     Column("state", Text, nullable=False),
-    Column("asked_at", Text, nullable=False),
+    Column("requested_at", Text, nullable=False),
     Column("served_at", Text),
     Column("answered_at", Text),
     Column("answer", Text),

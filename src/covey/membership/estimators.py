@@ -145,7 +145,7 @@ class RiskEstimator(Component):
         """Return what was found, and what to keep for the next time.
 
         An estimator that remembers anything overrides this instead: it finds a
-        `ComponentState` of its own by `covey.kept(target.states, ...)`.
+        `ComponentState` of its own by `covey.get_state(target.states, ...)`.
         """
         return Assessment(self.estimate(target, context, streams))
 

@@ -215,8 +215,8 @@ def exposed_counts(
     pair, (_, _, sigma) = np.arange(models) // PAIR, _means(signals)
 
     def exposures(half: int) -> Float[ndarray, " members"]:
-        some = pair % 2 == half
-        references, inside = signals.references[:, some], signals.inside[:, some]
+        chosen = pair % 2 == half
+        references, inside = signals.references[:, chosen], signals.inside[:, chosen]
         own = replace(signals, references=references, inside=inside)
         return record_exposures(own, sigma)[member]
 

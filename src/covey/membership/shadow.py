@@ -22,7 +22,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.base.built_ins import component
-from covey.base.component_state import ComponentState, kept
+from covey.base.component_state import ComponentState, get_state
 from covey.base.components import Positive
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Params
@@ -180,7 +180,7 @@ def shadows_for(
     target: Target, plan: tuple[Profile, ...], start: Params
 ) -> tuple[ShadowFederation, ...]:
     """Return the shadows so far, or new ones if over 10% of the clients changed."""
-    before = kept(target.states, ShadowFederations).clusters.get(target.cluster, ())
+    before = get_state(target.states, ShadowFederations).clusters.get(target.cluster, ())
     if len(plan) == len(before) and all(
         _still_matches(shadow.profile, profile)
         for shadow, profile in zip(before, plan, strict=True)
@@ -415,7 +415,7 @@ class ShadowEstimator(RiskEstimator):
     ) -> Assessment:
         """Let the target's own shadows play on, and attack them."""
         finding, shadows = self._attacked(target, context)
-        before = kept(target.states, ShadowFederations).clusters
+        before = get_state(target.states, ShadowFederations).clusters
         after = ShadowFederations(clusters={**before, target.cluster: shadows})
         return Assessment(finding, after)
 

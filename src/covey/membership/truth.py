@@ -163,14 +163,14 @@ def no_better_than_guessing(
             loss*; numbers, whose loss at the start has no scale, are then not judged.
         whose: what the examples are called in the answer.
     """
-    some = _some([c.train for c in clients if has_finite_examples(c)])
-    if some is None or (times > 1 and some.labels.is_floating_point()):
+    examples = _some([c.train for c in clients if has_finite_examples(c)])
+    if examples is None or (times > 1 and examples.labels.is_floating_point()):
         return ""
-    (scored,) = engine.score([ScoringJob(params, some)])
-    constant = best_constant(some.labels, tokens=scored.num_tokens is not None)
+    (scored,) = engine.score([ScoringJob(params, examples)])
+    constant = best_constant(examples.labels, tokens=scored.num_tokens is not None)
     if constant is None:
         return ""
-    loss, n = float(scored.losses.double().mean()), len(some)
+    loss, n = float(scored.losses.double().mean()), len(examples)
     if loss < times * constant.loss * (1 - ROUNDING):
         return ""
     size = f"of {loss:.3g} nats" if math.isfinite(loss) else "that is not finite"
@@ -180,7 +180,7 @@ def no_better_than_guessing(
         if accuracy > a + max(2 * math.sqrt(a * (1 - a) / n), (1 - a) / 10):
             return ""
         reason += f"; an accuracy of {accuracy:.3f}, and {a:.3f} without inputs"
-    if math.isfinite(loss) and _is_right_on_one_class(scored.correct, some.labels):
+    if math.isfinite(loss) and _is_right_on_one_class(scored.correct, examples.labels):
         return f"predicts the majority class: {reason}"
     if not loss < EXPLODED * constant.loss:
         return f"diverged: {reason}"
@@ -240,10 +240,10 @@ def _same(left: Params, right: Params) -> bool:
 def _some(sets: Sequence[Examples]) -> Examples | None:
     """Return evenly spaced examples of all sets; None if there are none."""
     step = max(1, math.ceil(sum(map(len, sets)) / MAX_EXAMPLES))
-    some = [
+    examples_of = [
         examples.take(torch.arange(0, len(examples), step)) for examples in sets if len(examples)
     ]
-    return Examples.joined(some) if some else None
+    return Examples.joined(examples_of) if examples_of else None
 
 
 NEIGHBOURS = 10

@@ -201,7 +201,7 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         "diverged": sorted(history.diverged),
         "epsilon": guarantee.epsilon if guarantee else None,
         "unit": guarantee.unit if guarantee else None,
-        "noise": " and ".join(name for name, there in noise if there),
+        "noise": " and ".join(name for name, is_used in noise if is_used),
         "reason": "; ".join(dict.fromkeys(reasons)),
     }
 

@@ -59,11 +59,11 @@ def canvas(
     places: Any = {"nrows": len(panels) if "ncols" not in grid else 1, "squeeze": False, **grid}
     every: list[Axes] = list(figure.subplots(**places).flat)
     for axes, words in zip(every, panels, strict=True):
-        quiet(axes, *words)
+        label_axes(axes, *words)
     return figure, every
 
 
-def quiet(axes: Axes, title: str, down: str, along: str) -> None:
+def label_axes(axes: Axes, title: str, down: str, along: str) -> None:
     """Name the axes, and take away the ink that says nothing."""
     axes.set_title(title, loc="left", fontsize=12, color=INK, fontweight="bold")
     axes.set_xlabel(along, fontsize=11, color=INK)

@@ -79,8 +79,10 @@ def utility_of(row: RoundRow | RunFinished | None) -> NamedUtility:
 
 def utility(history: History) -> NamedUtility:
     """Return the latest utility of all clients and of the groups, or what clients report."""
-    told = reported_accuracy(history)
-    return NamedUtility(told.overall, {}, REPORTED) if told else utility_of(_latest(history))
+    reported = reported_accuracy(history)
+    return (
+        NamedUtility(reported.overall, {}, REPORTED) if reported else utility_of(_latest(history))
+    )
 
 
 def _latest(history: History) -> RoundRow | RunFinished | None:

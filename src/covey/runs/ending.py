@@ -50,10 +50,10 @@ def with_stalled_clusters(state: ServerState, facts: Sequence[events.Event]) -> 
         isinstance(fact, events.AnswerRefused) and fact.reason.endswith(NOT_FINITE)
         for fact in facts
     )
-    before = state.kept(Stalled).clusters
+    before = state.get_state(Stalled).clusters
     if moved or not (refused or before):
-        return state.keeping(Stalled()) if before else state
-    return state.keeping(Stalled(clusters=frozenset(range(len(state.clusters)))))
+        return state.with_state(Stalled()) if before else state
+    return state.with_state(Stalled(clusters=frozenset(range(len(state.clusters)))))
 
 
 def finalize(run: BuiltRun, state: ServerState, history: History, streams: Streams) -> RoundResult:

@@ -164,8 +164,10 @@ def measured_metrics(
         if isinstance(metric, Confusion):
             parts = {EVERYBODY: [*answers], **by_group}
             parts |= {f"cluster {j}": handles for j, handles in enumerate(by_cluster)}
-            some = {name: _together(answers, handles) for name, handles in parts.items() if handles}
-            counts = {name: _counts(metric, *pair) for name, pair in some.items()}
+            pooled = {
+                name: _together(answers, handles) for name, handles in parts.items() if handles
+            }
+            counts = {name: _counts(metric, *pair) for name, pair in pooled.items()}
             return MetricMeasured(metric.label, None, {}, {}, pooled=True, counts=counts)
         return MetricMeasured(
             metric=metric.label,

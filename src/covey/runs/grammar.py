@@ -93,11 +93,11 @@ class Grammar:
         after, read = copy(self), list[Event]()
         for t, entry in groupby(records, key=lambda record: record.round_index):
             several = list(entry)
-            for some in [several] if t is not None else ([one] for one in several):
-                facts = [event_of(record) for record in some]
-                for event, problem in after._problems(t, facts, some):
+            for group in [several] if t is not None else ([one] for one in several):
+                facts = [event_of(record) for record in group]
+                for event, problem in after._problems(t, facts, group):
                     at = next(i for i, fact in enumerate(facts) if fact is event)
-                    raise no_event(some[at].position, problem)
+                    raise no_event(group[at].position, problem)
                 after._counted += tuple((t, f) for f in facts if isinstance(f, _TAKES_PART))
                 read += facts
         vars(self).update(vars(after))
@@ -176,15 +176,15 @@ class Grammar:
             again = event.request in self._answered
             yield event, "its request was answered before" if again else "no such request is open"
             return
-        asked = request.event
-        if asked.handle != handle or asked.subject not in ("", event.subject):
+        requested = request.event
+        if requested.handle != handle or requested.subject not in ("", event.subject):
             yield event, "it is not the client that made the request"
-        if asked.wanted not in ("auto", kind):
-            yield event, f"{asked.wanted} was requested, and {kind} is the answer"
+        if requested.wanted not in ("auto", kind):
+            yield event, f"{requested.wanted} was requested, and {kind} is the answer"
         try:
-            check_basis(kind, asked.basis)
+            check_basis(kind, requested.basis)
         except RunError:
-            yield event, f"a request for {asked.basis} is never answered by {kind}"
+            yield event, f"a request for {requested.basis} is never answered by {kind}"
         if self._rounds and handle not in self._joined:
             yield event, f"it names a client that never joined: {handle!a}"
         if self._replay and len(self._rounds) < self._replay.until:
@@ -284,18 +284,18 @@ class Grammar:
         if t == rounds:
             yield from self._end(facts)
             return
-        there, replay = self._joined.difference(self._gone), self._replay
+        present, replay = self._joined.difference(self._gone), self._replay
         again = replay if replay and t < replay.until else None
-        whole = RoundFacts(t, facts, self.terms, there, self._gone, again, began.num_clusters)
+        whole = RoundFacts(t, facts, self.terms, present, self._gone, again, began.num_clusters)
         yield from whole.problems()
         self._rounds += (whole.played(),)
 
     def _start(self, began: events.RunStarted, facts: Sequence[Event]) -> Iterator[Problem]:
         """Judge the start by the settings; where round 0 is played again, by the first one."""
-        there, terms = self._joined.difference(self._gone), self.terms
+        present, terms = self._joined.difference(self._gone), self.terms
         if self._started is not None:
-            added = began.groups.keys() - there if self._is_remote else frozenset[Handle]()
-            if frozenset(began.groups) - added != there:
+            added = began.groups.keys() - present if self._is_remote else frozenset[Handle]()
+            if frozenset(began.groups) - added != present:
                 yield began, "its clients are not those that had joined"
             if began.deniability_threshold != self._x:
                 yield began, f"x was {self._x} before, and is {began.deniability_threshold}"
@@ -347,8 +347,8 @@ class Grammar:
         if len(finals) != 1:
             yield last, f"clients choose once for the last time, and not {len(finals)} times"
             return
-        chosen, there = finals[0].clusters, self._joined.difference(self._gone)
-        if strange := chosen.keys() - there:
+        chosen, present = finals[0].clusters, self._joined.difference(self._gone)
+        if strange := chosen.keys() - present:
             yield finals[0], f"it names a client that is not there: {min(strange)!a}"
         ends = {event.handle: event.cluster for event in of_kinds(facts, events.ClientExposed)}
         if (not self._is_remote and ends != chosen) or not chosen.items() <= ends.items():

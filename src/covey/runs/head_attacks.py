@@ -48,7 +48,7 @@ MAX_JUDGED = 2_000
 
 def head_attacks(run: BuiltRun, final: ServerState, streams: Streams) -> Iterator[ModelAttacked]:
     """Yield what is achieved on every ridge head of simulated clients."""
-    known = final.kept(ClusterSums)
+    known = final.get_state(ClusterSums)
     if run.records is None or run.client_backend is not None or not known.sums:
         return
     now = model_hash(final.clusters)
@@ -87,9 +87,9 @@ def _by_weights(
         inside = _evenly(inside, MAX_JUDGED)
         name, size = POPULATION, sum(map(len, inside))
         # The attack that finds everybody is not run, so no one is protected.
-        nobody = RiskEstimate(Figure(1.0, 0.0), source=BOUND)
+        no_attack = RiskEstimate(Figure(1.0, 0.0), source=BOUND)
         for client in members:
-            yield ModelAttacked(j, nobody, now, client.handle)
+            yield ModelAttacked(j, no_attack, now, client.handle)
     attack = weights_attacks(run, params)[name]
     success = attack([*inside, *matching])
     if success is None:
@@ -125,8 +125,8 @@ def weights_attacks(
         candidates = _equations(run, params, pool)
         if candidates is None:
             return None
-        solved = run.records is not None and run.config.method.traits.subtracts
-        prior = PRIOR if solved else LAST_LAYER_PRIOR
+        is_ridge = run.records is not None and run.config.method.traits.subtracts
+        prior = PRIOR if is_ridge else LAST_LAYER_PRIOR
         return membership_weights(candidates, prior).numpy()
 
     def one_by_one(judged: Sequence[Examples]) -> Scores:

@@ -108,8 +108,8 @@ def ratio_attack(session: Session) -> RatioAttack | None:
     """
     run, history = session.run, session.record.history
     bounds = bounds_of(history) if run.config.privacy_plan.sums_gradients else {}
-    there = (client for client in run.population.clients if len(client.train))
-    clients = {client.handle: client for client in there if client.handle in bounds}
+    trained = (client for client in run.population.clients if len(client.train))
+    clients = {client.handle: client for client in trained if client.handle in bounds}
     if not clients:
         return None
     squares = {handle: np.zeros(len(client.train)) for handle, client in clients.items()}

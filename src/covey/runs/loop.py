@@ -357,8 +357,8 @@ def _restored(session: Session, before: int | None) -> tuple[ServerState, bool]:
     state, head = load_state(newest)
     seen = state.round_index - 1
     if record.head_of(seen) != head:
-        there = (record.head_of(seen) or "nothing")[:12]
-        found = f"{there} for head {head[:12]} after round {seen}"
+        seen_head = (record.head_of(seen) or "nothing")[:12]
+        found = f"{seen_head} for head {head[:12]} after round {seen}"
         raise lost_rounds(session.ledger, newest, found)
     left = state.assignment.keys() - {client.handle for client in run.population.clients}
     return state.without(left), not left

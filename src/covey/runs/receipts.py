@@ -62,7 +62,7 @@ def sign_receipt(
         "version": 1,
         "request": request.id,
         "run": hashes[0][:16],
-        "asked": request.asked_at,
+        "requested": request.requested_at,
         "signed": now(),
         "wanted": request.wanted,
         "basis": request.basis,

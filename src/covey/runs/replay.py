@@ -94,5 +94,5 @@ def solved_again(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> 
         counted &= state.assignment.keys()
     cohort = tuple(client for client in run.population.clients if client.handle in counted)
     stay = {client.handle: chosen.clusters[client.handle] for client in cohort}
-    there = run.clients(cohort, state.round_index)
-    return run.algorithm.solve(state, replace(chosen, clusters=stay), there)
+    present = run.clients(cohort, state.round_index)
+    return run.algorithm.solve(state, replace(chosen, clusters=stay), present)

@@ -35,7 +35,7 @@ After rounds that are only read again or replayed, too; see `OnRound` for one th
 """
 
 
-def quiet(*_: object) -> None:
+def no_op(*_: object) -> None:
     """Watch nothing."""
 
 
@@ -59,7 +59,7 @@ class Session:
     ledger: Ledger
     secrets: Secrets
     roster: Roster
-    observe: Observer = quiet
+    observe: Observer = no_op
     began: float = 0.0
     returned: Mapping[Handle, Client] = field(default_factory=dict[Handle, Client])
 

@@ -286,8 +286,8 @@ def missing_state(folder: RunFolder, ledger: Ledger) -> int | None:
     None while another process plays the run: it may be just about to write it.
     """
     expected = ledger.files.newest_state()
-    there = expected is None or expected in rounds_in(folder.checkpoints)
-    return None if there or ledger.is_being_written() else expected
+    is_stored = expected is None or expected in rounds_in(folder.checkpoints)
+    return None if is_stored or ledger.is_being_written() else expected
 
 
 def keep_frozen(folder: RunFolder, frozen: Params) -> None:

@@ -193,18 +193,18 @@ class ClientRound:
         self._check_step("masked")
         deliveries = self._read(Deliveries, data)
         pairs = self._pairs
-        there = [delivery.sender for delivery in deliveries.deliveries]
-        strange = set(there) - set(pairs.neighbours(self.name))
-        if strange or len(set(there)) < len(there) or deliveries.recipient != self.name:
+        senders = [delivery.sender for delivery in deliveries.deliveries]
+        strange = set(senders) - set(pairs.neighbours(self.name))
+        if strange or len(set(senders)) < len(senders) or deliveries.recipient != self.name:
             raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
-        if len(there) < self.terms.threshold(len(pairs)):
+        if len(senders) < self.terms.threshold(len(pairs)):
             raise RefusedError(Reason.TOO_FEW_CLIENTS, SERVER)
         if values.shape != (self.terms.length,):
             raise RefusedError(Reason.WRONG_LENGTH, self.name)
         numbers = values.astype("<i8").view("<u8")
         add_stream(numbers, seed_key(self.seed, self.terms), sign=1)
         masking = private_key(self.masking)
-        for other in there:
+        for other in senders:
             pairs.add_mask(numbers, masking, self.name, other)
         message = MaskedInput(self.terms.session, self.name, numbers.tobytes())
         after = replace(self, step="agreements", deliveries=deliveries)

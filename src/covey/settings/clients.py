@@ -77,7 +77,7 @@ class ClientBackend(Protocol):
         """
         ...
 
-    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
+    def send(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Return the answers that came in time and in order, in the cohort's order."""
         ...
 

@@ -119,7 +119,7 @@ def engine_of(
         records = LocalRecords(module, task, population.num_classes)
         if not recipe.augment.changes:
             trained = HeadAlone(module, FEATURE_STEPS)
-    engine = config.engine.build(trained, task, apart=bool(recipe.apart))
+    engine = config.engine.build(trained, task, per_client=bool(recipe.per_client))
     if records is not None:  # heads are trained, scored and solved on what is computed once
         engine = FixedFeatureEngine(engine, records)
     drawn = personal_params(module, config.model.personal)

@@ -27,7 +27,9 @@ def check_enough(config: Sections, clients: int, noun: str = "clients") -> None:
     """
     least, newcomers = config.population.min_clients, getattr(config.method, "max_newcomers", 0.0)
     needed = [*cohort_needs(config), ("population.min_clients", least, least)]
-    if newcomers and config.method.num_models != 1:  # founders for whom one may come, and that one
+    if (
+        newcomers and config.method.num_models != 1
+    ):  # initial members for whom one may come, and that one
         needed.append(("method.max_newcomers", newcomers, ceil(1 / newcomers - 1e-9) + 1))
     lacking = [
         f"{key} = {value!r} needs {count}" for key, value, count in needed if count > clients

@@ -103,9 +103,9 @@ class Components:
         """How remote clients get requests, whose frozen parameters are the server's; None: not."""
         if self.client_backend is None:
             return None
-        ask, personal = self.client_backend.ask, self.config.model.personal
+        send, personal = self.client_backend.send, self.config.model.personal
         frozen = held_hash(self.module, personal) if self.module else ""
-        return lambda request, cohort: ask(replace(request, frozen=frozen), cohort)
+        return lambda request, cohort: send(replace(request, frozen=frozen), cohort)
 
 
 def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskMeasurement | None:

@@ -196,8 +196,8 @@ def _tasks(config: Sections) -> Conflicts:
     task, tasks, other = config.model.task, config.train.loss.tasks, "model.task"
     needs = {"multiclass": ONE_CLASS, "regression": "labels that are numbers"}
     yield Clash(task not in tasks, "train.loss", needs.get(tasks[0], ""), other)
-    solved = config.method.traits.subtracts and not config.method.is_own
-    yield Clash(task != "multiclass" and solved, "method.name", ONE_CLASS, other)
+    is_ridge = config.method.traits.subtracts and not config.method.is_own
+    yield Clash(task != "multiclass" and is_ridge, "method.name", ONE_CLASS, other)
     remote = task != "multiclass" and config.engine.is_remote
     yield Clash(remote, "engine.name", ONE_CLASS, other)
     reached = task == "regression" and config.stopping.target > 0
@@ -237,8 +237,8 @@ def _aggregations(config: Sections) -> Conflicts:
     unknown = (alone or absent) and config.engine.is_remote
     yield Clash(unknown, "method.name", KNOWN_FROM_START, "engine.name")
     yield Clash(aggregation.needs_shared_models and alone, key, SHARED_MODELS, "method.name")
-    solved = aggregation.sees_updates and not method.traits.trains
-    yield Clash(solved, key, "to see single updates that clients train", "method.name")
+    is_ridge = aggregation.sees_updates and not method.traits.trains
+    yield Clash(is_ridge, key, "to see single updates that clients train", "method.name")
     if aggregation.weights == "equal":
         return
     for needy, alike in (
@@ -253,13 +253,13 @@ def _aggregations(config: Sections) -> Conflicts:
 
 def _noise_without_training(config: Sections) -> Conflicts:
     """Noise hides clients, and records, in what clients train."""
-    solved = config.method.traits.subtracts or not config.method.traits.trains
+    is_ridge = config.method.traits.subtracts or not config.method.traits.trains
     remedy = (
         "choose a method that trains, such as method.name = 'fedavg' with model.name = "
         "'linear-head'."
     )
     for name in ("client_clip", "client_noise", "record_clip", "record_noise"):
-        holds = solved and getattr(config.privacy, name) > 0
+        holds = is_ridge and getattr(config.privacy, name) > 0
         yield Clash(holds, f"privacy.{name}", "clients that train", "method.name", remedy)
 
 
@@ -481,7 +481,7 @@ def _leaving(config: Sections) -> Conflicts:
 
 def _trained_apart(config: Sections) -> Conflicts:
     """An engine that trains clients as one tensor has no client, and no example, by itself."""
-    for part in recipe_of(config).apart:
+    for part in recipe_of(config).per_client:
         needs = "every client to be trained by itself, with the gradient of every example"
         remedy = "change it, or choose another engine."
         yield Clash(config.engine.batches_clients, _key_of(part), needs, "engine.name", remedy)

@@ -97,11 +97,11 @@ def _played(path: Path, config: Config, others: Mapping[int, Path]) -> Outcome:
     """Play one setting to its end; settings that part from it start from its folder."""
     run = Run.of(path, config)
 
-    def before_answer(desk: Session, request: Request) -> None:
+    def before_answer(session: Session, request: Request) -> None:
         hidden = anonymity_of(config)
-        own = _answer(desk, request, hidden.deniability_threshold if hidden else 1)
+        own = _answer(session, request, hidden.deniability_threshold if hidden else 1)
         for x, other in others.items():
-            if not other.exists() and _answer(desk, request, x) != own:
+            if not other.exists() and _answer(session, request, x) != own:
                 _fork(path, other, x)
 
     with run.open() as session:
@@ -109,9 +109,9 @@ def _played(path: Path, config: Config, others: Mapping[int, Path]) -> Outcome:
     return _outcome(RunFolder(path), config)
 
 
-def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:
-    record = desk.record
-    rules = current_rules(desk.run.config, desk.folder, record.history, x)
+def _answer(session: Session, request: Request, x: int) -> tuple[str, int | None]:
+    record = session.record
+    rules = current_rules(session.run.config, session.folder, record.history, x)
     chosen = cheapest(options(record.participation, request.handle, rules), request.wanted)
     return chosen.answer, chosen.first_replayed_round
 
@@ -131,7 +131,7 @@ def _fork(path: Path, other: Path, x: int) -> None:
 def _outcome(folder: RunFolder, config: Config) -> Outcome:
     def seconds(request: Request) -> float:
         stamps = request.served_at, request.answered_at
-        began, ended = (datetime.fromisoformat(stamp or request.asked_at) for stamp in stamps)
+        began, ended = (datetime.fromisoformat(stamp or request.requested_at) for stamp in stamps)
         return (ended - began).total_seconds()
 
     with Ledger.read(folder.ledger) as ledger:

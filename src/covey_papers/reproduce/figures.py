@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from covey.base.files import replace_whole
-from covey.report.figures import GROUPS, INK, MARKERS, cycled, key, legend, quiet
+from covey.report.figures import GROUPS, INK, MARKERS, cycled, key, label_axes, legend
 from covey.report.page import rendered
 from covey_papers.reproduce.record import Cell, Record
 
@@ -50,7 +50,7 @@ def drawn(record: Record) -> Figure:
     figure = Figure(figsize=(9.5, height), layout="constrained")
     grid = figure.subplots(down, ACROSS, squeeze=False, sharey=True).ravel()
     for axes, measure in zip(grid, measures, strict=False):
-        quiet(axes, "\n".join(wrap(measure, WIDEST)), "", "")
+        label_axes(axes, "\n".join(wrap(measure, WIDEST)), "", "")
         axes.grid(visible=True, axis="x", color="#e6e6e6", linewidth=0.8)
         own = [cell for cell in cells if cell.measure == measure]
         _draw(axes, own, rows, columns)
@@ -95,7 +95,7 @@ def _lines(record: Record) -> Figure:
     names = list(dict.fromkeys(line.name for line in lines))
     for axes, panel in zip(grid, panels, strict=True):
         along, up = record.axes
-        quiet(axes, panel, up, along)
+        label_axes(axes, panel, up, along)
         bounds = iter(DASHES)
         for line in lines:
             if line.panel == panel:
