@@ -17,7 +17,6 @@ from covey.data.examples import Client
 from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.copies import RENDERED, CopyOutcome, delete_obsolete_copies, outcome_lines
 from covey.leaving.evidence import facts, find_answer
-from covey.leaving.exports import exported_hashes
 from covey.leaving.facts import (
     AttackFigure,
     Facts,
@@ -29,6 +28,7 @@ from covey.leaving.facts import (
     known,
 )
 from covey.leaving.handover import Handover, keep_handover
+from covey.leaving.model_files import exported_hashes
 from covey.leaving.plan import Option
 from covey.leaving.proof import read_proof, signed_proof
 from covey.leaving.proof_text import proof_page
