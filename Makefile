@@ -71,11 +71,17 @@ results: setup
 torture: setup
 	$(PYTEST) -m torture -s
 
-# The site, from nothing and without the network: open build/site/index.html.
+# The site, from nothing and without the network: open build/site/index.html. VERSION=0.3 builds
+# build/site/0.3 beside the versions that are there, and the page build/site/versions.html.
+SITE := build/site$(if $(VERSION),/$(VERSION))
+NUMBER := $(shell echo '$(VERSION)' | grep -xE '[0-9]+(\.[0-9]+)*')
+
 docs: setup
-	rm -rf build/site
+	$(if $(VERSION),$(if $(NUMBER),,$(error VERSION must be a number such as 0.3, found $(VERSION))))
+	rm -rf $(SITE)
 	PYTHONPATH=docs $(BIN)/python -m covey_site assemble build/site-source
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs build/site-source build/site
+	COVEY_DOCS_VERSION=$(VERSION) $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs build/site-source $(SITE)
+	$(if $(VERSION),PYTHONPATH=docs $(BIN)/python -m covey_site versions build/site)
 	PYTHONPATH=docs $(BIN)/python -m covey_site check build/site
 
 # What a page that is open costs a run, in processor time.

@@ -56,5 +56,5 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
     return {f"{clients:,} clients, {features:,} features": rows}
 
 
-def _stop(_: covey.PlayedRound) -> None:
+def _stop(_: covey.RoundMetrics) -> None:
     raise _StopError

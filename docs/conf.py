@@ -17,7 +17,8 @@ from covey_site.llms import overview_for_programs
 
 project = "covey"
 author = project_copyright = "The covey maintainers"
-version = release = __version__
+shown_version = os.environ.get("COVEY_DOCS_VERSION") or __version__
+version = release = shown_version
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 highlight_language = "none"  # blocks that name no language are shells and drawings
 
@@ -36,7 +37,7 @@ add_module_names = False
 python_use_unqualified_type_names = True
 
 html_theme = "furo"
-html_title = f"covey {__version__}"
+html_title = f"covey {shown_version}"
 html_static_path = ["_static"]
 html_css_files = ["covey.css"]
 html_theme_options = {
@@ -50,6 +51,10 @@ if repository := os.environ.get("COVEY_REPOSITORY"):  # its address: links on ev
         "source_branch": "main",
         "source_directory": "docs/",
     }
+if shown_version == os.environ.get("COVEY_DOCS_VERSION"):  # beside others, which a page lists
+    templates_path = ["_templates"]
+    parts = ("brand", "search", "scroll-start", "navigation", "scroll-end")
+    html_sidebars = {"**": [*(f"sidebar/{part}.html" for part in parts), "versions.html"]}
 html_copy_source = True
 html_show_search_summary = False  # it would need a server
 html_show_sphinx = False

@@ -25,7 +25,7 @@ settings = {
 # program that plays it is told: the losses of training.
 
 # %%
-rows: list[covey.PlayedRound] = []
+rows: list[covey.RoundMetrics] = []
 run = covey.run(
     config=settings,
     out="runs/notebook",

@@ -23,7 +23,7 @@ def assemble(folder: Path) -> None:
     """Write all sources into a folder, whose old contents go."""
     folder = folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("*.py", "covey_site"))
+    shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("*.py", "covey_site", "_templates"))
     for address, text in written_pages().items():
         page = folder / f"{address}.md"
         page.parent.mkdir(parents=True, exist_ok=True)

@@ -2,15 +2,19 @@
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from pydantic import BaseModel
+
 import covey
 from covey.base import events
-from covey_site.markdown import hidden_tree, with_autodoc
+from covey.base.component_names import described_in
+from covey.settings.reference import in_words
+from covey_site.markdown import escaped, hidden_tree, with_autodoc
 
 VERSION = "__version__"
 COMPANIONS: Mapping[str, tuple[str, ...]] = {"covey_desk": ("answer_requests", "write_packs")}
@@ -41,8 +45,9 @@ def _by_package() -> Mapping[str, list[str]]:
 
 def _index() -> str:
     rows = [
-        f"| [`{package}`]({package}.md) | {', '.join(f'`{n}`' for n in names)} |"
+        f"| {{py:obj}}`{name} <covey.{name}>` | [`{package}`]({package}.md) | {_summary(name)} |"
         for package, names in _by_package().items()
+        for name in sorted(names, key=str.lower)
     ]
     return "\n".join(
         [
@@ -52,8 +57,8 @@ def _index() -> str:
             f"(`covey.__version__`), from the docstrings. "
             "How to use it: [runs](../../guides/runs.md).",
             "",
-            "| room | names |",
-            "|---|---|",
+            "| name | room | what it is |",
+            "|---|---|---|",
             *rows,
             "",
             "Companions, which are installed with it: "
@@ -65,29 +70,57 @@ def _index() -> str:
     )
 
 
+def _summary(name: str) -> str:
+    """Return the first sentence of a docstring; "": it is an alias, which has none."""
+    value = getattr(covey, name)
+    if not (inspect.isclass(value) or inspect.isroutine(value)):
+        return ""
+    paragraph = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    return escaped(" ".join(paragraph.split()))
+
+
 def _package(package: str) -> str:
-    names = _by_package()[package]
-    lines = [line for name in names for line in _documented(name)]
-    said = (import_module(f"covey.{package}").__doc__ or "").splitlines()[0]
-    return f"# Names of `{package}`\n\n{said}\n\n{with_autodoc(lines)}\n"
+    return _page(package, import_module(f"covey.{package}"), _by_package()[package], covey)
 
 
 def _companion(package: str) -> str:
-    found = import_module(package)
-    lines = [line for name in COMPANIONS[package] for line in _documented(name, found)]
-    said = (found.__doc__ or "").splitlines()[0]
-    return f"# Names of `{package}`\n\n{said}\n\n{with_autodoc(lines)}\n"
+    companion = import_module(package)
+    return _page(package, companion, COMPANIONS[package], companion)
 
 
-def _documented(name: str, of: ModuleType = covey) -> Iterator[str]:
-    """Return what asks Sphinx for one name."""
+def _page(package: str, described: ModuleType, names: Iterable[str], of: ModuleType) -> str:
+    said = (described.__doc__ or "").splitlines()[0]
+    parts = [part for name in names for part in _documented(name, of)]
+    return "\n\n".join([f"# Names of `{package}`", said, *parts]) + "\n"
+
+
+def _documented(name: str, of: ModuleType) -> Iterator[str]:
+    """Yield what asks Sphinx for one name, and a table of its settings, if it has some."""
     value, whole = getattr(of, name), f"{of.__name__}.{name}"
     if inspect.isclass(value):
-        yield from (f".. autoclass:: {whole}", "   :members:", "")
+        yield with_autodoc([f".. autoclass:: {whole}", "   :members:"])
+        if issubclass(value, BaseModel) and value is not covey.Config and value.model_fields:
+            yield _settings_table(name, value)
     elif inspect.isroutine(value):
-        yield from (f".. autofunction:: {whole}", "")
+        yield with_autodoc([f".. autofunction:: {whole}"])
     else:  # an alias of a type, whose docstring only its own module has
-        yield from (f".. py:data:: {whole}", f"   :value: {value}", "")
+        yield with_autodoc([f".. py:data:: {whole}", f"   :value: {value}"])
+
+
+def _settings_table(name: str, cls: type[BaseModel]) -> str:
+    """Return the settings of a component: default, range and meaning of each."""
+    specs, meanings = cls.model_json_schema()["properties"], described_in(cls)
+    rows = [
+        f"| `{key}` | `{field.default!r}` | {_allowed(field.default, specs[key])} "
+        f"| {escaped(meanings.get(key, ''))} |"
+        for key, field in cls.model_fields.items()
+    ]
+    head = [f"Settings of `{name}`:", "", "| setting | default | allowed | meaning |"]
+    return "\n".join([*head, "|---|---|---|---|", *rows])
+
+
+def _allowed(default: object, spec: Mapping[str, object]) -> str:
+    return "a component" if isinstance(default, BaseModel) else escaped(in_words(spec))
 
 
 def _events() -> str:

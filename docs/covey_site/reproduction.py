@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from covey_papers.reproduce.figures import words
-from covey_papers.reproduce.record import Record, records
+from covey_papers.reproduce.record import ExperimentRecord, records
 from covey_site.markdown import escaped, hidden_tree
 
 ADDRESS = "results/reproduction"
@@ -39,7 +39,7 @@ def reproduction_page(docs: Path) -> Mapping[str, str]:
     return {ADDRESS: "\n".join(parts)}
 
 
-def _section(record: Record, docs: Path) -> Iterator[str]:
+def _section(record: ExperimentRecord, docs: Path) -> Iterator[str]:
     """Yield one table or figure, closed: its title, then what is in it."""
     played = [cell for cell in record.found.cells if cell.values]
     beside = [cell for cell in played if cell.printed and not cell.says]

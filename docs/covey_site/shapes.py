@@ -12,7 +12,7 @@ from covey.base.names import Basis
 from covey.leaving.proof import Proof
 from covey.report.summary import Summary
 from covey.runs.auditing import Audit
-from covey_papers.reproduce.record import Record
+from covey_papers.reproduce.record import ExperimentRecord
 
 
 class DivergedInRun(TypedDict):
@@ -250,9 +250,9 @@ class ReceiptDocument(TypedDict):
     Attributes:
         format: `covey-receipt`.
         run: the first 16 digits of the ledger's first hash.
-        asked: when, ISO 8601.
+        requested: when, ISO 8601.
         signed: when, ISO 8601.
-        wanted: the answer that was asked for.
+        wanted: the answer that was requested.
         subject: HMAC-SHA256 of the requester's name under its salt.
         checkpoint: the signed head of the ledger.
     """
@@ -261,7 +261,7 @@ class ReceiptDocument(TypedDict):
     version: int
     request: str
     run: str
-    asked: str
+    requested: str
     signed: str
     wanted: str
     basis: Basis
@@ -307,6 +307,6 @@ FILES: Mapping[str, Any] = {
     "proofs/REQUEST.json": Proof,
     "receipts/REQUEST.json": ReceiptDocument,
     "Run.summary": Summary,
-    "EXPERIMENT.json of covey reproduce": Record,
+    "EXPERIMENT.json of covey reproduce": ExperimentRecord,
 }
 """By file: those that a run's folder or an audit is given."""

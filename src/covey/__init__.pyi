@@ -43,7 +43,7 @@ from .base.names import Params, __version__
 from .base.rng import Streams
 from .data.augment import Augment
 from .data.clients import ClientData, PopulationRequest
-from .data.examples import Examples, Shift, Source
+from .data.examples import Examples, PublishedData, Shift
 from .data.partition import Partition
 from .data.source import ClientSource, DataSet
 from .dp.one_run import OneRunAudit, audit_one_run, draw_canaries
@@ -59,7 +59,7 @@ from .membership.estimators import RiskContext, RiskEstimator
 from .membership.truth import Target
 from .models.build import ModelFactory
 from .models.features import FeatureMap
-from .runs.evaluation import PlayedRound
+from .runs.evaluation import RoundMetrics
 from .settings.load import Config, load_config
 from .settings.trackers import Figures, TrackedRun, Tracker
 
@@ -111,15 +111,16 @@ __all__ = [
     "Optimizer",
     "Params",
     "Partition",
-    "PlayedRound",
     "PopulationRequest",
     "Proximal",
+    "PublishedData",
     "Recipe",
     "ReferenceEngine",
     "ReturningClient",
     "RiskContext",
     "RiskEstimate",
     "RiskEstimator",
+    "RoundMetrics",
     "RoundResult",
     "Run",
     "RunError",
@@ -133,7 +134,6 @@ __all__ = [
     "Sgd",
     "Shift",
     "Signals",
-    "Source",
     "States",
     "Streams",
     "Subtractable",

@@ -95,7 +95,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AnswerPlan:
     """What would be done about some requests in all runs.
 
     Attributes:
@@ -154,7 +154,7 @@ def plan_answers(
     numbers: Sequence[str] = (),
     wanted: str = "",
     load: Load = Run,
-) -> Plan:
+) -> AnswerPlan:
     """Return what would be answered; nothing is done.
 
     Args:
@@ -203,7 +203,7 @@ def plan_answers(
         for request in requests
     }
     lacking = {number: names for number, names in unknown.items() if names}
-    return Plan(tuple(runs), holdings.unreadable, lacking)
+    return AnswerPlan(tuple(runs), holdings.unreadable, lacking)
 
 
 def answer_requests(

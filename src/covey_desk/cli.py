@@ -16,14 +16,14 @@ import click
 
 from covey import ConfigError
 from covey.base.names import how_to_install
-from covey.cli.answer import Answer, Line, fail_if, short, table_of, text_of
-from covey.cli.commands import LEAVING, OPERATION, PATH, CommandGroup, Row, argument, command
+from covey.cli.answer import CommandResult, Line, fail_if, short, table_of, text_of
+from covey.cli.commands import LEAVING, OPERATION, PATH, CommandGroup, CommandRow, argument, command
 from covey.cli.console import errors
 from covey.cli.progress import shown
 from covey.cli.runs import DEFAULT_ROOT, root_option
 
 if TYPE_CHECKING:
-    from covey_desk.answering import Plan
+    from covey_desk.answering import AnswerPlan
     from covey_desk.pack import Pack
     from covey_desk.request import Request, RunOfRequest
 
@@ -65,7 +65,7 @@ def lines_of_request(view: Request) -> Iterator[Line]:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestsListed(Answer):
+class RequestsListed(CommandResult):
     """Several requests."""
 
     requests: Sequence[Request]
@@ -89,8 +89,8 @@ class RequestsListed(Answer):
         yield table_of(rows) if rows else "no request is open"
 
 
-@text_of("covey_desk.answering.Plan")
-def lines_of_plan(plan: Plan) -> Iterator[Line]:
+@text_of("covey_desk.answering.AnswerPlan")
+def lines_of_plan(plan: AnswerPlan) -> Iterator[Line]:
     """Yield what every run would answer, and who is in none."""
     for run in plan.runs:
         rows = [
@@ -114,7 +114,7 @@ def lines_of_plan(plan: Plan) -> Iterator[Line]:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestsAnswered(Answer):
+class RequestsAnswered(CommandResult):
     """What came of requests in runs, and the packs to hand over."""
 
     outcomes: Sequence[RunOfRequest]
@@ -250,7 +250,9 @@ def show_all(
 @answer_option
 @root_option
 @register_option
-def plan(numbers: Sequence[str], answer: str, roots: Sequence[str], register: Path | None) -> Plan:
+def plan(
+    numbers: Sequence[str], answer: str, roots: Sequence[str], register: Path | None
+) -> AnswerPlan:
     """Say what every run would answer, what that costs, and what is true then."""
     from covey_desk.answering import plan_answers
 
@@ -396,5 +398,5 @@ def serve(roots: Sequence[Path], port: int) -> Iterator[ServedPages]:
     server.run()
 
 
-REQUESTS = Row("covey_desk.cli:requests", str(requests.help), LEAVING)
-SERVE = Row("covey_desk.cli:serve", str(serve.help), OPERATION)
+REQUESTS = CommandRow("covey_desk.cli:requests", str(requests.help), LEAVING)
+SERVE = CommandRow("covey_desk.cli:serve", str(serve.help), OPERATION)

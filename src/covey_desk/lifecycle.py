@@ -22,7 +22,7 @@ from covey_desk.register import (
     read_register,
     register_at,
 )
-from covey_desk.request import LANGUAGES, REQUEST_BASES, Entry, Request, due_date
+from covey_desk.request import LANGUAGES, REQUEST_BASES, RegisterEntry, Request, due_date
 from covey_desk.search import Holdings, search_runs, searched
 
 MOST_LETTERS = 500
@@ -59,7 +59,7 @@ def add_request(
     checked = _checked({**texts, **values})
     holdings = search_runs(roots, names, salts)
     with register_at(folder) as held:
-        number = held.add(Entry(**checked))
+        number = held.add(RegisterEntry(**checked))
         return _note_runs(held, number, holdings)
 
 

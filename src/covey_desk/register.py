@@ -22,7 +22,7 @@ from covey.base.files import make_folder
 from covey.leaving.copies import Mention
 from covey.runs.folder import RunFolder
 from covey_desk.request import (
-    Entry,
+    RegisterEntry,
     Request,
     RequestState,
     RunOfRequest,
@@ -140,7 +140,7 @@ class Register:
         packs: Sequence[int],
     ) -> Request:
         number, names = str(row["number"]), [t for (kind, *_), t in texts.items() if kind == "name"]
-        entry = Entry(
+        entry = RegisterEntry(
             names=tuple(names),
             received=row["received"],
             basis=row["basis"],
@@ -191,7 +191,7 @@ class Register:
             closed_because=texts.get(("closing", 0, ""), ""),
         )
 
-    def add(self, entry: Entry) -> str:
+    def add(self, entry: RegisterEntry) -> str:
         """Add a request, and return its number."""
         into = "INSERT INTO requests (received, basis, language, extended) VALUES (?, ?, ?, ?)"
         values = entry.received, entry.basis, entry.language, entry.extended
@@ -199,7 +199,7 @@ class Register:
         self._set_names(number, entry)
         return number
 
-    def correct(self, number: str, entry: Entry) -> None:
+    def correct(self, number: str, entry: RegisterEntry) -> None:
         """Let a request say something else; what was searched for other names goes."""
         changed = "UPDATE requests SET received=?, basis=?, language=?, extended=? WHERE number=?"
         values = entry.received, entry.basis, entry.language, entry.extended, number
@@ -211,7 +211,7 @@ class Register:
             self._database.execute("DELETE FROM answers WHERE request = ?", (number,))
         self._set_names(number, entry)
 
-    def _set_names(self, number: str, entry: Entry) -> None:
+    def _set_names(self, number: str, entry: RegisterEntry) -> None:
         for index, name in enumerate(entry.names, 1):
             self._set_text(number, "name", name, index)
         self._set_text(number, "reference", entry.reference)

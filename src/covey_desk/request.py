@@ -75,7 +75,7 @@ def day_of(text: str, what: str) -> date:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class RegisterEntry:
     """What a request says.
 
     Attributes:
@@ -195,7 +195,7 @@ class Request:
 
     request: str
     state: RequestState
-    entry: Entry
+    entry: RegisterEntry
     due: str
     days_left: int
     repeats: Sequence[str]

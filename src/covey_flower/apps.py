@@ -2,13 +2,12 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from torch import nn
 
 from covey import Config, History, Run, UnfinishedError, load, load_config
 from covey.base.components import reference
@@ -21,14 +20,12 @@ from covey.runs.folder import FederationMetadata, RunFolder
 from covey.settings.aggregation import anonymity_of, noise_on_clients
 from covey.settings.clients import Overrides
 from covey.settings.run import build_run
+from covey_flower.client import ModelFactory
 from covey_flower.deployment import DECLARATION, Declaration
 from covey_flower.engine import FlowerNodes, shared_settings_hash
 from covey_flower.server import AdmissionPolicy, FlowerServer
 
 log = logging.getLogger("covey.flower")
-
-Model = Callable[[], nn.Module]
-
 
 server_app = ServerApp()
 
@@ -60,7 +57,7 @@ class Federated:
     """
 
     config: Config | str | Path
-    model: Model | None = None
+    model: ModelFactory | None = None
     invited: frozenset[ClientName] = frozenset()
     timeout: float = 600.0
     binds_names: bool = True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from covey.cli.answer import fail_if
-from covey.cli.commands import OPERATION, PATH, CommandGroup, Row, argument
+from covey.cli.commands import OPERATION, PATH, CommandGroup, CommandRow, argument
 from covey.cli.console import console
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ def init_folder(
     config: Path, out: Path, nodes: Sequence[str], host: str, port: int
 ) -> FederationWritten:
     """Write all that is started on the server and carried to the nodes."""
-    from covey_flower.deployment import Plan, write_federation
+    from covey_flower.deployment import DeploymentPlan, write_federation
 
-    plan = Plan(tuple(nodes), host, port)
+    plan = DeploymentPlan(tuple(nodes), host, port)
     folder = write_federation(config, out, plan, datetime.now(UTC))
     folders = {name: folder / "nodes" / name for name in plan.nodes}
     return FederationWritten(folder, plan.address, folders)
@@ -143,4 +143,4 @@ def try_it(out: Path | None) -> Tried:
         return replace(try_federation(Path(folder) / "all", report), folder=None, proof=None)
 
 
-ROW = Row("covey_flower.cli:deploy", str(deploy.help), OPERATION)
+ROW = CommandRow("covey_flower.cli:deploy", str(deploy.help), OPERATION)

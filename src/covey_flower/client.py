@@ -311,11 +311,13 @@ def _plain(counts: object) -> Counts:
     return tuple(tuple(map(int, row)) for row in counts)  # type: ignore[attr-defined]
 
 
-Model = Callable[[], nn.Module]
+ModelFactory = Callable[[], nn.Module]
 Pair = tuple[Tensor, Tensor]
 
 
-def covey_mod(model: Model | None = None, data: Callable[[Context], Pair] | None = None) -> Mod:
+def covey_mod(
+    model: ModelFactory | None = None, data: Callable[[Context], Pair] | None = None
+) -> Mod:
     """Return what makes a client app choose its cluster, and answer a covey server.
 
     Args:
@@ -349,7 +351,9 @@ def covey_mod(model: Model | None = None, data: Callable[[Context], Pair] | None
     return mod
 
 
-def _node_of(context: Context, model: Model | None, data: Callable[[Context], Pair] | None) -> Node:
+def _node_of(
+    context: Context, model: ModelFactory | None, data: Callable[[Context], Pair] | None
+) -> Node:
     """Return the client whose node.toml the context names.
 
     A node in a simulation of Flower's is a number and has no settings of its own: the

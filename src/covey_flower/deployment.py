@@ -61,7 +61,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeploymentPlan:
     """A federation before it has a folder.
 
     Attributes:
@@ -143,7 +143,7 @@ class Declaration:
         version: of covey, which wrote it.
     """
 
-    plan: Plan
+    plan: DeploymentPlan
     folder: str = ""
     node: str = ""
     version: str = __version__
@@ -263,7 +263,7 @@ def bounds_newcomers(config: Config) -> bool:
     )
 
 
-def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path:
+def write_federation(config: Path, out: Path, plan: DeploymentPlan, now: datetime) -> Path:
     """Write the folder of a federation; it is whole or not there.
 
     Args:
@@ -347,7 +347,7 @@ _SECRET = ("key", "ca.key", "server.key", "node.toml")
 
 
 def _files(
-    settings: dict[str, Any], out: Path, plan: Plan, now: datetime
+    settings: dict[str, Any], out: Path, plan: DeploymentPlan, now: datetime
 ) -> Iterator[tuple[str, bytes]]:
     """Yield paths inside the folder, and contents."""
     declared = Declaration(plan, str(out))

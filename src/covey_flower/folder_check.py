@@ -25,7 +25,7 @@ from covey.settings.trust import Trust, trust
 from covey_flower.deployment import (
     AUTHORITY,
     Declaration,
-    Plan,
+    DeploymentPlan,
     bounds_newcomers,
     federation_settings,
     general_name,
@@ -143,7 +143,7 @@ _IN_MEMORY = (
 )
 
 
-def _exposed(plan: Plan) -> str:
+def _exposed(plan: DeploymentPlan) -> str:
     if not plan.is_local:
         raise _Choice(
             f"expected a port that only nodes can reach, found --host {plan.bind}, where anybody "

@@ -167,7 +167,7 @@ HELLO_SECONDS = 120.0
 
 SILENT = "it must answer in time, and has not several times in a row: restart the node"
 
-Kind = tuple[tuple[int, ...], bool, bool, str]
+NodeKind = tuple[tuple[int, ...], bool, bool, str]
 """What clients' examples must have in common: shape, whether images or whole, and columns."""
 
 POLL_SECONDS = 1.0
@@ -339,7 +339,7 @@ class FlowerServer:
             except InvalidMessageError as error:
                 self._reject(node, str(error), hello.name)
 
-    def _expected(self, hellos: Sequence[Hello]) -> Kind | None:
+    def _expected(self, hellos: Sequence[Hello]) -> NodeKind | None:
         """Return what examples must be like: as those of most who come first."""
         known = self._profile or next(iter(self._hellos.values()), None)
         if known:
@@ -362,7 +362,7 @@ class FlowerServer:
             log.warning('Refused: node "%s"%s.%s', who, why, where)
             self._events.append(AnswerRefused(None, reason))
 
-    def _admit(self, node: int, hello: Hello, expected: Kind | None) -> None:
+    def _admit(self, node: int, hello: Hello, expected: NodeKind | None) -> None:
         taken = {other.name for other in self._hellos.values()}
         invited = self._invited()
         if hello.name in taken:
@@ -521,6 +521,6 @@ def _updates(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
     return {answer.handle: answer.update for answer in answers if answer.update is not None}
 
 
-def _kind(described: DataProfile | Hello) -> Kind:
+def _kind(described: DataProfile | Hello) -> NodeKind:
     """Return what clients' examples must have in common."""
     return described.shape, described.images, described.whole, described.columns

@@ -19,7 +19,7 @@ from covey import ConfigError, RunError
 from covey.base.as_json import OPTIONAL
 from covey.base.files import read_bounded, read_text
 from covey.base.names import how_to_install
-from covey_flower.deployment import Plan, write_federation
+from covey_flower.deployment import DeploymentPlan, write_federation
 
 _TRIED = """
 rounds = 3
@@ -76,7 +76,7 @@ def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
     port, *node_ports = _free_ports(1 + len(names))
     (folder / "logs").mkdir(parents=True)
     (folder / "federation.toml").write_text(_TRIED)
-    plan = Plan(names, port=port)
+    plan = DeploymentPlan(names, port=port)
     home = write_federation(folder / "federation.toml", folder / "fed", plan, datetime.now(UTC))
     _share_digits([home / "nodes" / name for name in names])
     report(f"{home}: settings, certificates, and a folder with a key and data for each node")

@@ -39,7 +39,7 @@ from covey.data.partition import apportion
 from covey.membership.attacks import auc
 from covey.membership.intervals import MIN_RECORDS
 from covey.membership.shadow import predicted
-from covey.settings.rules import ONE_CLASS, Clash, Refusal
+from covey.settings.rules import ONE_CLASS, Clash, SettingsConflict
 from covey.settings.schema import Sections
 
 LARGEST_SHARE = 0.9
@@ -97,7 +97,7 @@ class CentralShadows(RiskEstimator):
 
     shadows: Annotated[int, Field(ge=2)] = 3
 
-    def conflicts(self, settings: Sections) -> Iterator[Refusal | Clash]:
+    def conflicts(self, settings: Sections) -> Iterator[SettingsConflict | Clash]:
         """Refuse what has no confidences, and methods that train nothing to imitate."""
         key = "risk.name"
         yield Clash(settings.model.task != "multiclass", key, ONE_CLASS, "model.task")

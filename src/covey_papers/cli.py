@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from covey import ConfigError
-from covey.cli.answer import Answer, Line, table_of
-from covey.cli.commands import PATH, PRIVACY, Row, argument, command
+from covey.cli.answer import CommandResult, Line, table_of
+from covey.cli.commands import PATH, PRIVACY, CommandRow, argument, command
 from covey.cli.console import console
 from covey.cli.progress import shown
 from covey.cli.runs import set_option
@@ -39,7 +39,7 @@ class ExperimentMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class Reproduced(Answer):
+class Reproduced(CommandResult):
     """What was measured anew.
 
     Attributes:
@@ -171,5 +171,5 @@ def game(run: Path, *, control: bool) -> Game:
         return play_game(load(run), control=control, observe=observe)
 
 
-REPRODUCE = Row("covey_papers.cli:reproduce", str(reproduce.help))
-GAME = Row("covey_papers.cli:game", str(game.help), PRIVACY)
+REPRODUCE = CommandRow("covey_papers.cli:reproduce", str(reproduce.help))
+GAME = CommandRow("covey_papers.cli:game", str(game.help), PRIVACY)

@@ -42,7 +42,7 @@ ByGroup = dict[int, list[Examples]]
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class ControlRun:
     """A few participants, judged again in a run that never met them.
 
     Attributes:
@@ -78,7 +78,7 @@ class Game:
     reserved: int
     left: GameOutcome | None
     left_reason: str
-    control: Control | None
+    control: ControlRun | None
     view: str = VIEW
 
 
@@ -233,7 +233,7 @@ def _control(
     models: Sequence[Params],
     clients: Sequence[Client],
     observe: Callable[[History], None],
-) -> Control:
+) -> ControlRun:
     """Play the run as if it had never met these clients, and ask about them under both."""
     # nothing of it may outlive its folder or reach the run's own database, no client leaves it
     # half-way, and it has as many rounds as the run came to
@@ -253,7 +253,7 @@ def _control(
     met = comparison.outcome(models, clients, "asked")
     assert never_met is not None  # noqa: S101 - all of them have reserved clients
     assert met is not None  # noqa: S101 - the same
-    return Control(never_met.auc, never_met.low, never_met.high, met.clients, met)
+    return ControlRun(never_met.auc, never_met.low, never_met.high, met.clients, met)
 
 
 def _check_alike(config: Config) -> None:

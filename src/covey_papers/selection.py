@@ -25,7 +25,7 @@ from covey import (
 from covey.algorithms.selection import UNASSIGNED, Selection, replace_nonfinite
 from covey.base.components import Share
 from covey.base.events import PricesSet
-from covey.settings.rules import Clash, Refusal
+from covey.settings.rules import Clash, SettingsConflict
 
 STEP = 1.0
 """Of the dual ascent: cost units per round while a cluster lacks every client."""
@@ -218,26 +218,26 @@ class MinimumShare(ClusterSelection):
 
     target_share: Share = 0.0
 
-    def conflicts(self, settings: Config) -> Iterator[Refusal | Clash]:
+    def conflicts(self, settings: Config) -> Iterator[SettingsConflict | Clash]:
         """Refuse a share that does not fit, and clients whose losses the server does not see."""
         method, key, share = settings.method, "method.selection", self.target_share
         most, newcomers = 1 / (method.num_models or 1), getattr(method, "max_newcomers", 0.0)
         if share > most:
-            yield Refusal(
+            yield SettingsConflict(
                 (key,),
                 f"{key}.target_share is what each of method.num_clusters = "
                 f"{method.num_models} clusters keeps, so at most {most:.3g}, found {share:g}. "
                 f"Lower it.",
             )
         elif share == 0:
-            yield Refusal(
+            yield SettingsConflict(
                 (key,),
                 f"{key} = {self.name!r} keeps target_share of the clients in every "
                 f"cluster, found 0. Set it, for example to {most / 2:.3g}: {key} = "
                 f'{{name = "{self.name}", target_share = {most / 2:.3g}}}.',
             )
         elif newcomers > 0:
-            yield Refusal(
+            yield SettingsConflict(
                 (key, "method.max_newcomers"),
                 f"{key}.target_share moves clients into small clusters, and method.max_newcomers "
                 f"bounds who enters them, found {share:g} and {newcomers:g}. Set one of "

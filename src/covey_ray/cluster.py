@@ -123,7 +123,7 @@ class Host:
             return engine
 
 
-class Node(NamedTuple):
+class RayNode(NamedTuple):
     """A node's process.
 
     Attributes:
@@ -148,7 +148,7 @@ class Hosts:
 
     address: str = ""
     workers: int = 0
-    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    nodes: dict[str, RayNode] = field(default_factory=dict[str, RayNode])
 
     def refresh(self) -> None:
         """Connect where that is not done, and start a process on every node without.
@@ -174,7 +174,7 @@ class Hosts:
                 f"or take another engine."
             )
 
-    def lose(self, node: Node) -> None:
+    def lose(self, node: RayNode) -> None:
         """Go on without a node, and end its process if it is still there."""
         ray = library()
         if self.nodes.pop(node.name, None) is not None:
@@ -228,7 +228,7 @@ def _processors(ray: Any) -> dict[str, int]:  # noqa: ANN401 - a module
     return {name: count for name, count in sorted(offered.items()) if count > 0}
 
 
-def _started(ray: Any, name: str, workers: int) -> Node:  # noqa: ANN401 - a module
+def _started(ray: Any, name: str, workers: int) -> RayNode:  # noqa: ANN401 - a module
     """Return a process on this node that may not have begun yet.
 
     It reserves no processors: a second engine in this program must not wait for ever.
@@ -239,10 +239,10 @@ def _started(ray: Any, name: str, workers: int) -> Node:  # noqa: ANN401 - a mod
         max_concurrency=CALLS_PER_THREAD * workers,
         scheduling_strategy=strategy(name, soft=False),
     )
-    return Node(name, host.remote(workers), workers)
+    return RayNode(name, host.remote(workers), workers)
 
 
-def _has_started(ray: Any, node: Node) -> bool:  # noqa: ANN401 - a module
+def _has_started(ray: Any, node: RayNode) -> bool:  # noqa: ANN401 - a module
     """Say whether a process begins to work, and not its node is lost meanwhile.
 
     Raises:

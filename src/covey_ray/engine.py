@@ -29,7 +29,7 @@ from covey.engine.cpu import ParallelEngine, Precision, bundled, num_parameters,
 from covey.engine.dropout import check_dropout
 from covey.engine.recipe import MULTICLASS
 from covey.models.build import frozen_params
-from covey_ray.cluster import CALLS_PER_THREAD, Held, Hosts, Node, Ref, library, shared_hosts
+from covey_ray.cluster import CALLS_PER_THREAD, Held, Hosts, RayNode, Ref, library, shared_hosts
 
 Stand = Any
 """A `Held`, in the place of what it holds."""
@@ -61,7 +61,7 @@ class _Sent(Generic[Job]):
 
     bundle: Sequence[Job]
     parcel: Sequence[Any]
-    node: Node | None = None
+    node: RayNode | None = None
     ref: Ref = None
     tries: int = 0
 
@@ -137,7 +137,7 @@ class _Dispatch(Generic[Job]):
                 self.on_the_way.popleft()
                 return zip(sent.bundle, results, strict=True)
 
-    def _send_again(self, lost: Node | None, reason: Exception) -> None:
+    def _send_again(self, lost: RayNode | None, reason: Exception) -> None:
         """Send all that a lost node had to do to others.
 
         Raises:

@@ -22,7 +22,7 @@ from covey import (
     mean_per_cluster,
 )
 from covey.aggregation.base import FederationInfo
-from covey.aggregation.server import Adam, Momentum, Yogi
+from covey.aggregation.server import FedAdam, Momentum, Yogi
 from covey.base.built_ins import built_ins
 from covey.base.component_state import decoded, encoded
 from covey.base.components import create
@@ -166,7 +166,7 @@ def optimizer_of(name: str) -> ServerOptimizer:
         #   d = 1: m = 1/2, v = 1, w = 1/4
         #   d = 3: m = 7/4, v = 3, w = 1/4 + 7/4 / (sqrt(3) + 1)
         (
-            Adam(learning_rate=1.0, beta_1=0.5, beta_2=0.75, tau=1.0),
+            FedAdam(learning_rate=1.0, beta_1=0.5, beta_2=0.75, tau=1.0),
             (1.0, 3.0),
             (0.25, 0.25 + 1.75 / (math.sqrt(3) + 1)),
         ),

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import covey as package
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL, json_of
 from covey.cli import commands
-from covey.cli.answer import Answer, fail_if
+from covey.cli.answer import CommandResult, fail_if
 from covey.cli.commands import CommandGroup, app, argument, loaded
 from covey_site.schemas import ERROR, FILES, outputs
 from json_schemas import check_json
@@ -28,7 +28,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Whole(Answer):
+class Whole(CommandResult):
     path: Path
     part: Part = field(metadata=INLINE)
     parts: tuple[Part, ...] = ()
@@ -150,9 +150,9 @@ def test_records_of_experiments_that_are_kept_here(path):
 # commands of other packages
 
 BRINGS = """
-from covey.cli.commands import Row
+from covey.cli.commands import CommandRow
 
-ROW = Row("their.greeting:greet", "Greet.")
+ROW = CommandRow("their.greeting:greet", "Greet.")
 """
 GREETING = """
 from dataclasses import dataclass
@@ -211,5 +211,5 @@ def test_what_cannot_be_loaded_is_a_sentence_and_hides_nothing(point, covey):
     point("lost", "nobody:ROW")
     code, out, err = covey("lost")
     assert (code, out) == (2, "")
-    assert "The command 'lost' must be a covey.cli.commands.Row at nobody:ROW, found" in err
+    assert "The command 'lost' must be a covey.cli.commands.CommandRow at nobody:ROW, found" in err
     assert covey("--help")[0] == 0

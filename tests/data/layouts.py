@@ -8,11 +8,11 @@ import struct
 import numpy as np
 from PIL import Image
 
-from covey import DataSet, Source
+from covey import DataSet, PublishedData
 from covey.base.components import create
 
 
-def read_source(name, folder) -> Source:
+def read_source(name, folder) -> PublishedData:
     """Read a data set by its `data.name`."""
     return create("data", name, "data.name", DataSet).read(folder)
 

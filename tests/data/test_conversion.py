@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -32,17 +33,16 @@ class Items(Dataset[Any]):
         return self.items[at]
 
 
-class ClassLabel:
-    names = ("no", "yes")
+NAMED = datasets.Features(
+    {
+        "pixels": datasets.List(datasets.Value("float32")),
+        "digit": datasets.ClassLabel(names=["no", "yes"]),
+    }
+)
 
 
-class HuggingFace(Items):
-    """What of `datasets.Dataset` is looked at."""
-
-    def __init__(self, items: list[Any], **features: Any) -> None:
-        super().__init__(items)
-        self.features = features
-        self.column_names = list(features)
+def hugging_face(**columns: Any) -> datasets.Dataset:
+    return datasets.Dataset.from_dict(columns)
 
 
 class Partitioner:
@@ -72,12 +72,11 @@ SAME: Mapping[str, Any] = {
     "Subset": Subset(Items(ITEMS + ITEMS), range(4)),
     "items": ITEMS,
     "dicts": Items([{"pixels": x, "target": y} for x, y in ITEMS]),
-    "Hugging Face": HuggingFace(
-        [{"pixels": x.tolist(), "digit": y} for x, y in ITEMS], digit=ClassLabel()
-    ),
-    "Hugging Face columns": HuggingFace(
-        [dict(zip("abc", map(float, x), strict=True), label=y) for x, y in ITEMS]
-    ),
+    "Hugging Face": datasets.Dataset.from_dict({"pixels": X, "digit": Y}, features=NAMED),
+    "Hugging Face columns": hugging_face(a=X[:, 0], b=X[:, 1], c=X[:, 2], label=Y),
+    "Hugging Face tensors": hugging_face(x=X, y=Y).with_format("torch"),
+    "Hugging Face arrays": hugging_face(x=X, y=Y).with_format("numpy"),
+    "Hugging Face, some of it": hugging_face(x=[*X, *X], y=[*Y, *Y]).select(range(4)),
 }
 
 
@@ -91,7 +90,12 @@ def test_every_kind_says_the_same(found: Any):
 
 @pytest.mark.parametrize(
     "found",
-    [[(X, Y), (X[:2], Y[:2])], (FRAME, FRAME[:2]), {"train": FRAME, "test": Items(ITEMS[:2])}],
+    [
+        [(X, Y), (X[:2], Y[:2])],
+        (FRAME, FRAME[:2]),
+        {"train": FRAME, "test": Items(ITEMS[:2])},
+        datasets.DatasetDict(train=hugging_face(x=X, y=Y), test=hugging_face(x=X[:2], y=Y[:2])),
+    ],
 )
 def test_a_pair_of_sets_is_train_and_test(found: Any):
     held = clients_of({"ada": found})["ada"]
@@ -115,6 +119,15 @@ def test_pictures_are_images_with_their_channels_second():
     images = only(found).inputs
     assert images.dtype == torch.uint8
     assert np.array_equal(images.numpy(), np.moveaxis(pixels, 3, 1))
+
+
+def test_pictures_of_hugging_face_are_images_of_their_class():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
+    features = datasets.Features({"image": datasets.Image(), "label": NAMED["digit"]})
+    columns = {"image": [Image.fromarray(picture) for picture in pixels], "label": Y}
+    examples = only(datasets.Dataset.from_dict(columns, features=features))
+    assert np.array_equal(examples.inputs.numpy(), np.moveaxis(pixels, 3, 1))
+    assert examples.labels.tolist() == Y.tolist()
 
 
 def test_a_partitioners_natural_ids_are_names():
@@ -161,6 +174,16 @@ BAD_CLIENT: Mapping[str, tuple[Any, str]] = {
     ),
     "items of three": (Items([(1, 2, 3)]), r"item 0 .*\(input, label\) or a dict"),
     "ragged items": (ragged(), r"must be numbers of one shape, found \(3,\) and \(4,\)"),
+    "streamed from Hugging Face": (
+        hugging_face(x=X, y=Y).to_iterable_dataset(),
+        "found a IterableDataset",
+    ),
+    "two classes of Hugging Face": (
+        datasets.Dataset.from_dict(
+            {"a": Y, "b": Y}, features=datasets.Features(dict.fromkeys("ab", NAMED["digit"]))
+        ),
+        "found none among a, b.*data.label",
+    ),
     "its own error": (Breaks(ITEMS), "item 0 of your Breaks raised KeyError"),
     "no length": (Streamed(), "found a Streamed|length"),
     "unlike test": (((X, Y), (X[:, :2], Y)), r"ada \(test\) must be .*, as ada, found"),

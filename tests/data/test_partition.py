@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey import ConfigError, DataError, Examples, Partition, Shift, Source
+from covey import ConfigError, DataError, Examples, Partition, PublishedData, Shift
 from covey.base.built_ins import built_ins
 from covey.base.components import create
 from covey.data.examples import Brightness, Rotation, ShiftRange
@@ -21,9 +21,9 @@ block_sizes = st.lists(st.integers(0, 20), min_size=1, max_size=10)
 share_lists = st.lists(st.floats(0.01, 1), min_size=1, max_size=6)
 
 
-def source(labels, writers=None) -> Source:
+def source(labels, writers=None) -> PublishedData:
     labels = torch.tensor(labels, dtype=torch.int64)
-    return Source("images", Examples(labels.view(-1, 1), labels), None, 10, writers=writers)
+    return PublishedData("images", Examples(labels.view(-1, 1), labels), None, 10, writers=writers)
 
 
 def by_class(labels, sizes, alpha=0.5, seed=0):
@@ -187,7 +187,7 @@ def test_a_shift_keeps_shape_and_kind_and_follows_its_generator(shift):
 @pytest.mark.parametrize("partition", PARTITIONS, ids=name_of)
 def test_a_partition_deals_each_card_once_and_follows_its_generator(partition):
     labels = torch.arange(600) % 5
-    source = Source("numbers", Examples(images(600), labels), None, 5, writers=labels)
+    source = PublishedData("numbers", Examples(images(600), labels), None, 5, writers=labels)
     cards = torch.from_numpy(generator(1).permutation(600)[:500])
     sizes = [30, 7, 50]
     one, same = (partition.deal(source, cards, sizes, generator(2)) for _ in range(2))

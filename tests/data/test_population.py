@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import ConfigError, Examples, Source, Streams
+from covey import ConfigError, Examples, PublishedData, Streams
 from covey.data.examples import Brightness, NoShift, Preference, Rotation, ShiftRange
 from covey.data.partition import ByWriter, Dirichlet, Iid
 from covey.data.population import Group, PopulationSpec, build_population, read_preferences
@@ -36,7 +36,7 @@ def numbered(count):
 
 
 def source(count=100, test=None):
-    return Source("numbers", numbered(count), test, num_classes=count)
+    return PublishedData("numbers", numbered(count), test, num_classes=count)
 
 
 def prefer(name):

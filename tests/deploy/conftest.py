@@ -9,7 +9,7 @@ import pytest
 # here, and not in a test: what it imports warns of others' deprecations
 from flwr.common.config import parse_config_args
 
-from covey_flower.deployment import Plan, write_federation
+from covey_flower.deployment import DeploymentPlan, write_federation
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -45,7 +45,7 @@ def federate(tmp_path) -> Callable[..., Path]:
     def made(text: str = "", host: str = "127.0.0.1", more: tuple[str, ...] = ()) -> Path:
         config = tmp_path / "config.toml"
         config.write_text(text, encoding="utf-8")
-        plan = Plan(("alice", "bob", *more), host, 8443)
+        plan = DeploymentPlan(("alice", "bob", *more), host, 8443)
         return write_federation(config, tmp_path / "a federation", plan, NOW)
 
     return made

@@ -18,7 +18,7 @@ import tomli_w
 from covey import Config, ConfigError, RunError
 from covey.settings.load import replace_setting
 from covey.settings.needs import check_enough
-from covey_flower.deployment import Plan, write_federation
+from covey_flower.deployment import DeploymentPlan, write_federation
 from covey_flower.folder_check import FLOWER, Finding, check, trust_in
 from deploy.conftest import NOW
 
@@ -323,7 +323,7 @@ NEEDS = {
 def federated(tmp_path: Path, text: str, count: int) -> Path:
     config = tmp_path / "config.toml"
     config.write_text(text)
-    plan = Plan(tuple(f"node-{i}" for i in range(count)))
+    plan = DeploymentPlan(tuple(f"node-{i}" for i in range(count)))
     return write_federation(config, tmp_path / f"fed-{count}", plan, NOW)
 
 

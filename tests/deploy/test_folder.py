@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from covey import ConfigError
-from covey_flower.deployment import SWITCHES, Plan, write_federation
+from covey_flower.deployment import SWITCHES, DeploymentPlan, write_federation
 from deploy.conftest import NOW
 from recorded import contents
 
@@ -80,7 +80,7 @@ name = "federated"
 def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(tmp_path, given, secure, told):
     config = tmp_path / "config.toml"
     config.write_text(given)
-    plan = Plan(tuple(f"node-{i}" for i in range(4)))
+    plan = DeploymentPlan(tuple(f"node-{i}" for i in range(4)))
     folder = write_federation(config, tmp_path / "fed", plan, NOW)
     for path in (folder / "covey.toml", folder / "nodes" / "node-1" / "covey.toml"):
         assert toml(path)["privacy"]["secure_sums"] is secure
@@ -233,7 +233,7 @@ EVERY = "0.0.0.0"  # noqa: S104 - looked at, not listened on
     ],
 )
 def test_where_the_server_is_and_listens(host, address, bind):
-    plan = Plan(("alice",), host)
+    plan = DeploymentPlan(("alice",), host)
     assert (plan.address, plan.bind) == (address, bind)
     assert plan.is_local == (bind not in (EVERY, "::"))
 
@@ -252,9 +252,9 @@ def test_where_the_server_is_and_listens(host, address, bind):
 )
 def test_what_is_refused(nodes, host, port, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
-        Plan(nodes, host, port)
+        DeploymentPlan(nodes, host, port)
 
 
 def test_the_nodes_of_one_machine_have_ports_of_their_own():
-    plan = Plan(("alice", "bob", "carol"))
+    plan = DeploymentPlan(("alice", "bob", "carol"))
     assert [plan.node_port(name) for name in plan.nodes] == [9094, 9095, 9096]

@@ -18,7 +18,7 @@ from covey_desk.controller import read_controller
 from covey_desk.lifecycle import add_request, correct_request
 from covey_desk.pack import RunStatement, _templates
 from covey_desk.register import register_at, register_of
-from covey_desk.request import Entry, ToDo
+from covey_desk.request import RegisterEntry, ToDo
 from desk.tiny import ONE, THREE, load
 
 DAY = date.today() - timedelta(days=3)
@@ -116,7 +116,7 @@ LEFT = ("ledger", "data", "preferences", "copy", "deployment", "secret")
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_every_fact_has_a_sentence_in_every_language(language):
-    entry = Entry(names=("A",), received="2026-10-01", basis="objection", language=language)
+    entry = RegisterEntry(names=("A",), received="2026-10-01", basis="objection", language=language)
     seen = set()
     for says in (*SAID, *ENDED):
         run = RunStatement("X", says, "2026-10-02", (1, 2, 4), 3, 2, 1)

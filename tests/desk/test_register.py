@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from covey import ConfigError, LedgerError
 from covey_desk.lifecycle import add_request, close_request, correct_request, export_requests
 from covey_desk.register import FILE, PACKS, read_register, register_at
-from covey_desk.request import Entry, RunOfRequest, day_of, due_date, months_after
+from covey_desk.request import RegisterEntry, RunOfRequest, day_of, due_date, months_after
 
 NAME = "Ada <script>alert(1)</script>"
 DAY = date.today() - timedelta(days=40)
@@ -40,7 +40,7 @@ NOTES = st.lists(
 def test_a_note_adds_to_what_is_known_of_its_run_and_person(tmp_path_factory, notes):
     """What is empty changes nothing, but for how a run ended; other requests stay."""
     folder, known = tmp_path_factory.mktemp("register"), {}
-    entry = Entry(names=("A", "B"), received=DAY.isoformat(), basis="erasure")
+    entry = RegisterEntry(names=("A", "B"), received=DAY.isoformat(), basis="erasure")
     with register_at(folder) as held:
         one, other = held.add(entry), held.add(entry)
         before = replace(held.request(other), repeats=())

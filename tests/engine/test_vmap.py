@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from covey import ModelError, Params, Recipe, ReferenceEngine, Sgd, TrainingJob
 from covey.engine.cpu import ParallelEngine
-from covey.engine.optimizers import Step, Tensors
+from covey.engine.optimizers import StepFunction, Tensors
 from covey.engine.vmap import (
     VmapEngine,
     activation_bytes,
@@ -33,7 +33,7 @@ class Tight(Sgd):
     most: int
     seen: list[int]
 
-    def begin_together(self, weights: Tensors, learning_rate: float) -> Step:
+    def begin_together(self, weights: Tensors, learning_rate: float) -> StepFunction:
         self.seen.append(len(weights[0]))
         if len(weights[0]) > self.most:
             raise torch.OutOfMemoryError("the card is full")

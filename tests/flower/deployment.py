@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from covey_flower.deployment import Plan, write_federation
+from covey_flower.deployment import DeploymentPlan, write_federation
 from marked_processes import MARK, end_marked, marked_processes
 
 __all__ = ["Deployment", "Submitted", "free_ports", "invited", "until"]
@@ -39,7 +39,7 @@ def invited(folder: Path, config: str, names: Sequence[str]) -> Path:
     """The folder of `covey deploy init`, on a free port and with TLS."""
     settings = folder / "settings.toml"
     settings.write_text(config, encoding="utf-8")
-    made = Plan(tuple(names), "127.0.0.1", free_ports(1)[0])
+    made = DeploymentPlan(tuple(names), "127.0.0.1", free_ports(1)[0])
     return write_federation(settings, folder / "federation", made, datetime.now(UTC))
 
 

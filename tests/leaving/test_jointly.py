@@ -13,7 +13,7 @@ from covey.leaving.joint_requests import choose_answers
 from covey.leaving.marks import sealed, unsealed
 from covey.leaving.plan import AnswerRules, Option, answer_for, options, replay_kind
 from covey.ledger.participation import AnonymitySet, Participation, participation_of
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 
 CLIENTS = "ABCDEFGH"
 RULES = AnswerRules(2, stored_updates=False, restorable=(0, 1, 2, 3, 4), next_round=4)
@@ -42,7 +42,7 @@ def played(drawn: list[tuple[list[str], int, int]]) -> Participation:
 @given(rounds, leavers)
 def test_after_all_have_left_every_set_that_stays_keeps_x(drawn, gone):
     story = played(drawn)
-    choices = choose_answers(story, [Request(each) for each in gone], RULES)
+    choices = choose_answers(story, [LeaveRequest(each) for each in gone], RULES)
     starts = [c.chosen.first_replayed_round for c in choices if c.chosen]
     end = min((s for s in starts if s is not None), default=RULES.next_round)
     for held in story.sets:
@@ -52,7 +52,7 @@ def test_after_all_have_left_every_set_that_stays_keeps_x(drawn, gone):
 
 @given(rounds, leavers)
 def test_all_who_need_a_replay_share_one(drawn, gone):
-    choices = choose_answers(played(drawn), [Request(each) for each in gone], RULES)
+    choices = choose_answers(played(drawn), [LeaveRequest(each) for each in gone], RULES)
     shared = {
         (c.chosen.first_replayed_round, c.chosen.rounds_replayed)
         for c in choices
@@ -70,7 +70,7 @@ def test_all_who_need_a_replay_share_one(drawn, gone):
 @given(rounds, leavers)
 def test_denials_at_once_are_those_of_one_after_the_other(drawn, gone):
     story = played(drawn)
-    together = choose_answers(story, [Request(each, "deny") for each in gone], RULES)
+    together = choose_answers(story, [LeaveRequest(each, "deny") for each in gone], RULES)
     for each, choice in zip(gone, together, strict=True):
         deny, *_ = options(story, each, RULES)
         assert (choice.chosen is not None) == deny.possible
@@ -87,11 +87,13 @@ def test_a_set_that_loses_two_denies_only_the_first_by_hand():
         ),
         trained={"A": {0: 0, 1: 0}, "B": {0: 0, 1: 0}, "C": {0: 0, 1: 0}, "D": {1: 0}},
     )
-    first, second = choose_answers(story, [Request("D"), Request("A")], RULES)
+    first, second = choose_answers(story, [LeaveRequest("D"), LeaveRequest("A")], RULES)
     assert first.chosen == Option("deny")
     assert second.chosen == Option("deny")
     # B alone could be denied in round 0, but A is gone: B's first round is replayed
-    *_, third = choose_answers(story, [Request("D"), Request("A"), Request("B")], RULES)
+    *_, third = choose_answers(
+        story, [LeaveRequest("D"), LeaveRequest("A"), LeaveRequest("B")], RULES
+    )
     assert third.chosen == Option("retrain", "", 0, 0, 4)
 
 
@@ -105,22 +107,24 @@ def test_who_would_be_rolled_back_is_retrained_where_all_choose_anew_anyway():
         ),
         trained={"A": {0: 0, 1: 0}, "B": {1: 0, 2: 0}, "C": {0: 0}, "D": {0: 0, 2: 0}},
     )
-    alone, _ = choose_answers(story, [Request("B"), Request("E")], RULES)
+    alone, _ = choose_answers(story, [LeaveRequest("B"), LeaveRequest("E")], RULES)
     assert alone.chosen == Option("roll_back", "", 2, 2, 2)
-    wishes = [Request("B"), Request("A", "retrain")]
+    wishes = [LeaveRequest("B"), LeaveRequest("A", "retrain")]
     beside, other = choose_answers(story, wishes, RULES)
     assert beside.chosen == Option("retrain", "", 1, 0, 4)
     assert other.chosen == Option("retrain", "", 0, 0, 4)
     assert replay_kind([Option("roll_back"), Option("retrain")]) == "anew"
     assert replay_kind([Option("roll_back")]) == "recorded"
     # asked for by name, it stays what it is called
-    kept, _ = choose_answers(story, [Request("B", "roll_back"), *wishes[1:]], RULES)
+    kept, _ = choose_answers(story, [LeaveRequest("B", "roll_back"), *wishes[1:]], RULES)
     assert kept.chosen == Option("roll_back", "", 2, 0, 4)
 
 
 @given(rounds, leavers, st.sampled_from(["auto", "retrain", "roll_back", "calibrate"]))
 def test_erasure_is_never_a_denial(drawn, gone, wanted):
-    choices = choose_answers(played(drawn), [Request(g, wanted, "erasure") for g in gone], RULES)
+    choices = choose_answers(
+        played(drawn), [LeaveRequest(g, wanted, "erasure") for g in gone], RULES
+    )
     for choice in choices:
         assert choice.chosen is None or choice.chosen.answer != "deny"
         if wanted == "auto":
@@ -170,7 +174,7 @@ LEFT = (None, ClientLeft("A", "deny", ""))
 
 
 def chosen_again(story: Participation, wanted: str = "retrain"):
-    (choice,) = choose_answers(story, [Request("A", wanted)], RULES)
+    (choice,) = choose_answers(story, [LeaveRequest("A", wanted)], RULES)
     return choice.chosen
 
 

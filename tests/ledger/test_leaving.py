@@ -12,7 +12,7 @@ from covey import LedgerError
 from covey.base.names import Basis
 from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.ledger.chain import REWIND, Record
-from covey.ledger.requests import Mark, Request
+from covey.ledger.requests import LeaveRequest, Mark
 from covey.ledger.store import Ledger
 from ledger.conftest import noon
 from ledger.served import SERVED
@@ -21,14 +21,14 @@ NAMES = {f"{n:04x}": f"client-{n:05d}-of-{'some' * 12}where" for n in range(120)
 HANDLE = "0007"
 NAME = NAMES[HANDLE]
 ANSWER = [Record(None, "ClientLeft", {"handle": HANDLE}), Record(None, REWIND, {"round_index": 0})]
-NOBODY = Request(HANDLE)
+NOBODY = LeaveRequest(HANDLE)
 
 
-def ask(ledger: Ledger, handle: str, wanted: str, after_round: int | None = None) -> Request:
-    return ledger.add_requests([Request(handle, wanted, after_round=after_round)])[0][0]
+def ask(ledger: Ledger, handle: str, wanted: str, after_round: int | None = None) -> LeaveRequest:
+    return ledger.add_requests([LeaveRequest(handle, wanted, after_round=after_round)])[0][0]
 
 
-def serve(ledger: Ledger, asked: Request, mark: str) -> str:
+def serve(ledger: Ledger, asked: LeaveRequest, mark: str) -> str:
     return ledger.serve([SERVED.noted(asked, None)], {asked.handle: mark}, ANSWER)[-1].hash
 
 
@@ -62,7 +62,7 @@ def test_only_known_answers_and_bases_are_asked_for_and_all_or_none(where: str):
     with Ledger.create(where, noon) as ledger:
         with pytest.raises(LedgerError, match="erasure, withdrawal, objection, restriction"):
             ledger.add_requests(
-                [Request("7f3a", "auto"), Request("09bc", basis=cast("Basis", "law"))]
+                [LeaveRequest("7f3a", "auto"), LeaveRequest("09bc", basis=cast("Basis", "law"))]
             )
         with pytest.raises(LedgerError, match="auto, deny, subtract, roll_back, retrain"):
             ask(ledger, "7f3a", "forget")
@@ -79,7 +79,7 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
         left = [Record(None, "ClientLeft", {"handle": "7f3a"})]
         ledger.serve(served, {r.handle: r.id for r in asked}, left)
         mark = Mark("00", "5b", "5e")
-        ((back,), _) = ledger.add_requests([Request("7f3a", "retrain", mark=mark)])
+        ((back,), _) = ledger.add_requests([LeaveRequest("7f3a", "retrain", mark=mark)])
         assert (back.mark, back.served) == (mark, None)
         ledger.serve([SERVED.noted(back, None)], {}, left)
         assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]

@@ -12,7 +12,7 @@ from covey.data.examples import Rotation
 from covey.engine.optimizers import Sgd
 from covey.membership.audit import Auditor, examine_cluster
 from covey.membership.references import RetrainRecipe
-from covey.membership.truth import Reference
+from covey.membership.truth import NonMembers
 from membership import memorising
 from membership.memorising import Federation, part
 
@@ -53,8 +53,8 @@ def target(noisy, make_client) -> Target:
 
 
 @pytest.fixture(scope="module")
-def matched(noisy) -> Reference:
-    return Reference((part(noisy, 200, 700),))
+def matched(noisy) -> NonMembers:
+    return NonMembers((part(noisy, 200, 700),))
 
 
 def test_a_model_of_random_labels_gives_its_members_away(target, matched):
@@ -85,7 +85,7 @@ def test_records_that_nobody_trained_on_give_nothing_away(noisy, matched, target
 def test_sides_that_do_not_match_are_refused(target, noisy):
     others = part(noisy, 200, 500)
     turned = Rotation().apply(others.inputs, torch.full((300,), 40.0), np.random.default_rng(0))
-    reference = Reference((Examples(turned, others.labels),))
+    reference = NonMembers((Examples(turned, others.labels),))
     refused = examine_cluster(HERE.engine, target, reference, AUDITOR, STREAMS)
     assert refused.attacks == {}
     assert "refused: a classifier that never sees the model" in refused.reason
@@ -94,11 +94,11 @@ def test_sides_that_do_not_match_are_refused(target, noisy):
 
 def test_what_cannot_be_audited_says_why(target, noisy):
     few = examine_cluster(
-        HERE.engine, target, Reference((part(noisy, 200, 205),)), AUDITOR, STREAMS
+        HERE.engine, target, NonMembers((part(noisy, 200, 205),)), AUDITOR, STREAMS
     )
     assert "fewer than 10 members or non-members" in few.reason
     nobody = examine_cluster(
-        HERE.engine, replace(target, members=()), Reference(()), AUDITOR, STREAMS
+        HERE.engine, replace(target, members=()), NonMembers(()), AUDITOR, STREAMS
     )
     assert "no client" in nobody.reason
     assert nobody.attacks == {}

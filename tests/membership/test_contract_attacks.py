@@ -11,7 +11,7 @@ from covey import Attack, RiskContext, RiskEstimator, Signals, Streams, Target
 from covey.base.built_ins import built_ins
 from covey.base.components import create
 from covey.membership.attacks import Lira, Rmia
-from covey.membership.truth import Reference
+from covey.membership.truth import NonMembers
 from plugins.attack_margin import Margin
 from plugins.risk_confidence import ConfidenceGap
 
@@ -70,7 +70,7 @@ STREAMS = Streams(0).at("round", 5)
 @pytest.fixture
 def context(look_up, lossy) -> RiskContext:
     draw = np.random.default_rng(1)
-    reference = Reference((lossy(draw.exponential(1.0, 80)),))
+    reference = NonMembers((lossy(draw.exponential(1.0, 80)),))
     return RiskContext(look_up, reference=reference)
 
 

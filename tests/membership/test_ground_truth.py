@@ -17,7 +17,7 @@ from covey.membership.controls import copied
 from covey.membership.estimators import FederatedEstimator, masked_loss_counter, own_counts
 from covey.membership.truth import (
     Membership,
-    Reference,
+    NonMembers,
     audit_clusters,
     beats_chance,
     blind_risk,
@@ -61,7 +61,7 @@ def audited(memorised) -> Callable[..., ClusterAudited]:
 
     def audit(trained, chosen=None, pooled=(), degrees: float = 0.0) -> ClusterAudited:
         others = part(images, 400, 900)
-        reference = Reference((turned(others, degrees) if degrees else others,))
+        reference = NonMembers((turned(others, degrees) if degrees else others,))
         membership = Membership((trained if chosen is None else chosen,), (trained,), (pooled,))
         (found,) = audit_clusters(engine, [params], membership, reference, STREAMS)
         return found
@@ -72,7 +72,7 @@ def audited(memorised) -> Callable[..., ClusterAudited]:
 def test_positive_control_a_model_of_random_labels_is_attackable(memorised, member, audited):
     engine, params, images = memorised
     learnt = member("a", 0, 100)
-    truth = true_risk(engine, params, [learnt], Reference((part(images, 100, 500),)), STREAMS)
+    truth = true_risk(engine, params, [learnt], NonMembers((part(images, 100, 500),)), STREAMS)
     assert truth is not None
     assert truth.risk > 0.7
     audit = audited((learnt,))
@@ -86,7 +86,7 @@ def test_negative_control_two_halves_of_unseen_data_score_one_half(memorised, ma
     order = 100 + np.random.default_rng(0).permutation(len(images) - 100)
     inside, outside = (images.take(torch.from_numpy(h)) for h in np.split(order[:1200], 2))
     never_trained = make_client("a", inside, group=0)
-    truth = true_risk(engine, params, [never_trained], Reference((outside,)), STREAMS)
+    truth = true_risk(engine, params, [never_trained], NonMembers((outside,)), STREAMS)
     assert truth is not None
     # Of 600 records a side the rates alone have SE 0.0144; beyond 3 of them with
     # probability 0.003. The threshold adds to the error that is stated.
@@ -101,7 +101,7 @@ def test_the_blind_baseline_sees_labels_beside_inputs(digits, make_client, other
     order = torch.from_numpy(np.random.default_rng(0).permutation(others))
     relabelled = replace(unseen, labels=unseen.labels[order])
     held = make_client("a", part(digits, 0, 600), group=0)
-    alike, wrong = (blind_risk([held], Reference((e,)), STREAMS) for e in (unseen, relabelled))
+    alike, wrong = (blind_risk([held], NonMembers((e,)), STREAMS) for e in (unseen, relabelled))
     assert alike is not None
     assert wrong is not None
     assert not beats_chance(alike)
@@ -146,7 +146,7 @@ def test_labels_that_do_not_match_are_seen_where_the_inputs_do(make_client, look
     held = make_client("ada", part(Examples(x, told), 0, 400), group=0)
     alone = Membership(((held,),), ((held,),), ((),))
     for labels, matches in ((told, True), (other, False)):
-        reference = Reference((part(Examples(x, labels), 400, 800),))
+        reference = NonMembers((part(Examples(x, labels), 400, 800),))
         (found,) = audit_clusters(look_up, [{}], alone, reference, STREAMS)
         assert (found.truth.figure.value is not None) == matches
         assert found.truth.reason.startswith("refused") != matches
@@ -202,6 +202,6 @@ def test_who_counts_by_itself_counts_nothing_on_copies(look_up, cheats, make_tar
 def test_the_audit_at_the_end_refuses_copies(look_up, cheats):
     here = tuple(cheats[2:])
     membership = Membership(chosen=(here,), trained=(here,), pooled=((),))
-    (audit,) = audit_clusters(look_up, [{}], membership, Reference(()), NUMBERED_STREAMS)
+    (audit,) = audit_clusters(look_up, [{}], membership, NonMembers(()), NUMBERED_STREAMS)
     assert audit.truth.figure.value is audit.exposed.value is None
     assert audit.truth.reason.startswith("refused: non-members must not be what clients")

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from covey import ConfigError, Examples, Signals, Streams
 from covey.data.examples import Client
 from covey.membership.references import exposed_counts, halves, record_exposures, reference_sets
-from covey.membership.truth import Candidates, Reference, strata_of
+from covey.membership.truth import Candidates, NonMembers, strata_of
 
 STREAMS = Streams(0)
 
@@ -34,10 +34,10 @@ def mixed(make_client) -> tuple[Client, ...]:
     )
 
 
-NON_MEMBERS = Reference((numbered(1000, 90), numbered(2000, 90)))
+NON_MEMBERS = NonMembers((numbered(1000, 90), numbered(2000, 90)))
 
 
-def candidates_of(clients: tuple[Client, ...], reference: Reference) -> Candidates:
+def candidates_of(clients: tuple[Client, ...], reference: NonMembers) -> Candidates:
     found = Candidates.of(strata_of(clients, reference, STREAMS))
     assert found is not None
     return found
@@ -73,7 +73,7 @@ def test_every_candidate_has_models_that_learnt_it_and_models_that_did_not(mixed
 
 
 def test_a_reference_is_as_large_as_the_cluster_and_learns_its_half(mixed):
-    found = candidates_of(mixed, Reference((numbered(1000, 60), numbered(2000, 60))))
+    found = candidates_of(mixed, NonMembers((numbered(1000, 60), numbered(2000, 60))))
     assert any(len(stratum.background) for stratum in found.strata)
     (inside,) = halves(found, 2, STREAMS).T[:1]
     sets = reference_sets(found, inside, STREAMS)

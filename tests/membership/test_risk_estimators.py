@@ -9,7 +9,7 @@ from covey import Engine, Examples, RiskContext, RiskEstimate, Streams, Target
 from covey.base.figure import Figure
 from covey.membership.estimators import ClientEstimator, FederatedEstimator, OracleEstimator
 from covey.membership.intervals import stratified
-from covey.membership.truth import Reference, true_risk
+from covey.membership.truth import NonMembers, true_risk
 
 STREAMS = Streams(0).at("round", 5)
 
@@ -77,7 +77,7 @@ def test_a_mixed_cluster_is_not_attackable_by_telling_groups_apart(look_up, loss
         *(make_client(f"a{i}", losses(0, 50), group=0) for i in range(9)),
         make_client("b", losses(1, 50), group=1),
     ]
-    reference = Reference((losses(0, 250), losses(1, 250)))
+    reference = NonMembers((losses(0, 250), losses(1, 250)))
     honest = true_risk(look_up, {}, clients, reference, STREAMS)
     assert honest is not None
     # Beyond 3 SE with probability 0.003.
@@ -90,7 +90,7 @@ def test_without_a_reference_the_members_own_holdouts_stand_in(look_up, lossy, m
         make_client("a", lossy([0.1] * 20), lossy([1.0] * 10), group=0),
         make_client("b", lossy([0.1] * 20), lossy([]), group=0),
     ]
-    truth = true_risk(look_up, {}, clients, Reference(()), STREAMS)
+    truth = true_risk(look_up, {}, clients, NonMembers(()), STREAMS)
     assert truth is not None
     assert (truth.risk, truth.members, truth.non_members) == (1.0, 40, 10)
 
@@ -99,7 +99,7 @@ def test_a_diverged_model_tells_nothing(look_up, lossy, make_client, make_target
     # Where every loss is NaN all records tie: a coin toss, and no NaN among the facts.
     nothing, unseen = lossy([math.nan] * 20), lossy([math.nan] * 20)
     target = make_target(make_client("a", nothing, unseen, group=0))
-    context = RiskContext(look_up, reference=Reference((unseen,)))
+    context = RiskContext(look_up, reference=NonMembers((unseen,)))
     for estimator in (FederatedEstimator(), OracleEstimator()):
         figure = estimator.estimate(target, context, STREAMS)
         assert figure.is_known

@@ -35,7 +35,7 @@ from covey.membership.shadow import (
     leave_one_out,
     plan_shadows,
 )
-from covey.membership.truth import Assessment, Reference, true_risk
+from covey.membership.truth import Assessment, NonMembers, true_risk
 from membership.memorising import Federation, mlp, noisy, part
 
 RECIPE = Recipe(local_epochs=6, batch_size=5, learning_rate=0.1, optimizer=Sgd(momentum=0.9))
@@ -59,7 +59,7 @@ def look(target: Target, setup: RiskContext, shadows: int = 3) -> Assessment:
 class World:
     members: tuple[Client, ...]
     setup: RiskContext
-    reference: Reference
+    reference: NonMembers
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def world(digits, make_client) -> World:
         play_round=HERE.play_round,
         streams=Streams(0),
     )
-    return World(members, setup, Reference((part(images, 1000, 1400),)))
+    return World(members, setup, NonMembers((part(images, 1000, 1400),)))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ class Shards(covey.Partition):
 
     def deal(
         self,
-        source: covey.Source,
+        source: covey.PublishedData,
         cards: Tensor,
         sizes: Sequence[int],
         generator: np.random.Generator,

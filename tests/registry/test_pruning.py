@@ -11,7 +11,7 @@ import pytest
 from covey import RunError, load
 from covey.api.listing import PRUNED, find_runs
 from covey.api.pruning import prune, retention
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 from covey.ledger.store import Ledger
 from covey.runs.folder import now
 
@@ -58,7 +58,7 @@ def test_a_whole_run_goes_with_the_run_inside_it(put, roots):
 
 def with_a_request(folder):
     with Ledger.open(folder / "ledger.sqlite", now) as ledger:
-        ledger.add_requests([Request(next(iter(ledger.names())), "auto")])
+        ledger.add_requests([LeaveRequest(next(iter(ledger.names())), "auto")])
 
 
 def with_a_word(folder):

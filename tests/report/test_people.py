@@ -29,7 +29,7 @@ from covey.report.figures import violations_figure
 from covey.report.group_models import GroupModel, group_models
 from covey.report.queries import group_sizes
 from covey.report.summary import summary
-from covey.runs.ledger_record import Fact, LedgerRecord
+from covey.runs.ledger_record import LedgerRecord, RecordedEvent
 from support.events import started
 
 HANDLES: tuple[str, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
@@ -48,7 +48,7 @@ ANSWERS: list[list[tuple[str, str]]] = [
 several = pytest.mark.parametrize("told", ANSWERS, ids=str)
 
 
-def rounds(present: Sequence[str], first: int = 0) -> Iterator[Fact]:
+def rounds(present: Sequence[str], first: int = 0) -> Iterator[RecordedEvent]:
     """Yield what a run of these clients records from a round on, with its end."""
     chosen = {h: CHOSEN[h] for h in present}
     sizes = tuple(list(chosen.values()).count(j) for j in range(2))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from covey.report.figures import svg
 from covey_papers.reproduce.figures import drawn, words, write_page
-from covey_papers.reproduce.record import Cell, Findings, Line, Printed, note, records
+from covey_papers.reproduce.record import Cell, FigureLine, Findings, Printed, note, records
 from covey_papers.reproduce.specification import non_members_reason
 from covey_papers.reproduce.theory import bound_verdict
 from reproduce.tiny import cell, record
@@ -73,7 +73,7 @@ def test_a_record_comes_back_as_it_was(cells, lines, sizes, seconds):
             cell("m", name, *v, printed=p and Printed(*p), why=name, reason=name)
             for v, p, name in cells
         ),
-        lines=tuple(Line("a", name, tuple(p), bound) for p, name, bound in lines),
+        lines=tuple(FigureLine("a", name, tuple(p), bound) for p, name, bound in lines),
         notes=tuple(sizes),
         commits=tuple(sizes.values()),
         seconds=seconds,

@@ -18,7 +18,7 @@ from covey.settings.run import build_run
 from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.corollary import Constants, constants_of, promise
 from covey_papers.reproduce.federations import Seen
-from covey_papers.reproduce.mixtures import Setting, models_of, start_of
+from covey_papers.reproduce.mixtures import MixtureSetting, models_of, start_of
 from covey_papers.reproduce.record import RunCache
 from covey_papers.reproduce.specification import experiment, printed_table
 from covey_papers.reproduce.theory import (
@@ -35,7 +35,7 @@ from covey_papers.reproduce.theory import (
 )
 from covey_papers.reproduce.violation_bound import largest_factor, violating_share
 
-SMALL = Setting(clients=10, dimension=4, examples=50, noise=0.05, rounds=8)
+SMALL = MixtureSetting(clients=10, dimension=4, examples=50, noise=0.05, rounds=8)
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_by_theorem_4_without_a_floor_t_hat_is_enough(epsilon, share):
 
 
 def test_the_variances_at_the_optima_are_those_of_drawn_examples():
-    setting = Setting(shares=(0.5, 0.5), dimension=3, noise=0.5, condition=4.0)
+    setting = MixtureSetting(shares=(0.5, 0.5), dimension=3, noise=0.5, condition=4.0)
     found, mixture = constants_of(setting), setting.mixture
     optima = mixture.optima(2, Streams(0))
     drawn = mixture.draw(200_000, optima[0], np.random.default_rng(0))
@@ -187,10 +187,10 @@ def test_the_variances_at_the_optima_are_those_of_drawn_examples():
 
 
 def test_a_promise_of_nothing_is_called_that():
-    said = promise("two groups", Setting())
+    said = promise("two groups", MixtureSetting())
     assert "Corollary 5, two groups: T_hat for an epsilon of Delta / 100 is" in said
     assert said.endswith("it promises nothing here.")
-    many = Setting(shares=(0.5, 0.5), clients=10**9, examples=10**9, condition=1.0)
+    many = MixtureSetting(shares=(0.5, 0.5), clients=10**9, examples=10**9, condition=1.0)
     assert not promise("many", many).endswith("it promises nothing here.")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from covey.runs.session import Observer
-from covey_papers.reproduce.record import Cell, Findings, Record, RunCache
-from covey_papers.reproduce.specification import Column, Experiment, Row
+from covey_papers.reproduce.record import Cell, ExperimentRecord, Findings, RunCache
+from covey_papers.reproduce.specification import Column, Experiment, TableRow
 
 TINY: dict[str, Any] = {
     "rounds": 2,
@@ -32,8 +32,8 @@ TINY: dict[str, Any] = {
 }
 """What columns on the base "mnist" set, to be played in a second or two."""
 
-FEDAVG = Row(name="FedAvg", settings={"method": {"name": "fedavg"}})
-IFCA = Row(name="IFCA", settings={"method": {"name": "ifca", "initialisation": "groups"}})
+FEDAVG = TableRow(name="FedAvg", settings={"method": {"name": "fedavg"}})
+IFCA = TableRow(name="IFCA", settings={"method": {"name": "ifca", "initialisation": "groups"}})
 
 
 def column(name: str = "digits", **changed: Any) -> Column:
@@ -69,8 +69,8 @@ def cell(measure: str, row: str, *values: float | None, **told: Any) -> Cell:
     return Cell(row=row, column=column, measure=measure, values=values, **told)
 
 
-def record(**told: Any) -> Record:
-    return Record(
+def record(**told: Any) -> ExperimentRecord:
+    return ExperimentRecord(
         **{
             "name": "tiny",
             "title": "A tiny table",

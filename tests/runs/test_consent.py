@@ -15,7 +15,7 @@ import torch.nn.functional
 import covey
 from cli.conftest import command
 from covey import Config
-from covey.base.consent import Source
+from covey.base.consent import CodeSource
 from covey.base.errors import ConfigError
 from covey.base.files import user_folder
 from covey.runs.folder import FederationMetadata, RunFolder
@@ -141,7 +141,7 @@ def test_code_is_run_once_it_is_allowed_for_this_folder_as_it_is(mark, own, tmp_
     started_again()
     with pytest.raises(ConfigError, match="trust-code") as refused:
         covey.load(received).resume()
-    digest = Source((own,)).sha256
+    digest = CodeSource((own,)).sha256
     assert all(each in str(refused.value) for each in (str(own), digest, "own_consent:Median"))
     assert not mark.exists()
 
@@ -180,7 +180,7 @@ def test_a_package_is_all_of_its_modules(tmp_path, monkeypatch):
     (package / "inner" / "deep.py").write_text("one = 1")
     monkeypatch.syspath_prepend(str(tmp_path))
     invalidate_caches()
-    before = Source.of_package("own_package")
+    before = CodeSource.of_package("own_package")
     assert before
     digest = before.sha256
     (package / "inner" / "deep.py").write_text("one = 2")

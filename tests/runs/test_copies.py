@@ -1,13 +1,17 @@
 """What was exported or shown is on record, and what an answer makes of it."""
 
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 
+import covey
 from covey import ConfigError, RunError
 from covey.leaving.copies import (
     Copy,
@@ -16,8 +20,10 @@ from covey.leaving.copies import (
     erase_from_copies,
     record_copy,
 )
-from covey.leaving.exports import export_model, exported_hashes, model_bytes
-from covey.ledger.requests import Request
+from covey.leaving.exports import export_model
+from covey.leaving.model_files import exported_hashes, hash_of_model, header_of, model_bytes
+from covey.ledger.requests import LeaveRequest
+from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from ledger.served import SERVED
 
@@ -31,20 +37,21 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "run")
 
 
-def request(first: int | None) -> Request:
+def request(first: int | None) -> LeaveRequest:
     """A request that is being served, and where its replay began."""
     option = replace(SERVED.option, first_replayed_round=first)
     served, asked = replace(SERVED, option=option), "2000-01-01T00:00:00.000+00:00"
-    asking = Request("h-1", id="r", state="serving", requested_at=asked)
+    asking = LeaveRequest("h-1", id="r", state="serving", requested_at=asked)
     return served.noted(asking, None)
 
 
 def put(folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **more: Any) -> Copy:
     """A copy with its record, as a command writes them."""
-    payload = model_bytes(model)
+    digest = hash_of_model(model)
+    payload = model_bytes(model, header_of("c0ffee", 4, 0, digest))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(payload)
-    told = {"round_index": 4, **more}
+    told = {"round_index": 4, "model_hash": digest if what == "model" else "", **more}
     return record_copy(folder, what, path, hashlib.sha256(payload).hexdigest(), **told)
 
 
@@ -91,10 +98,22 @@ def test_after_a_denial_models_stay_and_pages_do_not(folder: RunFolder, tmp_path
 def test_an_export_without_a_record_is_found_where_exports_lie(folder: RunFolder):
     folder.exports.mkdir()
     (folder.exports / "x.safetensors").write_bytes(model_bytes(OLD))
+    (folder.exports / "torn.safetensors").write_bytes(model_bytes(OTHER)[:-1])
     kept = folder.exports / "cluster-1.safetensors"
-    kept.write_bytes(model_bytes(OTHER))
+    kept.write_bytes(model_bytes(OTHER, header_of("c0ffee", 4, 1, hash_of_model(OTHER))))
     assert set(fates(folder, 0).values()) == {("deleted", False), ("unchanged", False)}
     assert list(folder.path.rglob("*.safetensors")) == [kept]
+
+
+def test_an_export_of_an_earlier_version_has_no_header_and_is_judged_by_its_bytes(
+    folder: RunFolder,
+):
+    folder.exports.mkdir()
+    for name, model in (("old", OLD), ("new", NEW)):
+        path = folder.exports / name
+        path.write_bytes(model_bytes(model))
+        record_copy(folder, "model", path, hash_of_model(model), round_index=4)
+    assert fates(folder, 0) == {"old": ("deleted", False), "new": ("unchanged", False)}
 
 
 def test_a_page_about_one_client_is_told_to_that_client_alone(folder: RunFolder, tmp_path: Path):
@@ -152,3 +171,30 @@ def test_an_export_is_on_record_with_its_round_and_for_whom(play, tmp_path):
     with pytest.raises(RunError, match="An export and its record"):
         export_model(folder, 0, out=tmp_path)
     assert copies_of(folder) == (kept,)
+
+
+def test_an_export_says_where_it_is_from_and_names_no_client(play):
+    run = play()
+    folder = RunFolder(run.folder)
+    copy = export_model(folder, 0, recipient="anna")
+    with safe_open(copy.location(folder), framework="pt") as file:
+        header = file.metadata()
+    assert list(header) == ["covey"]
+    with Ledger.read(folder.ledger) as ledger:
+        record, names = folder.reader.read(ledger), ledger.names()
+    assert json.loads(header["covey"]) == {
+        "covey_version": covey.__version__,
+        "run": record.hashes[0],
+        "rounds": 4,
+        "cluster": 0,
+        "model_hash": hash_of_model(run.params(0)),
+    }
+    private = (*names, *names.values(), "anna", folder.path.name, str(folder.path))
+    assert [text for text in private if text in header["covey"]] == []
+    tensors = load_file(copy.location(folder))
+    assert tensors.keys() == run.params(0).keys()
+    assert hash_of_model(tensors) == copy.model_hash
+    first = copy.location(folder).read_bytes()
+    assert hashlib.sha256(first).hexdigest() == copy.sha256
+    export_model(folder, 0)
+    assert copy.location(folder).read_bytes() == first

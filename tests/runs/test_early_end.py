@@ -24,9 +24,9 @@ from covey import (
     EarlyStopping,
     Examples,
     History,
-    PlayedRound,
     Recipe,
     ReferenceEngine,
+    RoundMetrics,
     RunError,
     Streams,
     TrainingJob,
@@ -69,7 +69,7 @@ def played(out, on_round, **changes):
 
 
 def test_every_round_is_told_once_as_the_frame_has_it(tmp_path):
-    told: list[PlayedRound] = []
+    told: list[RoundMetrics] = []
     run = played(tmp_path / "run", told.append)
     frame = run.rounds_frame()
     assert [each.round_index for each in told] == [0, 1, 2, 3] == list(frame["round"])
@@ -131,7 +131,7 @@ def test_a_training_loss_is_what_a_look_at_each_batch_says(engine):
 
 
 def test_nobody_is_told_a_loss_that_noise_hides(tmp_path):
-    told: list[PlayedRound] = []
+    told: list[RoundMetrics] = []
     private = {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}
     played(
         tmp_path / "run",
@@ -210,7 +210,7 @@ def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tm
     reason = ended.summary.ended_early
     assert reason.endswith(f"an accuracy of {target:.3f} reaches stopping.target = {target:g}")
 
-    def stopped(each: PlayedRound) -> None:
+    def stopped(each: RoundMetrics) -> None:
         if each.round_index == first - 1:
             raise InterruptedError
 

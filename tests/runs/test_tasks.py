@@ -15,9 +15,9 @@ from covey import (
     Examples,
     ModelError,
     Params,
+    PublishedData,
     ReferenceEngine,
     Run,
-    Source,
     Streams,
     audit_model,
     load,
@@ -141,7 +141,7 @@ def test_several_labels_of_a_simulated_population_by_hand():
     labels = (images.flatten(1)[:, :3] > 127).long()
     groups = tuple(Group(n, 0.5, ShiftRange(NoShift(), 0.0, 0.0), 20) for n in ("a", "b"))
     spec = PopulationSpec(4, groups, "image", 0.2, 20, -1, "matched")
-    source = Source("flags", Examples(images, labels), None, 3)
+    source = PublishedData("flags", Examples(images, labels), None, 3)
     population = build_population(source, spec, Streams(0), lambda _: Preference(0.0, 1.0))
     module = nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False))
     engine = ReferenceEngine(module, MULTILABEL)

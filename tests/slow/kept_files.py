@@ -16,7 +16,7 @@ from covey.runs.folder import FederationMetadata, RunFolder, checkpoint_path
 from covey.runs.reading import read_record
 from covey.runs.secrets import secrets_of
 from covey.runs.states import checkpoint_bytes, load_checkpoint, load_state
-from covey_flower.deployment import Declaration, Plan
+from covey_flower.deployment import Declaration, DeploymentPlan
 from covey_flower.memory import MemoryFolder, NodeMemory
 from slow.mutations import of_json, of_safetensors, of_toml
 from slow.reading import Reader, kept, written
@@ -108,7 +108,7 @@ def deployed_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield "updates", kept(stored, lambda: load_checkpoint(stored), of_safetensors)
     declared = folder / "deploy.toml"
     said = TypeAdapter(Declaration).dump_python(
-        Declaration(Plan(("a", "b")), str(folder.absolute())), mode="json"
+        Declaration(DeploymentPlan(("a", "b")), str(folder.absolute())), mode="json"
     )
     written(declared, tomli_w.dumps(said).encode())
     yield "deploy.toml", kept(declared, lambda: Declaration.read(folder), of_toml)

@@ -16,16 +16,19 @@ from tutorials.pages import KERNELS, Block, Player, alike, blocks
 
 def differences(page: Path, folder: Path) -> Iterator[tuple[Block, str]]:
     """Yield the blocks of a page that show something else than is printed now."""
-    printed = ""
+    printed: str | None = ""
     with Player(page, folder) as player:
         for block in blocks(page):
-            if block.language != "text":
+            if block.missing:
+                printed = None
+                sys.stderr.write(f"line {block.line}: left out without {block.missing}\n")
+            elif block.language != "text":
                 began, used = time.monotonic(), sum(os.times()[:4])
                 printed = player.play(block)
                 took = f"{time.monotonic() - began:.1f} s"
                 used = f"processor {sum(os.times()[:4]) - used:.1f} s"
                 sys.stderr.write(f"line {block.line}: {took}, {used}\n")
-            elif not alike(block.text, printed, seeded=block.seeded):
+            elif printed is not None and not alike(block.text, printed, seeded=block.seeded):
                 yield block, printed
 
 

@@ -2,7 +2,8 @@
 
 `python` runs in one session, `sh` in one shell, in an empty folder. A block of either, of
 `toml` or of `csv` that begins with a comment naming a file is that file. `text` is what
-the block before it prints.
+the block before it prints. A block of `python` that begins with `# needs PACKAGE ...` is left
+out, with its `text`, where a package is missing.
 """
 
 import os
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from threading import Timer
@@ -28,6 +30,7 @@ DRAWN = "<!-- other figures every time -->"
 """Above a block of `text` whose numbers are drawn from the operating system."""
 FENCE = re.compile(rf"^({DRAWN}\n\n?)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w/.-]+\.(?:py|toml|csv|sh))\n")
+NEEDS = re.compile(r"# needs ([\w ]+)\n")
 PASSING = (
     r"\b[0-9a-f]{4}(?:-[0-9a-f]{4}){7}\b"  # a key's fingerprint
     r"|\b[0-9a-f]{8,}\b"  # a hash
@@ -67,6 +70,12 @@ class Block:
         """The file that it is, or nothing."""
         named = FILE.match(self.text)
         return named[1] if named else ""
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages that it needs and that are not here."""
+        needed = NEEDS.match(self.text)
+        return [name for name in needed[1].split() if not find_spec(name)] if needed else []
 
 
 def blocks(page: Path) -> Iterator[Block]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import covey
+from tutorials.__main__ import differences
 from tutorials.pages import Block, Player, alike, blocks
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +87,14 @@ def test_what_a_page_shows_is_held_to_what_is_printed(shown, printed, same):
 )
 def test_figures_that_are_drawn_every_time_need_only_be_near(shown, printed, same):
     assert alike(shown, printed, seeded=False) is same
+
+
+def test_a_block_is_left_out_only_where_a_package_is_missing(tmp_path):
+    page = tmp_path / "page.md"
+    lines = "```python\n# needs sys no_such_package\nassert False\n```\n\n```text\nnever\n```\n"
+    page.write_text(lines + "\n```python\n# needs sys\nprint(1)\n```\n\n```text\n2\n```\n")
+    ((block, printed),) = differences(page, tmp_path)
+    assert (block.text, printed) == ("2\n", "1\n")
 
 
 def test_a_shell_keeps_its_folder_and_tells_what_failed(tmp_path):

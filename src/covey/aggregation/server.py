@@ -215,7 +215,7 @@ class AdaptiveOptimizer(ServerOptimizer):
 
 
 @component("server_optimizer", "adam")
-class Adam(AdaptiveOptimizer):
+class FedAdam(AdaptiveOptimizer):
     """FedAdam: v_j <- beta_2 v_j + (1 - beta_2) d^2.
 
     References:

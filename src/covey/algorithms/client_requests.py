@@ -21,7 +21,7 @@ from covey.base.figure import RiskEstimate
 from covey.base.names import ClientName, Handle, Params, SummedUp
 from covey.engine.recipe import RecipeNumbers
 from covey.ridge.sums import Sums
-from covey.secure_sums.messages import Step
+from covey.secure_sums.messages import ProtocolStep
 
 RequestType = Literal[
     "hello", "choose", "train", "place", "reassign", "count", "compare", "mean", "sum", "masked"
@@ -63,7 +63,7 @@ class SumStep:
             losses under the model that is sent, or "updates" that are trained from it.
     """
 
-    step: Step
+    step: ProtocolStep
     length: int
     of: SummedUp = "sums"
 

@@ -29,8 +29,8 @@ from covey.base.rng import Streams
 from covey.engine.recipe import Recipe
 from covey.membership.estimators import (
     FEWEST_REPORTING,
-    Count,
     CountAll,
+    CountFunction,
     combined_counts,
     count_of_counts,
     counts_of_numbers,
@@ -343,7 +343,7 @@ def _combined(responses: Sequence[ClientResponse]) -> tuple[ndarray, ndarray]:
     return combined_counts([m for m, _ in counts], [h for _, h in counts])
 
 
-def masked_counts(send: Send, min_cohort: int, shares: NoiseShares | None = None) -> Count:
+def masked_counts(send: Send, min_cohort: int, shares: NoiseShares | None = None) -> CountFunction:
     """Return how remote members count together; fewer than so many count nothing.
 
     Args:

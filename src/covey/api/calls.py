@@ -45,12 +45,12 @@ class EarlyStopping(StoppingConfig):
 
 Clients = Any
 """One entry per client, by name or in a list, or a partitioner: see `covey.data`."""
-Model = Callable[[], nn.Module] | nn.Module
+ModelOrFactory = Callable[[], nn.Module] | nn.Module
 Exist = Literal["error", "resume", "overwrite"]
 
 
 def run(  # noqa: PLR0913 - most have defaults
-    model: Model | None = None,
+    model: ModelOrFactory | None = None,
     clients: Clients | None = None,
     config: Config | Mapping[str, Any] | None = None,
     out: str | Path = "runs/python",
@@ -87,7 +87,7 @@ def run(  # noqa: PLR0913 - most have defaults
             at the end.
         thresholds: risk threshold by client, in [0, 1]; others as the settings say.
         risk_weights: weight on the risk by client, in [0, 1]; others as the settings say.
-        on_round: called once with each round that is recorded, as `covey.PlayedRound`. What
+        on_round: called once with each round that is recorded, as `covey.RoundMetrics`. What
             it raises stops the run, as Ctrl-C does: `covey.resume` goes on after the round.
         stop: when the run ends early, with the final audit that a run of so many rounds
             has; None: as the settings say.
@@ -119,7 +119,7 @@ def sweep(
     seeds: int | Sequence[int] = 1,
     out: str | Path = "sweeps/python",
     *,
-    model: Model | None = None,
+    model: ModelOrFactory | None = None,
     clients: Clients | None = None,
 ) -> Sweep:
     """Play every combination of settings with every seed, and compare them pair by pair.
@@ -161,7 +161,7 @@ def sweep(
 
 def resume(
     folder: str | Path,
-    model: Model | None = None,
+    model: ModelOrFactory | None = None,
     clients: Clients | None = None,
     observe: Observer = lambda _: None,
     *,
@@ -178,7 +178,7 @@ def resume(
         observe: as of `covey.run`.
         config: the same: settings in which parts of the program's own stand.
         on_round: as of `covey.run`; rounds that were recorded before are not passed again,
-            but for those that are played anew as a client left (`PlayedRound.again`).
+            but for those that are played anew as a client left (`RoundMetrics.again`).
         progress: as of `covey.run`.
     """
     watched = _watched(observe, place("folder", folder).name, progress)
@@ -204,7 +204,7 @@ def _played(run: Run, observe: Observer, on_round: OnRound | None, overrides: Ov
 
 def load(
     folder: str | Path,
-    model: Model | None = None,
+    model: ModelOrFactory | None = None,
     clients: Clients | None = None,
     config: Config | Mapping[str, Any] | None = None,
     *,
@@ -269,14 +269,14 @@ def _run_in(path: Path, parts: BuiltRun, overrides: Overrides, exist: Exist) -> 
     return Run.begin(path, parts, overrides)
 
 
-def _overrides(model: Model | None, clients: Clients | None) -> Overrides:
+def _overrides(model: ModelOrFactory | None, clients: Clients | None) -> Overrides:
     if isroutine(clients) or isinstance(clients, partial):
         clients = user_function("function of clients", clients, DataError)()
     return Overrides(model, clients)
 
 
 def _recorded_as(
-    model: Model | None, clients: Clients | None, settings: Config
+    model: ModelOrFactory | None, clients: Clients | None, settings: Config
 ) -> tuple[Config, Overrides]:
     """Return the settings as a run records them, and what it does not find by them."""
     data = reference_of(clients)

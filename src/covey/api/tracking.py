@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from covey.base.files import make_folder
 from covey.report.queries import round_figures
-from covey.runs.evaluation import OnRound, PlayedRound
+from covey.runs.evaluation import OnRound, RoundMetrics
 from covey.runs.folder import RunFolder
 from covey.settings.load import Config, flat
 from covey.settings.reference import choices, settings_by_key
@@ -36,7 +36,7 @@ def tracked(
         return
     followers = [_Follower(tracker, config, folder) for tracker in config.tracking]
 
-    def pass_on(played: PlayedRound) -> None:
+    def pass_on(played: RoundMetrics) -> None:
         for follower in followers:
             follower.rounds.put((played.round_index, round_figures(played)))
         if on_round is not None:

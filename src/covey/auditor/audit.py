@@ -35,7 +35,7 @@ from covey.membership.intervals import MIN_RECORDS, tail_rate
 from covey.membership.references import exposed_counts, halves, record_exposures, reference_sets
 from covey.membership.truth import (
     Candidates,
-    Reference,
+    NonMembers,
     beats_chance,
     blind_risk,
     has_non_finite_values,
@@ -47,7 +47,7 @@ from covey.membership.weights_attack import LayerAttack, layer_scores
 from covey.models.build import copied, model_outputs
 from covey.runs.auditing import DEFAULT_ATTACKS, check_attacks, named_attack
 
-Model = nn.Module | Callable[[Tensor], Tensor]
+AuditedModel = nn.Module | Callable[[Tensor], Tensor]
 """Gives a row of class scores per input: logits, log-probabilities or probabilities."""
 
 _BATCH = 256
@@ -80,7 +80,7 @@ class _Answers:
         ]
 
 
-def answers_of(model: Model, examples: Examples) -> Params:
+def answers_of(model: AuditedModel, examples: Examples) -> Params:
     """Return log-probabilities of the classes of every example, as an engine's params.
 
     In evaluation mode, of a copy, on the device where the model lies. Members and others
@@ -133,7 +133,7 @@ def gradients_of(model: nn.Module, examples: Examples) -> Iterator[Params]:
 
 
 _Workers = Positive | Literal[-1]
-Train = Callable[[Examples, int], Model]
+Train = Callable[[Examples, int], AuditedModel]
 """Trains a model like the audited one on these examples, with this seed."""
 
 
@@ -188,7 +188,7 @@ def _trained(
     return answers_of(_checked_model(model), records.examples)
 
 
-def _checked_model(model: Any) -> Model:  # noqa: ANN401 - whatever a user returns
+def _checked_model(model: Any) -> AuditedModel:  # noqa: ANN401 - whatever a user returns
     """Refuse what can answer nothing.
 
     Raises:
@@ -199,7 +199,7 @@ def _checked_model(model: Any) -> Model:  # noqa: ANN401 - whatever a user retur
             f"A model must be an nn.Module, or a function from inputs to class scores, found a "
             f"{type(model).__name__}: return or pass one."
         )
-    return cast(Model, model)
+    return cast(AuditedModel, model)
 
 
 _MIN_MODELS = 4
@@ -224,7 +224,7 @@ def _exposures(
     return exposures
 
 
-_HOLDOUTS = Reference(())
+_HOLDOUTS = NonMembers(())
 _ENGINE = _Answers()
 _REMEDY = (
     "Take non-members from where the members come from: split one data set at random "
@@ -335,10 +335,10 @@ def _missing(
 
 
 def audit_model(  # noqa: PLR0913 - most have defaults
-    model: Model,
+    model: AuditedModel,
     members: Any,  # noqa: ANN401 - whatever `covey.run` takes of one client
     non_members: Any,  # noqa: ANN401
-    references: Train | tuple[Sequence[Model], Any] | None = None,
+    references: Train | tuple[Sequence[AuditedModel], Any] | None = None,
     *,
     num_references: int = 8,
     attacks: Sequence[str | Scorer] = MODEL_ATTACKS,

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from covey.base.built_ins import built_in_name, built_ins, default_of
-from covey.base.consent import Source
+from covey.base.consent import CodeSource
 from covey.base.errors import ConfigError
 from covey.base.names import unknown
 from covey.base.own_code import check_import, no_part
@@ -142,7 +142,7 @@ def may_be_part(package: str) -> bool:
     declared = {_top(path) for path in _installed().values()}
     if package in coveys_packages() or package in sys.stdlib_module_names:
         return False
-    source = Source.of_package(package)
+    source = CodeSource.of_package(package)
     return package in declared or source is None or not source.is_installed
 
 

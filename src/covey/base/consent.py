@@ -32,7 +32,7 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CodeSource:
     """A user's code: a module, a package with all that can be imported of it, or a script.
 
     Attributes:
@@ -42,7 +42,7 @@ class Source:
     places: tuple[Path, ...]
 
     @classmethod
-    def of_package(cls, package: str) -> "Source | None":
+    def of_package(cls, package: str) -> "CodeSource | None":
         """Find what an import of a top-level package would run, and run none of it."""
         loaded = sys.modules.get(package)
         specs = (finder.find_spec(package, None) for finder in sys.meta_path)
@@ -102,7 +102,7 @@ class Consent:
             return none
         return known if known.folder == none.folder else none
 
-    def with_code(self, sources: Mapping[str, Source]) -> "Consent":
+    def with_code(self, sources: Mapping[str, CodeSource]) -> "Consent":
         """Return the same with these sources, as they are now, by what names them."""
         hashes = {name: source.sha256 for name, source in sources.items()}
         return replace(self, code={**self.code, **hashes})
@@ -112,7 +112,7 @@ class Consent:
         hashes = {key: _hash_of(value) for key, value in settings.items()}
         return replace(self, servers={**self.servers, **hashes})
 
-    def allows(self, name: str, source: Source) -> bool:
+    def allows(self, name: str, source: CodeSource) -> bool:
         """Say whether what is named so may be run, as its source is now."""
         known = self.code.get(name)
         return known is not None and known == source.sha256

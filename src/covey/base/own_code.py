@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, cast
 
-from covey.base.consent import Consent, Source
+from covey.base.consent import CodeSource, Consent
 from covey.base.errors import ConfigError
 
 _allowed: ContextVar[bool] = ContextVar("allowed", default=True)
@@ -62,7 +62,7 @@ def check_import(key: str, name: str) -> None:
     if package in sys.stdlib_module_names:
         raise no_part(key, name, "Python's own")
     if (folder := _folder.get()) is not None:
-        source = Source.of_package(package)
+        source = CodeSource.of_package(package)
         if source is None:
             raise ConfigError(
                 f"{key} = {name!r} must be in the search path, found no module {package!r}: start "
@@ -71,7 +71,7 @@ def check_import(key: str, name: str) -> None:
         check_allowed(folder, name, source)
 
 
-def check_allowed(folder: Path, name: str, source: Source) -> None:
+def check_allowed(folder: Path, name: str, source: CodeSource) -> None:
     """Refuse what this user did not allow for a run's folder, as it is now.
 
     Args:

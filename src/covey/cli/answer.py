@@ -44,7 +44,7 @@ Line = str | Text
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     """An answer of the command line alone, with a text of its own."""
 
     def lines(self) -> Iterator[Line]:
@@ -69,7 +69,7 @@ def text_of(name: str) -> Callable[[TextOf], TextOf]:
 
 def lines_of(answer: object) -> Iterator[Line]:
     """Return the text of an answer, line by line."""
-    if isinstance(answer, Answer):
+    if isinstance(answer, CommandResult):
         return answer.lines()
     kind = type(answer)
     return TEXTS.get(f"{kind.__module__}.{kind.__name__}", _usual_lines)(answer)

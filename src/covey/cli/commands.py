@@ -175,7 +175,7 @@ command = partial(click.command, cls=Command)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CommandRow:
     """A command of another package.
 
     Attributes:
@@ -197,10 +197,10 @@ class _Unloaded(click.Command):
         panel: of `covey --help`.
     """
 
-    def __init__(self, name: str, row: Row | ConfigError) -> None:
+    def __init__(self, name: str, row: CommandRow | ConfigError) -> None:
         self.row = row
-        self.panel = row.panel if isinstance(row, Row) else RUNS
-        super().__init__(name, help=row.help if isinstance(row, Row) else str(row))
+        self.panel = row.panel if isinstance(row, CommandRow) else RUNS
+        super().__init__(name, help=row.help if isinstance(row, CommandRow) else str(row))
 
 
 @cache
@@ -212,17 +212,17 @@ def installed() -> Mapping[str, _Unloaded]:
     return {p.name: _Unloaded(p.name, _row(p)) for p in points if p.name not in PLACES}
 
 
-def _row(point: "EntryPoint") -> Row | ConfigError:
+def _row(point: "EntryPoint") -> CommandRow | ConfigError:
     try:
         row = point.load()
     except Exception as error:
         why = f"that importing it failed: {error}"
     else:
-        if isinstance(row, Row):
+        if isinstance(row, CommandRow):
             return row
         why = f"a {type(row).__name__}"
     return ConfigError(
-        f"The command {point.name!r} must be a covey.cli.commands.Row at {point.value}, found "
+        f"The command {point.name!r} must be a covey.cli.commands.CommandRow at {point.value}, found "
         f"{why}: install the package again that has it, or uninstall it."
     )
 

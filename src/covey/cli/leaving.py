@@ -14,7 +14,7 @@ import covey
 from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.names import ANSWERS, BASES, Basis
-from covey.cli.answer import BAD, Answer, Line, Text, fail_if, table_of, text_of, wants_json
+from covey.cli.answer import BAD, CommandResult, Line, Text, fail_if, table_of, text_of, wants_json
 from covey.cli.commands import PATH, argument, command, trust_code_option
 from covey.cli.console import errors
 from covey.cli.stopping import stoppable
@@ -41,7 +41,7 @@ NOT_DENIED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plans(Answer):
+class Plans(CommandResult):
     """What would be answered to clients that leave together; nothing was done."""
 
     run: Path
@@ -82,7 +82,7 @@ class PendingAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Queued(Answer):
+class Queued(CommandResult):
     """Requests that were recorded, where another process plays the run."""
 
     run: Path
@@ -99,7 +99,7 @@ class Queued(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten(Answer):
+class Forgotten(CommandResult):
     """Clients that left."""
 
     run: Path

@@ -13,7 +13,7 @@ import click
 
 from covey.base.as_json import INLINE
 from covey.base.errors import ConfigError, DataError
-from covey.cli.answer import BAD, BAD_INPUT, Answer, Line, Text, fail_if, text_of, wants_json
+from covey.cli.answer import BAD, BAD_INPUT, CommandResult, Line, Text, fail_if, text_of, wants_json
 from covey.cli.commands import PATH, CommandGroup, argument
 from covey.cli.runs import set_option
 
@@ -139,7 +139,7 @@ def check(file: Path, overrides: Sequence[str]) -> Iterator[ConfigChecked]:
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsFile(Answer):
+class SettingsFile(CommandResult):
     """A file that was written, or would be.
 
     Attributes:
@@ -156,7 +156,7 @@ class SettingsFile(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaPrinted(Answer):
+class SchemaPrinted(CommandResult):
     """The JSON schema of the settings."""
 
     schema: Mapping[str, Any] = field(metadata=INLINE)

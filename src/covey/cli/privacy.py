@@ -14,7 +14,7 @@ import covey
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.errors import ConfigError
 from covey.base.names import round_number
-from covey.cli.answer import Answer, Line, fail_if, short, tabled, text_of
+from covey.cli.answer import CommandResult, Line, fail_if, short, tabled, text_of
 from covey.cli.commands import PATH, argument, command, trust_code_option
 from covey.cli.console import console
 
@@ -35,7 +35,7 @@ MODEL_REFERENCES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class RunAudited(Answer):
+class RunAudited(CommandResult):
     """An audit of a run's final models.
 
     Attributes:
@@ -112,7 +112,7 @@ def _plausible_text(found: PlausibleModels) -> Iterator[Line]:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAudited(Answer):
+class ModelAudited(CommandResult):
     """An audit of any classifier of torch.
 
     Attributes:
@@ -334,7 +334,7 @@ class ExposureRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NoiseGuarantee(Answer):
+class NoiseGuarantee(CommandResult):
     """What noise guarantees, beside its size; of the paper, what its algorithm delivers.
 
     Attributes:
@@ -419,7 +419,7 @@ def _claim(sigma: float, delta: float, rounds: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Deniability:
+class DeniabilityTable:
     """Which k and x keep forced replays rare.
 
     Attributes:
@@ -521,7 +521,7 @@ def guarantee(
     rounds: int,
     requests: int,
     target: float,
-) -> NoiseGuarantee | Deniability:
+) -> NoiseGuarantee | DeniabilityTable:
     """Say what settings promise before a run is played.
 
     --noise: the epsilon that noise delivers, or the noise for an epsilon.
@@ -546,7 +546,7 @@ def guarantee(
             "who asks to leave is random",
         )
         rows = settings_below(target, clients, rounds, requests)
-        return Deniability(clients, rounds, requests, target, holds_if, rows)
+        return DeniabilityTable(clients, rounds, requests, target, holds_if, rows)
     chosen = [value for value in (sigma, epsilon) if value is not None]
     if len(chosen) != 1 or chosen[0] == 0:
         raise ConfigError(

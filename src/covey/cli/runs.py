@@ -21,7 +21,7 @@ from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.built_ins import BASELINE, REFERENCES
 from covey.base.errors import ConfigError, UnfinishedError
 from covey.base.names import FLOWERS_COMMAND
-from covey.cli.answer import BAD, FAILED_CHECK, Answer, Line, fail_if, short, table_of
+from covey.cli.answer import BAD, FAILED_CHECK, CommandResult, Line, fail_if, short, table_of
 from covey.cli.commands import (
     PATH,
     CommandGroup,
@@ -63,7 +63,7 @@ root_option = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class RunConcluded(Answer):
+class RunConcluded(CommandResult):
     """A run that was played: its summary, and what playing it took.
 
     Attributes:
@@ -340,7 +340,7 @@ def fail_if_diverged(
 
 
 @dataclass(frozen=True, slots=True)
-class Swept(Answer):
+class Swept(CommandResult):
     """A sweep: its runs, and settings side by side.
 
     Attributes:
@@ -543,7 +543,7 @@ runs = CommandGroup("runs", help="List the runs below some folders, show one, or
 
 
 @dataclass(frozen=True, slots=True)
-class RunsListed(Answer):
+class RunsListed(CommandResult):
     """All runs below some folders."""
 
     runs: Sequence[RunEntry]
@@ -603,7 +603,7 @@ def show_run(run: str, roots: Sequence[str]) -> RunEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned(Answer):
+class Pruned(CommandResult):
     """What old runs could spare, and what was deleted.
 
     Attributes:

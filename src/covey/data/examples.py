@@ -233,7 +233,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class PublishedData:
     """A data set as its publisher made it.
 
     Attributes:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from covey.base.errors import DataError, blamed
 from covey.base.files import MEBIBYTE, gunzip
-from covey.data.examples import Examples, Source
+from covey.data.examples import Examples, PublishedData
 from covey.data.source import PUBLICATIONS, Publication
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -30,7 +30,7 @@ LARGEST_IDX = 2_048 * MEBIBYTE
 """Bytes unpacked: EMNIST, the largest, has 550 MB."""
 
 
-def read_mnist(publication: Publication, folder: Path) -> Source:
+def read_mnist(publication: Publication, folder: Path) -> PublishedData:
     """Return a publisher's training and test images of ten classes.
 
     Raises:
@@ -38,7 +38,7 @@ def read_mnist(publication: Publication, folder: Path) -> Source:
         ChecksumError: a file is not the published one.
     """
     train, test = (_read_idx(publication, part, folder, 10) for part in ("train", "t10k"))
-    return Source(publication.source, train, test, num_classes=10)
+    return PublishedData(publication.source, train, test, num_classes=10)
 
 
 def _broken(path: Path, must: str, found: object) -> DataError:
@@ -50,7 +50,7 @@ EMNIST_TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
 NUM_CHARACTERS = 62
 
 
-def read_emnist(publication: Publication, folder: Path) -> Source:
+def read_emnist(publication: Publication, folder: Path) -> PublishedData:
     """Return the images, upright; without its training file, those of the test file."""
 
     def part(name: str) -> Examples:
@@ -60,12 +60,12 @@ def read_emnist(publication: Publication, folder: Path) -> Source:
 
     test = part("test")
     if publication.has(EMNIST_TRAIN, folder):
-        return Source(publication.source, part("train"), test, NUM_CHARACTERS)
+        return PublishedData(publication.source, part("train"), test, NUM_CHARACTERS)
     note = (
         f"The training file of {publication.source} is not there: all {len(test):,} images come "
         f"from the test file."
     )
-    return Source(publication.source, test, None, NUM_CHARACTERS, (note,))
+    return PublishedData(publication.source, test, None, NUM_CHARACTERS, (note,))
 
 
 def _read_idx(publication: Publication, part: str, folder: Path, num_classes: int) -> Examples:
@@ -112,7 +112,7 @@ def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "...
     return torch.from_numpy(values.copy())
 
 
-def read_cifar10(publication: Publication, folder: Path) -> Source:
+def read_cifar10(publication: Publication, folder: Path) -> PublishedData:
     """Return the images of the batches that are there, and say which are not."""
     names = [f"data_batch_{number}" for number in range(1, 6)]
     missing = [name for name in names if not publication.has(name, folder)]
@@ -124,7 +124,7 @@ def read_cifar10(publication: Publication, folder: Path) -> Source:
     train = Examples.joined(batches)
     lacking = f"{', '.join(missing)} of {publication.source} are not there"
     notes = (f"{lacking}: {len(train):,} training images.",) if missing else ()
-    return Source(publication.source, train, test, 10, notes)
+    return PublishedData(publication.source, train, test, 10, notes)
 
 
 def parse_batch(content: bytes, path: Path) -> Examples:
@@ -198,7 +198,7 @@ Written = tuple[UInt8[np.ndarray, "n 784"], Int64[np.ndarray, " n"]]
 SIDE = 28
 
 
-def read_femnist(publication: Publication, folder: Path) -> Source:
+def read_femnist(publication: Publication, folder: Path) -> PublishedData:
     """Return the images with their writers; without LEAF's files, EMNIST's without writers."""
 
     def part(name: Part) -> tuple[Examples, Tensor]:
@@ -226,7 +226,7 @@ def read_femnist(publication: Publication, folder: Path) -> Source:
     train, writers = part("train")
     test = part("test")[0] if has_test else None
     notes = () if has_test else (f"The test files of {publication.source} are not there.",)
-    return Source(publication.source, train, test, NUM_CHARACTERS, notes, writers)
+    return PublishedData(publication.source, train, test, NUM_CHARACTERS, notes, writers)
 
 
 def parse_leaf(content: bytes, path: Path) -> dict[str, Written]:
@@ -268,7 +268,7 @@ FACE_SIDE = 32
 MOST: Mapping[Part, int] = MappingProxyType({"train": 50_000, "test": 20_000})
 
 
-def read_celeba(publication: Publication, folder: Path) -> Source:
+def read_celeba(publication: Publication, folder: Path) -> PublishedData:
     """Return the first images of each part, and say how many are left out."""
     notes: list[str] = []
 
@@ -289,7 +289,7 @@ def read_celeba(publication: Publication, folder: Path) -> Source:
             return Examples(torch.stack(list(threads.map(image, names))), labels)
 
     train, test = faces("train", "training"), faces("test", "test")
-    return Source(publication.source, train, test, NUM_ATTRIBUTES, tuple(notes))
+    return PublishedData(publication.source, train, test, NUM_ATTRIBUTES, tuple(notes))
 
 
 def parse_names(content: bytes, path: Path, part: Part) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from covey.base.built_ins import component
 from covey.base.components import AboveZero, Component
 from covey.base.errors import DataError
-from covey.data.examples import Source
+from covey.data.examples import PublishedData
 
 Positions = Int[Tensor, "_"]
 
@@ -34,7 +34,11 @@ class Partition(Component):
     left to be dealt from: who can only take the last images has no kinds of its own."""
 
     def deal(
-        self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator
+        self,
+        source: PublishedData,
+        cards: Positions,
+        sizes: Sequence[int],
+        generator: np.random.Generator,
     ) -> Sequence[Positions]:
         """Return for each client which of the cards it gets; no card is dealt twice.
 
@@ -59,7 +63,7 @@ class Iid(Partition):
 
     def deal(
         self,
-        source: Source,  # noqa: ARG002
+        source: PublishedData,  # noqa: ARG002
         cards: Positions,
         sizes: Sequence[int],
         generator: np.random.Generator,  # noqa: ARG002
@@ -88,7 +92,11 @@ class Dirichlet(Partition):
     alpha: AboveZero = 0.5
 
     def deal(
-        self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator
+        self,
+        source: PublishedData,
+        cards: Positions,
+        sizes: Sequence[int],
+        generator: np.random.Generator,
     ) -> Sequence[Positions]:
         """Fill one client after the other, and deal a class in the order of the cards.
 
@@ -136,7 +144,11 @@ class ByWriter(Partition):
     needs_data_set: ClassVar[bool] = True
 
     def deal(
-        self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator
+        self,
+        source: PublishedData,
+        cards: Positions,
+        sizes: Sequence[int],
+        generator: np.random.Generator,
     ) -> Sequence[Positions]:
         """Draw a writer for each client, among those that have enough.
 

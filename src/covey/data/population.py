@@ -24,8 +24,8 @@ from covey.data.examples import (
     Examples,
     Layout,
     Preference,
+    PublishedData,
     ShiftRange,
-    Source,
     normalised,
     standardised,
 )
@@ -199,7 +199,7 @@ class Population:
 
 
 def build_population(
-    source: Source,
+    source: PublishedData,
     spec: PopulationSpec,
     streams: Streams,
     preference: Callable[[ClientName], Preference],
@@ -257,7 +257,11 @@ def build_population(
 
 
 def _hands(
-    source: Source, spec: PopulationSpec, cards: Positions, sizes: list[int], streams: Streams
+    source: PublishedData,
+    spec: PopulationSpec,
+    cards: Positions,
+    sizes: list[int],
+    streams: Streams,
 ) -> Sequence[Positions]:
     """Return each client's hand of the cards, as the partition deals them."""
     hands = spec.partition.deal(source, cards, sizes, streams.generator())
@@ -271,7 +275,7 @@ def _hands(
     return hands
 
 
-def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
+def _aside(source: PublishedData, spec: PopulationSpec, need: int) -> list[int]:
     """Return how many images are kept for audit, test and pool."""
     left = len(source.train) - need - spec.audit_examples
     has_test = source.test is not None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from covey.data.clients import PopulationRequest
-    from covey.data.examples import Examples, Source
+    from covey.data.examples import Examples, PublishedData
     from covey.data.formats import Table
 
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 class Digits(DataSet):
     """1,797 images of 8 x 8 pixels; 0..16 is scaled to 0..255."""
 
-    def read(self, folder: Path) -> Source:  # noqa: ARG002
+    def read(self, folder: Path) -> PublishedData:  # noqa: ARG002
         """Return the images."""
         import torch
         from sklearn.datasets import load_digits
 
-        from covey.data.examples import Examples, Source
+        from covey.data.examples import Examples, PublishedData
 
         pixels, classes = load_digits(return_X_y=True)
         scaled = np.rint(pixels * (255 / 16)).astype(np.uint8)
         images = torch.from_numpy(scaled).view(-1, 1, 8, 8)
         labels = torch.from_numpy(classes.astype(np.int64))
-        return Source("digits", Examples(images, labels), None, num_classes=10)
+        return PublishedData("digits", Examples(images, labels), None, num_classes=10)
 
 
 class PublishedDataSet(DataSet):
@@ -49,7 +49,7 @@ class PublishedDataSet(DataSet):
     reader: ClassVar[str]
     """The function of `covey.data.formats` that reads them."""
 
-    def read(self, folder: Path) -> Source:
+    def read(self, folder: Path) -> PublishedData:
         """Return the publisher's images."""
         from covey.data import formats
 

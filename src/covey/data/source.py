@@ -22,7 +22,7 @@ from covey.data.augment import Augment
 
 if TYPE_CHECKING:
     from covey.data.clients import PopulationRequest
-    from covey.data.examples import Examples, Source
+    from covey.data.examples import Examples, PublishedData
     from covey.data.population import Population
 
 
@@ -94,14 +94,14 @@ class DataSet(DataSource):
         class Blobs(covey.DataSet):
             spread: float = 40.0
 
-            def read(self, folder: Path) -> covey.Source:
+            def read(self, folder: Path) -> covey.PublishedData:
                 labels = torch.arange(600) % 3
                 pixels = 60.0 * (1 + labels.view(-1, 1, 1, 1)) + torch.zeros(600, 1, 8, 8)
                 train = covey.Examples(pixels.byte(), labels)
-                return covey.Source("blobs", train, test=None, num_classes=3)
+                return covey.PublishedData("blobs", train, test=None, num_classes=3)
     """
 
-    def read(self, folder: Path) -> Source:
+    def read(self, folder: Path) -> PublishedData:
         """Return the data set; `folder` is where data files lie.
 
         Raises:

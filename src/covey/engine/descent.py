@@ -14,7 +14,7 @@ from torch import (
 
 from covey.base.errors import ConfigError, blamed
 from covey.base.names import Params
-from covey.engine.optimizers import Step, Tensors
+from covey.engine.optimizers import StepFunction, Tensors
 from covey.engine.protocol import TrainingJob
 from covey.engine.recipe import Objective, Recipe
 
@@ -45,8 +45,12 @@ def _tensors(key: str, kept: Params, names: Sequence[str]) -> list[Tensor]:
 
 
 def reshaping(
-    step: Step, recipe: Recipe, weights: Sequence[Tensor], memory: Memory, clip: Clip | None = None
-) -> Step:
+    step: StepFunction,
+    recipe: Recipe,
+    weights: Sequence[Tensor],
+    memory: Memory,
+    clip: Clip | None = None,
+) -> StepFunction:
     """Return a step that takes the objective and the largest norm into account.
 
     The step itself where the recipe has neither; `weights` are those of the start.

@@ -21,7 +21,7 @@ from covey.base.components import Component, NotNegative, OwnFunction, Range
 from covey.base.errors import ConfigError, blamed
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
-Step = Callable[[Tensors], None]
+StepFunction = Callable[[Tensors], None]
 """Change the weights in place, by these gradients."""
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -51,7 +51,7 @@ class Optimizer(Component):
     def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401 - torch's own type has untyped parts
         """Return a `torch.optim.Optimizer` over these weights."""
 
-    def begin(self, weights: Tensors, learning_rate: float) -> Step:
+    def begin(self, weights: Tensors, learning_rate: float) -> StepFunction:
         """Return what takes the steps of one round."""
         optimizer = self.make(weights, learning_rate)
 
@@ -62,7 +62,7 @@ class Optimizer(Component):
 
         return step
 
-    def begin_together(self, weights: Tensors, learning_rate: float) -> Step:
+    def begin_together(self, weights: Tensors, learning_rate: float) -> StepFunction:
         """Return what takes the steps of several clients, stacked along a first axis."""
         return self.begin(weights, learning_rate)
 
@@ -106,15 +106,17 @@ class Sgd(Optimizer):
         """Return torch's own."""
         return torch.optim.SGD(weights, lr=learning_rate, **self.model_dump())
 
-    def begin(self, weights: Tensors, learning_rate: float) -> Step:
+    def begin(self, weights: Tensors, learning_rate: float) -> StepFunction:
         """Return the same steps without an optimizer object: twice as fast, when small."""
         return self._steps(weights, learning_rate)
 
-    def begin_together(self, weights: Tensors, learning_rate: float) -> Step:
+    def begin_together(self, weights: Tensors, learning_rate: float) -> StepFunction:
         """Return the same steps, rounded as the vmap engine always has."""
         return self._steps(weights, learning_rate, twice=True)
 
-    def _steps(self, weights: Tensors, learning_rate: float, *, twice: bool = False) -> Step:
+    def _steps(
+        self, weights: Tensors, learning_rate: float, *, twice: bool = False
+    ) -> StepFunction:
         """Return steps whose product and difference are rounded at once, or one by one."""
         velocity = [torch.zeros_like(value) for value in weights] if self.momentum else []
 

@@ -35,7 +35,7 @@ from covey.engine.dropout import (
     mask_shapes,
     refuse_dropout,
 )
-from covey.engine.optimizers import Step
+from covey.engine.optimizers import StepFunction
 from covey.engine.protocol import (
     Scored,
     ScoringJob,
@@ -509,7 +509,7 @@ class VmapEngine:
         )
         return [sent(mask, self._device) for mask in drawn]
 
-    def _step(self, jobs: Sequence[TrainingJob], weights: list[Tensor]) -> Step:
+    def _step(self, jobs: Sequence[TrainingJob], weights: list[Tensor]) -> StepFunction:
         """Return what changes the stacked weights in place."""
         recipe = jobs[0].recipe
         own = [in_order(job, self._trainable) for job in jobs]

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from covey.leaving.facts import STRICT, AttackFigure, Superseded, Unmeasured, ValueOrReason
 from covey.leaving.plan import Option
-from covey.ledger.requests import Request, damaged_note, mistimed
+from covey.ledger.requests import LeaveRequest, damaged_note, mistimed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class AnswerInProgress:
     cluster: int | None = None
 
     @classmethod
-    def of(cls, request: Request) -> "AnswerInProgress":
+    def of(cls, request: LeaveRequest) -> "AnswerInProgress":
         """Return what is known of a request that is being served.
 
         Raises:
@@ -52,7 +52,7 @@ class AnswerInProgress:
         except ValidationError as error:
             raise damaged_note(request.id, error) from error
 
-    def noted(self, request: Request, sealed: str | None) -> Request:
+    def noted(self, request: LeaveRequest, sealed: str | None) -> LeaveRequest:
         """Return a request with what its answer needs, and with what finds the client again."""
         return replace(request, served=_json.dump_json(self).decode(), sealed=sealed)
 

@@ -33,7 +33,7 @@ from covey.leaving.planning import current_rules
 from covey.leaving.requests import take_up, unrecorded, with_simulated
 from covey.leaving.signing import AnsweredRequest, served_request, sign_answers
 from covey.leaving.subtraction import is_solved_again, keep_subtracted, unsolved_state
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 from covey.models.feature_store import FeatureStore
 from covey.runs.evaluation import OnRound
 from covey.runs.inputs import input_hashes
@@ -47,7 +47,7 @@ Phase = Literal["requested", "recorded", "tidied", "replayed", "signed"]
 OnAnswer = Callable[[AnsweredRequest], None]
 """Called with an answer that was signed, before its salt is forgotten."""
 
-BeforeAnswer = Callable[[Session, Request], None]
+BeforeAnswer = Callable[[Session, LeaveRequest], None]
 """Called before a request is served, while everything on the disk is as it was."""
 
 log = logging.getLogger(__name__)
@@ -65,14 +65,14 @@ class Case:
     """
 
     phase: Phase
-    requests: Sequence[Request]
+    requests: Sequence[LeaveRequest]
     served: Sequence[AnswerInProgress] = ()
     clients: Mapping[str, Client | None] = field(default_factory=dict[str, Client | None])
     answers: Sequence[AnsweredRequest] = ()
 
     @classmethod
     def recorded(
-        cls, requests: Sequence[Request], clients: Mapping[str, Client | None] | None = None
+        cls, requests: Sequence[LeaveRequest], clients: Mapping[str, Client | None] | None = None
     ) -> "Case":
         """Return the case of requests whose answers are recorded."""
         return cls("recorded", requests, tuple(map(AnswerInProgress.of, requests)), clients or {})
@@ -231,8 +231,8 @@ def record(case: Case, at: Position) -> tuple[Case | None, Position]:
 
 
 def plan(
-    session: Session, waiting: Sequence[Request]
-) -> tuple[list[tuple[Request, Option]], list[tuple[Request, str]]]:
+    session: Session, waiting: Sequence[LeaveRequest]
+) -> tuple[list[tuple[LeaveRequest, Option]], list[tuple[LeaveRequest, str]]]:
     """Return the answers that go together and come next, and which requests are refused, and why.
 
     Who needs no replay is answered first, so that its proof is about the model as it is; then
@@ -328,8 +328,8 @@ def _one_more_round(at: Position, on_round: OnRound | None) -> Position:
 
 
 def _compatible_requests(
-    session: Session, waiting: Sequence[Request]
-) -> tuple[list[Request], list[tuple[Request, str]]]:
+    session: Session, waiting: Sequence[LeaveRequest]
+) -> tuple[list[LeaveRequest], list[tuple[LeaveRequest, str]]]:
     """Return the requests that can be planned together with the first one, and the impossible.
 
     Somebody has to stay: the last one is refused. So is a client's second request, if
@@ -338,7 +338,7 @@ def _compatible_requests(
     present, names = {c.handle for c in session.run.population.clients}, session.roster.names
     calibrated = waiting[0].wanted == "calibrate"
     served = [request for request in session.roster.requests if request.served_at]
-    together, refused = list[Request](), list[tuple[Request, str]]()
+    together, refused = list[LeaveRequest](), list[tuple[LeaveRequest, str]]()
     for request in waiting:
         gone = request.handle not in names and any(
             other.handle == request.handle and (other.served_at or "") > request.requested_at

@@ -32,7 +32,8 @@ from covey.base.files import (
 from covey.base.names import ClientName, Handle
 from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.facts import CopyFact, Fate
-from covey.ledger.requests import Request
+from covey.leaving.model_files import hash_inside
+from covey.ledger.requests import LeaveRequest
 from covey.runs.folder import RunFolder, as_written, now
 
 LETTER = r"[^\W_]"
@@ -92,6 +93,7 @@ class Copy:
         recipient: for whom, as the command names it; "": no one is named.
         cluster: whose model it is.
         round_index: how many rounds the model had seen; None: not known.
+        model_hash: of the model without the file's header; "": the file has none, or is no model.
         subject: the one client that it is about; "": the whole run.
         deleted: when covey deleted it, or wrote another file in its place, ISO 8601; "":
             it did not.
@@ -105,6 +107,7 @@ class Copy:
     recipient: str = ""
     cluster: int | None = None
     round_index: int | None = None
+    model_hash: str = field(default="", metadata=HIDDEN)
     subject: Handle = field(default="", metadata=HIDDEN)
     deleted: str = ""
 
@@ -294,7 +297,7 @@ def erase_from_copies(folder: RunFolder, leaver: ClientName, known: Collection[C
 
 
 def delete_obsolete_copies(
-    folder: RunFolder, request: Request, current: Collection[str]
+    folder: RunFolder, request: LeaveRequest, current: Collection[str]
 ) -> tuple[CopyOutcome, ...]:
     """Delete obsolete copies inside the run's folder, and report every copy.
 
@@ -303,7 +306,7 @@ def delete_obsolete_copies(
     Args:
         folder: the run's.
         request: the one that is being served.
-        current: hashes of the cluster models after the answer, as they are exported.
+        current: hashes of the cluster models after the answer.
     """
     option = AnswerInProgress.of(request).option
     first = option.first_replayed_round
@@ -322,7 +325,7 @@ def _outcome(
     folder: RunFolder, copy: Copy, handle: Handle, first: int | None, current: Collection[str]
 ) -> CopyOutcome:
     model = copy.what == "model"
-    stays = model and (first is None or copy.sha256 in current)
+    stays = model and (first is None or (copy.model_hash or copy.sha256) in current)
     obsolete = copy.holds(handle, first) and not stays
     notify = model and obsolete and bool(copy.recipient)
     if copy.deleted:
@@ -365,5 +368,6 @@ def unrecorded(folder: RunFolder) -> Iterator[Copy]:
             what="model",
             path=path.relative_to(folder.path).as_posix(),
             sha256=file_hash(path),
+            model_hash=hash_inside(path),
             written=written.isoformat(timespec="milliseconds"),
         )

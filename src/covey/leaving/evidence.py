@@ -30,7 +30,7 @@ from covey.leaving.facts import (
 )
 from covey.leaving.plan import AnswerRules, Option, influences_on, options, sizes_left
 from covey.ledger.participation import Participation, latest_models, latest_sums, participation_of
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 from covey.ledger.tree import entries_of, inclusion_proof, root_of
 from covey.runs.ledger_record import LedgerRecord
 from covey.settings.aggregation import anonymity_of
@@ -42,7 +42,7 @@ Events = Sequence[tuple[int | None, Event]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordedAnswer:
     """One answer, as it stands in a ledger up to where its proof is signed.
 
     Attributes:
@@ -59,7 +59,7 @@ class Answer:
         history: folded from all events up to there.
     """
 
-    request: Request
+    request: LeaveRequest
     requested: LeaveRequested
     requested_at: int
     event: ClientLeft
@@ -109,8 +109,8 @@ class Answer:
 
 
 def find_answer(
-    record: LedgerRecord, times: Mapping[int, str], request: Request, at: int
-) -> Answer | None:
+    record: LedgerRecord, times: Mapping[int, str], request: LeaveRequest, at: int
+) -> RecordedAnswer | None:
     """Return the answer to a request; None: the chain does not hold both, each once, in order.
 
     Args:
@@ -134,7 +134,7 @@ def find_answer(
     end = min((position for position in times if position >= own), default=own)
     before = record.until(start)
     started = of_kinds((fact for _, fact in record.facts), RunStarted)
-    return Answer(
+    return RecordedAnswer(
         request=request,
         requested=requested,
         requested_at=position,
@@ -149,7 +149,7 @@ def find_answer(
     )
 
 
-def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
+def unknown_facts(answer: RecordedAnswer, config: Config) -> tuple[str, ...]:
     """Return the facts that no event states, or that rest on a user's own components.
 
     To ask these is to run them. Where no start of the run is recorded, the ledger has no hash
@@ -170,7 +170,11 @@ def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
 
 
 def facts(
-    answer: Answer, record: LedgerRecord, config: Config, word: Word, unknown: Collection[str] = ()
+    answer: RecordedAnswer,
+    record: LedgerRecord,
+    config: Config,
+    word: Word,
+    unknown: Collection[str] = (),
 ) -> Facts:
     """Return the facts of an answer.
 
@@ -281,7 +285,7 @@ def _own_parts(config: Config, history: History) -> Iterator[OwnPart]:
         )
 
 
-def _subtracted(answer: Answer) -> list[SubtractedSums]:
+def _subtracted(answer: RecordedAnswer) -> list[SubtractedSums]:
     """Return every cluster's sums before the answer, and when its proof is signed.
 
     Raises:

@@ -3,10 +3,7 @@
 import hashlib
 import re
 import time
-from collections.abc import Iterable
 from pathlib import Path
-
-import safetensors.torch
 
 from covey.base.arguments import in_range
 from covey.base.components import Count
@@ -16,6 +13,7 @@ from covey.base.history import History
 from covey.base.names import Params, unknown
 from covey.engine.metrics import metric_named
 from covey.leaving.copies import Copy, erase_copy, record_copy
+from covey.leaving.model_files import hash_of_model, header_of, model_bytes
 from covey.ledger.store import Ledger
 from covey.runs.evaluation import FIGURES, BestRound, best_round
 from covey.runs.folder import RunFolder, rounds_in
@@ -39,17 +37,6 @@ def delete_unfinished(folder: RunFolder) -> None:
             is_ours = _UNFINISHED.fullmatch(path.name) is not None
             if is_ours and path.lstat().st_mtime < time.time() - _STALE_SECONDS:
                 delete_whole(path)
-
-
-def model_bytes(params: Params) -> bytes:
-    """Return a model as it is exported: safetensors of its state dict."""
-    tensors = {name: param.detach().cpu().clone() for name, param in params.items()}
-    return safetensors.torch.save(tensors)
-
-
-def exported_hashes(models: Iterable[Params]) -> frozenset[str]:
-    """Return SHA-256 of each model's bytes as it would be exported."""
-    return frozenset(hashlib.sha256(model_bytes(model)).hexdigest() for model in models)
 
 
 def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRound:
@@ -122,11 +109,14 @@ def export_model(
             f"found {name[:80]!r}: shorten it."
         )
     rounds, params = latest_model(folder, cluster, after)
-    payload = model_bytes(params)
+    model_hash = hash_of_model(params)
+    with Ledger.read(folder.ledger) as ledger:
+        header = header_of(folder.reader.read(ledger).hashes[0], rounds, cluster, model_hash)
+    payload = model_bytes(params, header)
     of_round = "" if after is None else f"-round-{after}"
     path = out or folder.exports / f"cluster-{cluster}{of_round}.safetensors"
     digest = hashlib.sha256(payload).hexdigest()
-    about = {"recipient": name, "cluster": cluster, "round_index": rounds}
+    about = {"recipient": name, "cluster": cluster, "round_index": rounds, "model_hash": model_hash}
     try:
         make_folder(path.parent)
         delete_unfinished(folder)

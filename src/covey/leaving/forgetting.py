@@ -14,7 +14,7 @@ from covey.leaving.own_parts import carried_over
 from covey.leaving.planning import ReturningClient, plans_for, wanted_answers_of
 from covey.leaving.requests import OnReceipt, submit_requests
 from covey.leaving.signing import AnsweredRequest
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 from covey.runs.receipts import Receipt, receipts_of
 from covey.runs.session import Session, no_op
 
@@ -96,7 +96,7 @@ def record_requests(
     wanted: str,
     basis: Basis = "none",
     check: CheckPlan = no_op,
-) -> tuple[Session, list[Request]]:
+) -> tuple[Session, list[LeaveRequest]]:
     """Put these clients' requests down, all of them or none, for the process that plays the rounds.
 
     Raises:

@@ -12,7 +12,7 @@ from covey.base.errors import RunError
 from covey.base.names import Basis, ClientName
 from covey.leaving.plan import AnswerRules, Option, answer_for, options
 from covey.ledger.participation import Participation
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ClientPlan:
 
 
 def choose_answers(
-    participation: Participation, requests: Sequence[Request], rules: AnswerRules
+    participation: Participation, requests: Sequence[LeaveRequest], rules: AnswerRules
 ) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once."""
     plans: list[ClientPlan] = []
@@ -47,7 +47,9 @@ def choose_answers(
     return _in_one_replay(plans, requests, rules)
 
 
-def _choose_alone(participation: Participation, request: Request, rules: AnswerRules) -> ClientPlan:
+def _choose_alone(
+    participation: Participation, request: LeaveRequest, rules: AnswerRules
+) -> ClientPlan:
     handle = request.handle
     possible = options(participation, handle, rules)
     if handle in participation.stopped:
@@ -81,7 +83,7 @@ def _choose_alone(participation: Participation, request: Request, rules: AnswerR
 
 
 def _in_one_replay(
-    choices: Sequence[ClientPlan], requests: Sequence[Request], rules: AnswerRules
+    choices: Sequence[ClientPlan], requests: Sequence[LeaveRequest], rules: AnswerRules
 ) -> tuple[ClientPlan, ...]:
     starts = [first for choice in choices if (first := _trained_from(choice.chosen)) is not None]
     if len(starts) < 2:

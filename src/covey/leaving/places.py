@@ -17,7 +17,7 @@ from covey.runs.ledger_record import LedgerRecord
 from covey.runs.reading import checked_ledger, unknown_client
 from covey.runs.secrets import secret_path
 
-Kind = Literal[
+PlaceKind = Literal[
     "ledger",
     "request",
     "record",
@@ -51,12 +51,12 @@ class Place:
 
     path: str
     what: str
-    kind: Kind
+    kind: PlaceKind
     who_must_act: Actor
     how: str
 
 
-_HOW: Mapping[tuple[Kind, Actor], str] = {
+_HOW: Mapping[tuple[PlaceKind, Actor], str] = {
     ("ledger", COVEY): "Every answer deletes the row, and overwrites what is left of it.",
     ("ledger", YOU): "No answer deletes it, and its handle leads to no name then. Delete the run.",
     ("request", COVEY): "The process that plays the run takes it away, and answers.",
@@ -103,7 +103,7 @@ class ClientOfRun:
     first_round: int | None
 
     def place(
-        self, kind: Kind, who: Actor, what: str, path: Path | str, root: Path | None = None
+        self, kind: PlaceKind, who: Actor, what: str, path: Path | str, root: Path | None = None
     ) -> Place:
         """Return a place, whose path below `root` names no one else; text stays.
 

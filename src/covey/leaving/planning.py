@@ -12,7 +12,7 @@ from covey.base.own_code import no_foreign_code
 from covey.leaving.joint_requests import ClientPlan, choose_answers
 from covey.leaving.marks import unsealed
 from covey.leaving.plan import AnswerRules, Option
-from covey.ledger.requests import Request, Roster
+from covey.ledger.requests import ClientRoster, LeaveRequest
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder, checkpoint_paths, round_of, rounds_in
 from covey.runs.ledger_record import LedgerRecord
@@ -40,19 +40,19 @@ class ReturningClient:
 
 
 def wanted_answers_of(
-    roster: Roster,
+    roster: ClientRoster,
     folder: RunFolder,
     clients: Sequence[ClientName | ReturningClient],
     wanted: str,
     basis: Basis = "none",
-) -> list[Request]:
+) -> list[LeaveRequest]:
     """Return what clients ask for, each once, under the handles that a ledger has for them.
 
     Raises:
         RunError: a client is not known to the run.
     """
     handles = roster.handles
-    by_client: dict[ClientName, Request] = {}  # who is named twice asks once
+    by_client: dict[ClientName, LeaveRequest] = {}  # who is named twice asks once
     for client in clients:
         back = isinstance(client, ReturningClient)
         name = client.client if back else client
@@ -60,11 +60,11 @@ def wanted_answers_of(
         if handle is None:
             more = "; who left comes back with --salt and the salt of the last answer, unless that "
             raise unknown_client(folder, name, handles, f"{more}was a retraining")
-        by_client[name] = Request(handle, wanted, basis, name)
+        by_client[name] = LeaveRequest(handle, wanted, basis, name)
     return [*by_client.values()]
 
 
-def _unsealed_handle(roster: Roster, returning: ReturningClient) -> Handle | None:
+def _unsealed_handle(roster: ClientRoster, returning: ReturningClient) -> Handle | None:
     try:
         salt = bytes.fromhex(returning.salt)
     except ValueError as error:
@@ -104,7 +104,11 @@ def planning_config(folder: RunFolder) -> Config:
 
 
 def plans_for(
-    config: Config, folder: RunFolder, ledger: Ledger, roster: Roster, wanted: Sequence[Request]
+    config: Config,
+    folder: RunFolder,
+    ledger: Ledger,
+    roster: ClientRoster,
+    wanted: Sequence[LeaveRequest],
 ) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once; nothing is done.
 
@@ -206,7 +210,7 @@ def plan_alone(folder: RunFolder, record: LedgerRecord, handle: Handle) -> Clien
             rules = current_rules(folder.config(), folder, record.history)
         except RunError as error:
             return ClientPlan(name, (), None, str(error))
-        (plan,) = choose_answers(record.participation, [Request(handle, client=name)], rules)
+        (plan,) = choose_answers(record.participation, [LeaveRequest(handle, client=name)], rules)
         return _priced(plan, folder, ledger.seconds_per_round())
 
 

@@ -12,7 +12,7 @@ from covey.base.events import LeaveRequested
 from covey.base.names import ClientName
 from covey.leaving.handover import Handover, keep_handover
 from covey.leaving.marks import fresh_mark
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 from covey.runs.folder import QueuedRequest
 from covey.runs.receipts import Receipt, key_of, sign_receipt
 from covey.runs.session import Session
@@ -23,7 +23,9 @@ OnReceipt = Callable[[ClientName, Receipt], None]
 """Called with a client's name and its receipt, before it is answered."""
 
 
-def submit_requests(session: Session, wanted: Sequence[Request]) -> tuple[Session, list[Request]]:
+def submit_requests(
+    session: Session, wanted: Sequence[LeaveRequest]
+) -> tuple[Session, list[LeaveRequest]]:
     """Record requests in the ledger, all of them or none, and sign their receipts.
 
     Their marks are made now: the receipt holds them, and only the requester has
@@ -58,7 +60,9 @@ def take_up(session: Session, leaving: Iterable[ClientName] = ()) -> Session:
     new = [leaver for leaver in own if handles.get(leaver.client) not in ever]
     for name, wanted, basis in (*new, *session.folder.take_requests()):
         if name in handles and handles[name] not in waiting:
-            session, _ = submit_requests(session, [Request(handles[name], wanted, basis, name)])
+            session, _ = submit_requests(
+                session, [LeaveRequest(handles[name], wanted, basis, name)]
+            )
             waiting.add(handles[name])
     return session
 
@@ -75,7 +79,7 @@ def with_simulated(session: Session, t: int) -> Session:
         return session
     leaver = clients[int(generator.integers(len(clients)))]
     drawn = f"{leaver.handle} after round {t - 1}"  # equal runs have equal chains
-    new = Request(
+    new = LeaveRequest(
         leaver.handle,
         default_answer(config),
         after_round=t - 1,
@@ -91,7 +95,7 @@ def default_answer(config: Config) -> str:
     return "calibrate" if config.leaving.store_updates else "retrain"
 
 
-def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveRequested]:
+def unrecorded(session: Session, requests: Sequence[LeaveRequest]) -> Iterator[LeaveRequested]:
     """Yield what is still to be recorded of requests: what the chain does not hold.
 
     Raises:
@@ -110,7 +114,7 @@ def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveR
             )
 
 
-def _record(session: Session, new: Sequence[Request]) -> tuple[Session, list[Request]]:
+def _record(session: Session, new: Sequence[LeaveRequest]) -> tuple[Session, list[LeaveRequest]]:
     """Record requests in the ledger's table, and in its chain what they ask for.
 
     Before anything is recorded there is no chain: then they enter it with their answers.
@@ -120,6 +124,6 @@ def _record(session: Session, new: Sequence[Request]) -> tuple[Session, list[Req
     return session.with_written(links), requests
 
 
-def _event(request: Request) -> LeaveRequested:
+def _event(request: LeaveRequest) -> LeaveRequested:
     subject = request.mark.subject if request.mark else ""
     return LeaveRequested(request.id, request.handle, request.wanted, request.basis, subject)

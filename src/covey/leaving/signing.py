@@ -17,7 +17,6 @@ from covey.data.examples import Client
 from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.copies import RENDERED, CopyOutcome, delete_obsolete_copies, outcome_lines
 from covey.leaving.evidence import facts, find_answer
-from covey.leaving.exports import exported_hashes
 from covey.leaving.facts import (
     AttackFigure,
     Facts,
@@ -29,10 +28,11 @@ from covey.leaving.facts import (
     known,
 )
 from covey.leaving.handover import Handover, keep_handover
+from covey.leaving.model_files import exported_hashes
 from covey.leaving.plan import Option
 from covey.leaving.proof import read_proof, signed_proof
 from covey.leaving.proof_text import proof_page
-from covey.ledger.requests import Mark, Request
+from covey.ledger.requests import LeaveRequest, Mark
 from covey.membership.estimators import ClientEstimator, RiskContext
 from covey.membership.truth import no_better_than_guessing
 from covey.runs.folder import RunFolder, now, rounds_in
@@ -77,7 +77,7 @@ class AnsweredRequest:
 
 def sign_answers(
     session: Session,
-    requests: Sequence[Request],
+    requests: Sequence[LeaveRequest],
     state: ServerState,
     clients: Mapping[str, Client | None],
 ) -> tuple[AnsweredRequest, ...]:
@@ -113,7 +113,7 @@ def sign_answers(
 def _signed(
     session: Session,
     key: SigningKey,
-    request: Request,
+    request: LeaveRequest,
     state: ServerState,
     leaver: Client | None,
     models: Collection[str],
@@ -140,7 +140,7 @@ def _signed(
 
 def served_request(
     session: Session,
-    request: Request,
+    request: LeaveRequest,
     option: Option,
     mark: Mark,
     state: ServerState,
@@ -228,7 +228,7 @@ def _superseded(folder: RunFolder, option: Option) -> Mapping[Superseded, int]:
 def _write_proof(
     session: Session,
     key: SigningKey,
-    request: Request,
+    request: LeaveRequest,
     state: ServerState,
     leaver: Client | None,
     copies: Sequence[CopyOutcome],

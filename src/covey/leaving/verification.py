@@ -37,10 +37,10 @@ from covey.ledger.tree import TreeHead, begins_with, entries_of, is_included, or
 from covey.runs.grammar import check_times
 
 if TYPE_CHECKING:
-    from covey.leaving.evidence import Answer
+    from covey.leaving.evidence import RecordedAnswer
     from covey.ledger.store import Ledger
     from covey.runs.folder import RunFolder
-    from covey.runs.ledger_record import Fact
+    from covey.runs.ledger_record import RecordedEvent
 
 OPERATOR = {
     "facts": "all facts of the proof",
@@ -342,8 +342,8 @@ def _compared(
 
 
 def _beside_the_chain(
-    answer: Answer,
-    recorded: Sequence[Fact],
+    answer: RecordedAnswer,
+    recorded: Sequence[RecordedEvent],
     names: Mapping[Handle, ClientName],
     times: Mapping[int, str],
 ) -> Iterator[str]:
@@ -366,7 +366,7 @@ def _beside_the_chain(
         yield f"times: {problem}"
 
 
-def _when_and_what(answer: Answer, proof: Proof, times: Mapping[int, str]) -> Iterator[str]:
+def _when_and_what(answer: RecordedAnswer, proof: Proof, times: Mapping[int, str]) -> Iterator[str]:
     """Compare the operator's word with what the ledger leaves possible."""
     moment, rewind = instant(proof.answered), answer.rewind
     later = [when for position, when in sorted(times.items()) if position > answer.at]
@@ -398,7 +398,9 @@ def _receipt(place: RunFolder, proof: Proof, hashes: Sequence[str]) -> Iterator[
         yield "receipt: the run's folder holds another of this request, or none"
 
 
-def _subject(answer: Answer, names: Sequence[ClientName], name: ClientName, salt: bytes) -> Check:
+def _subject(
+    answer: RecordedAnswer, names: Sequence[ClientName], name: ClientName, salt: bytes
+) -> Check:
     """Say whether the ledger's answer is about a client."""
     if not _is_same(subject_mark(name, salt), answer.event.subject):
         return _OTHER

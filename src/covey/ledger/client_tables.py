@@ -12,7 +12,15 @@ from covey.base.names import ANSWERS, BASES, ClientName, Handle, unknown
 from covey.ledger import rows
 from covey.ledger.backends import Database
 from covey.ledger.chain import Link, Record, canonical_body
-from covey.ledger.requests import NAMELESS, Mark, Request, Roster, State, damaged_note, mistimed
+from covey.ledger.requests import (
+    NAMELESS,
+    ClientRoster,
+    LeaveRequest,
+    Mark,
+    State,
+    damaged_note,
+    mistimed,
+)
 from covey.ledger.tables import clients, requests, tombstones
 
 AT_ONCE = 10_000
@@ -85,23 +93,23 @@ class ClientTables:
         with self._database.reading() as connection:
             return dict(map(tuple, connection.execute(keyed.order_by(clients.c.handle))))
 
-    def roster(self) -> Roster:
+    def roster(self) -> ClientRoster:
         """Return who is in the run, who asked to leave it, and by what who left is known."""
         with self._database.reading() as connection:
-            return Roster(
+            return ClientRoster(
                 names=_bound(connection, clients.c.name),
                 requests=tuple(_read_requests(connection)),
                 tombstones=frozenset(connection.scalars(select(tombstones.c.mark))),
             )
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LeaveRequest]:
         """Return every request to leave, in order of asking."""
         with self._database.reading() as connection:
             return _read_requests(connection)
 
     def add_requests(
-        self, new: Sequence[Request], records: Sequence[Record] = ()
-    ) -> tuple[list[Request], list[Link]]:
+        self, new: Sequence[LeaveRequest], records: Sequence[Record] = ()
+    ) -> tuple[list[LeaveRequest], list[Link]]:
         """Register several requests to leave, all of them or none.
 
         One that was drawn before is returned as it is.
@@ -120,7 +128,7 @@ class ClientTables:
             return recorded, rows.add(connection, None, records, requested_at) if records else []
 
     def serve(
-        self, served: Sequence[Request], marks: Mapping[Handle, str], records: Sequence[Record]
+        self, served: Sequence[LeaveRequest], marks: Mapping[Handle, str], records: Sequence[Record]
     ) -> list[Link]:
         """Record answers and erase the requesters' names, in one transaction.
 
@@ -187,7 +195,7 @@ def _bind_keys(connection: Connection, to: Mapping[Handle, str]) -> bool:
     return bool(changed)
 
 
-def _insert_request(connection: Connection, new: Request, requested_at: str) -> Request:
+def _insert_request(connection: Connection, new: LeaveRequest, requested_at: str) -> LeaveRequest:
     for what, value, known in (
         ("answer", new.wanted, ("auto", *ANSWERS)),
         ("basis", new.basis, BASES),
@@ -205,7 +213,7 @@ def _insert_request(connection: Connection, new: Request, requested_at: str) -> 
     return recorded
 
 
-def _read_requests(connection: Connection) -> list[Request]:
+def _read_requests(connection: Connection) -> list[LeaveRequest]:
     rows_read = connection.execute(select(requests).order_by(requests.c.number))
     return [_request(**row._mapping) for row in rows_read]
 
@@ -221,7 +229,7 @@ def _advance(
     connection.execute(update(requests).where(known).values(**changes))
 
 
-def _serve(connection: Connection, request: Request, served_at: str) -> None:
+def _serve(connection: Connection, request: LeaveRequest, served_at: str) -> None:
     same = requests.c.handle == request.handle
     connection.execute(update(requests).where(same).values(sealed=None))
     kept = {"note": request.served, "sealed": request.sealed}
@@ -239,7 +247,7 @@ def _erase(connection: Connection, handle: Handle, mark: str) -> None:
         connection.execute(insert(tombstones).values(mark=mark))
 
 
-def _request(note: str | None, **cells: Any) -> Request:  # noqa: ANN401 - as the columns are
+def _request(note: str | None, **cells: Any) -> LeaveRequest:  # noqa: ANN401 - as the columns are
     waits = cells["state"] == "pending"
     try:
         mark = _mark_from(note) if note and waits else None
@@ -250,4 +258,4 @@ def _request(note: str | None, **cells: Any) -> Request:  # noqa: ANN401 - as th
             f"A request's name must be letters and digits, found {cells['id']!r}: restore a copy."
         )
     del cells["number"]
-    return Request(**cells, mark=mark, served=None if waits else note)
+    return LeaveRequest(**cells, mark=mark, served=None if waits else note)

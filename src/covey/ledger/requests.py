@@ -34,7 +34,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LeaveRequest:
     """A client's request to leave, and what came of it.
 
     Attributes:
@@ -70,7 +70,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class ClientRoster:
     """The clients of a run, as its ledger's tables have them.
 
     Attributes:
@@ -80,7 +80,7 @@ class Roster:
     """
 
     names: Mapping[Handle, ClientName] = field(default_factory=dict[Handle, ClientName])
-    requests: tuple[Request, ...] = ()
+    requests: tuple[LeaveRequest, ...] = ()
     tombstones: frozenset[str] = frozenset()
 
     @property
@@ -95,12 +95,12 @@ class Roster:
         return {self.names[handle]: handle for handle in left if handle in self.names}
 
     @property
-    def pending(self) -> tuple[Request, ...]:
+    def pending(self) -> tuple[LeaveRequest, ...]:
         """The requests that wait for an answer."""
         return tuple(request for request in self.requests if request.state == "pending")
 
     @property
-    def serving(self) -> tuple[Request, ...]:
+    def serving(self) -> tuple[LeaveRequest, ...]:
         """The requests whose answer is recorded, and not signed."""
         return tuple(request for request in self.requests if request.state == "serving")
 

@@ -51,7 +51,7 @@ class SetTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RoundTerms:
     """What a run's settings say of its ledger.
 
     Attributes:
@@ -85,7 +85,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedRound:
+class JudgedRound:
     """A round that counts.
 
     Attributes:
@@ -100,7 +100,7 @@ class PlayedRound:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayTerms:
     """Rounds that are played again.
 
     Attributes:
@@ -112,7 +112,7 @@ class Replay:
     """
 
     event: events.RunRolledBack
-    before: Mapping[int, PlayedRound]
+    before: Mapping[int, JudgedRound]
     until: int
     in_sums: Mapping[Handle, int]
     lacking: frozenset[Handle] = frozenset()
@@ -131,10 +131,10 @@ class RoundFacts:
 
     t: int
     facts: Sequence[Event]
-    terms: Terms | None
+    terms: RoundTerms | None
     present: frozenset[Handle]
     gone: Collection[Handle]
-    replay: Replay | None
+    replay: ReplayTerms | None
     num_clusters: int
 
     def of(self, *kinds: type[E]) -> list[E]:
@@ -165,13 +165,13 @@ class RoundFacts:
         """Return who trained the model of a cluster."""
         return {h for h, j in self.clusters.items() if j == cluster}
 
-    def played(self) -> PlayedRound:
+    def played(self) -> JudgedRound:
         """Return what later rounds are compared with."""
         merged = self.of(events.ModelsMerged, events.ModelsPooled)
         shared = any(choice.by == SHARED for choice in self.chosen) and self.num_clusters > 1
         heads = next(iter(self.of(events.HeadsSolved)), None)
         model = "" if shared else merged[-1].model_hash
-        return PlayedRound(frozenset(self.cohort.handles), self.clusters, model, heads)
+        return JudgedRound(frozenset(self.cohort.handles), self.clusters, model, heads)
 
     def problems(self) -> Iterator[Problem]:
         """Yield what cannot have been so."""
@@ -316,7 +316,7 @@ class RoundFacts:
             if [*event.sizes] != sizes.get(event.cluster):
                 yield event, "it is not of the sets that were formed"
 
-    def _again(self, replay: Replay) -> Iterator[Problem]:
+    def _again(self, replay: ReplayTerms) -> Iterator[Problem]:
         """Judge a round that is played again by what it was."""
         then, how = replay.before.get(self.t), replay.event.how
         if then is None:
@@ -327,7 +327,7 @@ class RoundFacts:
         if how == "subtracted":
             yield from self._solved_again(replay, then)
 
-    def _solved_again(self, replay: Replay, then: PlayedRound) -> Iterator[Problem]:
+    def _solved_again(self, replay: ReplayTerms, then: JudgedRound) -> Iterator[Problem]:
         """Judge that sums lost those who left, and no one else, cluster by cluster."""
         before, after = then.heads, next(iter(self.of(events.HeadsSolved)), None)
         if before is None or after is None or len(before.sums) != len(after.sums):

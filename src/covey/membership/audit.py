@@ -29,7 +29,7 @@ from covey.membership.references import (
 )
 from covey.membership.truth import (
     Candidates,
-    Reference,
+    NonMembers,
     Target,
     blind_risk,
     has_non_finite_values,
@@ -206,7 +206,7 @@ class ClusterAuditResult:
 
 
 def examine_cluster(
-    engine: Engine, target: Target, reference: Reference, auditor: Auditor, streams: Streams
+    engine: Engine, target: Target, reference: NonMembers, auditor: Auditor, streams: Streams
 ) -> ClusterAuditResult:
     """Attack one cluster model; no figures where it diverged, or sides do not match."""
     if why := target.diverged or has_non_finite_values(target.params):

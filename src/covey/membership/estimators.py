@@ -29,11 +29,11 @@ from covey.membership.attacks import cross_fitted, folds, scores_of
 from covey.membership.controls import copied
 from covey.membership.intervals import MIN_RECORDS, stratified
 from covey.membership.references import PlayRound
-from covey.membership.truth import Assessment, Counts, Profile, Reference, Target, true_risk
+from covey.membership.truth import Assessment, Counts, NonMembers, Profile, Target, true_risk
 from covey.secure_sums.noise import NoiseShares, Numbers
 from covey.secure_sums.server import secure_sum
 
-Count = Callable[[Target, Streams], tuple[Counts, Counts]]
+CountFunction = Callable[[Target, Streams], tuple[Counts, Counts]]
 """What members count (`combined_counts`): of their training and held-out losses."""
 
 FEWEST_REPORTING = 5
@@ -66,9 +66,9 @@ class RiskContext:
     """
 
     engine: Engine
-    count: Count | None = None
+    count: CountFunction | None = None
     shares: NoiseShares | None = None
-    reference: Reference = field(default_factory=lambda: Reference(()))
+    reference: NonMembers = field(default_factory=lambda: NonMembers(()))
     pool: Examples = field(
         default_factory=lambda: Examples(torch.empty(0), torch.empty(0, dtype=torch.int64))
     )
@@ -373,7 +373,7 @@ def counts_of_numbers(numbers: Numbers, shares: NoiseShares | None) -> tuple[Cou
 
 def masked_loss_counter(
     engine: Engine, min_cohort: int, shares: NoiseShares | None = None
-) -> Count:
+) -> CountFunction:
     """Return how clients count under masks; fewer than so many count nothing.
 
     No client can be left out for counting otherwise than most: whose counts are odd, no server

@@ -251,7 +251,7 @@ NEIGHBOURS = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reference:
+class NonMembers:
     """Non-members to compare with: per group, or else the members' own holdouts."""
 
     by_group: tuple[Examples, ...]
@@ -286,7 +286,7 @@ def true_risk(
     engine: Engine,
     params: Params,
     members: Sequence[Client],
-    reference: Reference,
+    reference: NonMembers,
     streams: Streams,
 ) -> RiskEstimate:
     """Attack all that these clients trained on against matching non-members.
@@ -311,7 +311,7 @@ def true_risk(
 
 
 def blind_risk(
-    members: Sequence[Client], reference: Reference, streams: Streams
+    members: Sequence[Client], reference: NonMembers, streams: Streams
 ) -> RiskEstimate | None:
     """Attack the same records, group by group, without any model."""
     strata: list[RiskEstimate] = []
@@ -330,7 +330,7 @@ def audit_clusters(
     engine: Engine,
     clusters: Sequence[Params],
     membership: Membership,
-    reference: Reference,
+    reference: NonMembers,
     streams: Streams,
     diverged: Mapping[int, str] | None = None,
 ) -> tuple[ClusterAudited, ...]:
@@ -377,7 +377,7 @@ def audit_clusters(
     return tuple(audit(j, params) for j, params in enumerate(clusters))
 
 
-def mismatch(members: Sequence[Client], reference: Reference, blind: RiskEstimate | None) -> str:
+def mismatch(members: Sequence[Client], reference: NonMembers, blind: RiskEstimate | None) -> str:
     """Say why no attack on these sides may be believed; "" if nothing shows that."""
     others = [
         client
@@ -474,7 +474,7 @@ class Stratum:
 
 
 def strata_of(
-    clients: Sequence[Client], reference: Reference, streams: Streams
+    clients: Sequence[Client], reference: NonMembers, streams: Streams
 ) -> tuple[Stratum, ...]:
     """Pair the clients' members with non-members of their own group.
 
@@ -565,6 +565,6 @@ def _stratum(
     )
 
 
-def _shared(reference: Reference) -> int:
+def _shared(reference: NonMembers) -> int:
     """Return how many non-members the groups share, one image under each transform."""
     return len(reference.by_group[0]) if reference.by_group else 0

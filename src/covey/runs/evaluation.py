@@ -466,7 +466,7 @@ class ClientValues:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedRound(RoundRow):
+class RoundMetrics(RoundRow):
     """One round that was just recorded; figures that are not known are None.
 
     Attributes:
@@ -480,7 +480,7 @@ class PlayedRound(RoundRow):
     values: Mapping[ClientName, ClientValues]
 
 
-OnRound = Callable[[PlayedRound], None]
+OnRound = Callable[[RoundMetrics], None]
 """Called once with each round that is recorded, and never with one that was before.
 
 What it raises stops the run, which can be resumed: the round is kept.
@@ -489,10 +489,10 @@ What it raises stops the run, which can be resumed: the round is kept.
 
 def played_round(
     clients: Cohort, history: History, losses: Mapping[Handle, float], *, again: bool
-) -> PlayedRound:
+) -> RoundMetrics:
     """Return the newest round of a run, with the losses of those who trained in it."""
     row = history.rounds[-1]
-    return PlayedRound(
+    return RoundMetrics(
         **{column.name: getattr(row, column.name) for column in fields(row)},
         loss=fmean(losses.values()) if losses else None,
         again=again,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import TypeAdapter
 
 from covey.base.component_names import PASSED
-from covey.base.consent import Consent, Source
+from covey.base.consent import CodeSource, Consent
 from covey.base.errors import ConfigError, LedgerError, LedgerUnavailable, RunError
 from covey.base.files import (
     checked,
@@ -326,7 +326,7 @@ class RunFolder:
         Raises:
             ConfigError: it is another, or was never allowed.
         """
-        consent, source = Consent.for_run(self.path), Source((path.resolve(),))
+        consent, source = Consent.for_run(self.path), CodeSource((path.resolve(),))
         if trust:
             consent.with_code({str(path): source}).write()
         else:
@@ -344,7 +344,7 @@ class RunFolder:
             return written
 
 
-def _own_code(settings: Mapping[str, Any]) -> dict[str, Source]:
+def _own_code(settings: Mapping[str, Any]) -> dict[str, CodeSource]:
     """Return the sources of what may be a user's code in settings, by `package.module:name`."""
     names = {*_OWN.findall(json.dumps(settings))}
     packages = {name: re.split("[.:]", name)[0] for name in names}
@@ -353,7 +353,7 @@ def _own_code(settings: Mapping[str, Any]) -> dict[str, Source]:
         for name, package in packages.items()
         if package not in sys.stdlib_module_names
     }
-    sources = {name: Source.of_package(component) for name, component in own.items()}
+    sources = {name: CodeSource.of_package(component) for name, component in own.items()}
     return {name: source for name, source in sources.items() if source}
 
 

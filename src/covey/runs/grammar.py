@@ -24,11 +24,11 @@ from covey.ledger.chain import Record, event_of, no_event
 from covey.ledger.participation import participation_of
 from covey.ledger.round_grammar import (
     HIDING,
-    PlayedRound,
+    JudgedRound,
     Problem,
-    Replay,
+    ReplayTerms,
     RoundFacts,
-    Terms,
+    RoundTerms,
     clusters_in,
     handles_in,
     missing,
@@ -60,7 +60,7 @@ class _Request(NamedTuple):
 class Grammar:
     """What may be recorded next, after all that was read."""
 
-    def __init__(self, terms: Terms | None = None) -> None:
+    def __init__(self, terms: RoundTerms | None = None) -> None:
         """Begin before the first event.
 
         Args:
@@ -76,10 +76,10 @@ class Grammar:
         self._requests: Mapping[str, _Request] = {}
         self._answered: frozenset[str] = frozenset()
         self._answers: tuple[tuple[events.ClientLeft, Option], ...] = ()
-        self._rounds: tuple[PlayedRound, ...] = ()
+        self._rounds: tuple[JudgedRound, ...] = ()
         self._ended: int | None = None
         self._finished: events.RunFinished | None = None
-        self._replay: Replay | None = None
+        self._replay: ReplayTerms | None = None
         self._counted: tuple[tuple[int | None, Event], ...] = ()
 
     def read(self, records: Iterable[Record]) -> list[Event]:
@@ -247,7 +247,7 @@ class Grammar:
         in_sums = _in_sums(self._counted, leavers) if event.how == "subtracted" else {}
         owed = self._replay.until if self._replay and not answers else 0
         before = dict(enumerate(self._rounds[first:], first))
-        self._replay = Replay(event, before, max(event.until, owed), in_sums)
+        self._replay = ReplayTerms(event, before, max(event.until, owed), in_sums)
         self._rounds, self._finished, self._answers = self._rounds[:first], None, ()
         self._counted = tuple(e for e in self._counted if e[0] is None or e[0] < first)
 

@@ -15,7 +15,7 @@ from covey.base.errors import RunError
 from covey.base.events import ComponentsUsed, Event, HeadsSolved, RunStarted
 from covey.base.history import History
 from covey.data.data_hash import data_hash
-from covey.ledger.requests import Roster
+from covey.ledger.requests import ClientRoster
 from covey.ledger.store import Ledger
 from covey.runs.secrets import Secrets
 from covey.settings.run import BuiltRun
@@ -39,7 +39,7 @@ def check_inputs(
     active: BuiltRun,
     history: History,
     ledger: Ledger,
-    roster: Roster,
+    roster: ClientRoster,
     secrets: Secrets,
 ) -> Mapping[str, str]:
     """Refuse other data, components or preferences than those that the run last knew.
@@ -103,7 +103,7 @@ def _sources(used: ComponentsUsed | None) -> dict[str, str]:
 
 
 def _other_data(
-    whole: BuiltRun, active: BuiltRun, history: History, roster: Roster, secrets: Secrets
+    whole: BuiltRun, active: BuiltRun, history: History, roster: ClientRoster, secrets: Secrets
 ) -> Iterator[str]:
     """Yield what is other of the clients' data.
 

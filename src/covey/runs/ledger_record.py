@@ -14,14 +14,14 @@ from covey.base.events import Event, kind_and_body
 from covey.base.history import History, history_of, with_entries
 from covey.ledger.chain import GENESIS, Link, Record, verify
 from covey.ledger.participation import Participation, participation_of
-from covey.ledger.round_grammar import Terms
+from covey.ledger.round_grammar import RoundTerms
 from covey.ledger.store import Ledger
 from covey.runs.grammar import Grammar
 
-Fact = tuple[int | None, Event]
+RecordedEvent = tuple[int | None, Event]
 """An event with its round; None: it happened between two."""
 
-Entry = tuple[int | None, list[Event]]
+RoundEntry = tuple[int | None, list[Event]]
 """What was recorded at once: of one round, or between two (None)."""
 
 
@@ -30,7 +30,7 @@ def records_of(events: Iterable[Event], round_index: int | None = None) -> list[
     return [Record(round_index, *kind_and_body(event)) for event in events]
 
 
-def by_round(facts: Iterable[Fact]) -> Iterator[Entry]:
+def by_round(facts: Iterable[RecordedEvent]) -> Iterator[RoundEntry]:
     """Group facts that follow each other in one round, or between two."""
     for t, entry in groupby(facts, key=itemgetter(0)):
         yield t, [event for _, event in entry]
@@ -46,7 +46,7 @@ class LedgerRecord:
     """
 
     hashes: Sequence[str] = ()
-    facts: Sequence[Fact] = ()
+    facts: Sequence[RecordedEvent] = ()
     _folded: tuple[int, History] = field(default=(0, History()), repr=False)
 
     @property
@@ -60,7 +60,7 @@ class LedgerRecord:
             return self
         return LedgerRecord(self.hashes[:position], self.facts[:position])
 
-    def followed_by(self, hashes: Sequence[str], facts: Sequence[Fact]) -> "LedgerRecord":
+    def followed_by(self, hashes: Sequence[str], facts: Sequence[RecordedEvent]) -> "LedgerRecord":
         """Return what is in a ledger to which these were added."""
         known = vars(self).get("history")
         if known is None or any(_rewound_to(fact) is not None for fact in facts):
@@ -80,7 +80,7 @@ class LedgerRecord:
         return flags[::-1]
 
     @cached_property
-    def events(self) -> list[Fact]:
+    def events(self) -> list[RecordedEvent]:
         """What still counts."""
         return [fact for fact, counts in zip(self.facts, self.counting, strict=True) if counts]
 
@@ -123,7 +123,7 @@ class LedgerRecord:
             return self.history
         return self._history_of((t, e) for t, e in self.events if t is None or t < round_index)
 
-    def _history_of(self, facts: Iterable[Fact]) -> History:
+    def _history_of(self, facts: Iterable[RecordedEvent]) -> History:
         judged = zip(self.facts, self.counting, strict=True)
         superseded = (event for (_, event), counts in judged if not counts)
         return history_of(by_round(facts), superseded)
@@ -140,7 +140,7 @@ class LedgerRecord:
         return [RecentEvents(next(same) + 1, *key, 1 + sum(1 for _ in same)) for key, same in runs]
 
 
-def _rewound_to(fact: Fact) -> int | None:
+def _rewound_to(fact: RecordedEvent) -> int | None:
     t, event = fact
     return event.round_index if t is None and isinstance(event, events.RunRolledBack) else None
 
@@ -169,10 +169,10 @@ class LedgerReader:
         self.last: Link | None = None
         """The end of what was read and verified."""
         self._hashes: list[str] = []
-        self._facts: list[Fact] = []
+        self._facts: list[RecordedEvent] = []
         self._record = LedgerRecord()
 
-    def compare_with(self, terms: Terms) -> None:
+    def compare_with(self, terms: RoundTerms) -> None:
         """Compare what is read, from its first event on, with what settings say.
 
         Raises:

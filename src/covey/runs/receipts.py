@@ -18,7 +18,7 @@ from covey.base.errors import LedgerError
 from covey.base.files import make_folder, path_inside, read_bounded, replace_whole
 from covey.base.signature import SigningKey, document_json, sign, signing_key
 from covey.ledger import tree
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 from covey.ledger.store import Ledger
 from covey.ledger.tree import TreeHead, begins_with, entries_of, head_of
 from covey.runs.folder import RunFolder, now
@@ -54,7 +54,7 @@ def key_of(config: "Config") -> SigningKey:
 
 
 def sign_receipt(
-    folder: RunFolder, key: SigningKey, request: Request, subject: str, hashes: Sequence[str]
+    folder: RunFolder, key: SigningKey, request: LeaveRequest, subject: str, hashes: Sequence[str]
 ) -> None:
     """Write the receipt of a request, whose requester has this mark."""
     document = {
@@ -74,7 +74,7 @@ def sign_receipt(
     replace_whole(_path(folder, request.id), written, mode=0o600)
 
 
-def receipts_of(folder: RunFolder, requests: Sequence[Request]) -> dict[str, Receipt]:
+def receipts_of(folder: RunFolder, requests: Sequence[LeaveRequest]) -> dict[str, Receipt]:
     """Return the receipts of requests that are not answered yet, by request."""
     return {
         request.id: Receipt(request.id, path, request.mark.salt)

@@ -14,7 +14,7 @@ from covey.base.names import ClientName, Handle
 from covey.base.own_code import ForeignCodeError
 from covey.data.examples import Client
 from covey.ledger.chain import Link, Record
-from covey.ledger.requests import Request, Roster
+from covey.ledger.requests import ClientRoster, LeaveRequest
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
 from covey.runs.folder import RunFolder, check_settings, now
@@ -58,7 +58,7 @@ class Session:
     folder: RunFolder
     ledger: Ledger
     secrets: Secrets
-    roster: Roster
+    roster: ClientRoster
     observe: Observer = no_op
     began: float = 0.0
     returned: Mapping[Handle, Client] = field(default_factory=dict[Handle, Client])
@@ -108,7 +108,7 @@ class Session:
         present = (c for c in self.run.population.clients if c.handle == handle)
         return next(present, self.returned.get(handle))
 
-    def with_data_of(self, wanted: Iterable[Request]) -> "Session":
+    def with_data_of(self, wanted: Iterable[LeaveRequest]) -> "Session":
         """Return the same run, in which the data are at hand of those who ask, if any are there."""
         handles = {leaver.client: leaver.handle for leaver in wanted}
         returned = {
@@ -258,7 +258,7 @@ def _is_unrecorded(folder: RunFolder) -> bool:
         return False
 
 
-def with_recorded_handles(run: BuiltRun, roster: Roster, secrets: Secrets) -> BuiltRun:
+def with_recorded_handles(run: BuiltRun, roster: ClientRoster, secrets: Secrets) -> BuiltRun:
     """Return the run with the clients that have not left, under their handles."""
     all_clients, tombstones, handles = run.population.clients, roster.tombstones, roster.handles
 

@@ -38,11 +38,11 @@ from covey.secure_sums.messages import (
     Keys,
     MaskedInput,
     Message,
+    ProtocolStep,
     Reason,
     RefusedError,
     Roster,
     Shares,
-    Step,
     Survivors,
     Terms,
     Unmasking,
@@ -86,7 +86,7 @@ class ClientRound:
     masking: bytes = field(repr=False)
     seed: bytes = field(repr=False)
     coefficients: bytes = field(repr=False)
-    step: Step = "keys"
+    step: ProtocolStep = "keys"
     earlier: tuple[frozenset[str], ...] = ()
     roster: Roster | None = None
     deliveries: Deliveries | None = None
@@ -267,7 +267,7 @@ class ClientRound:
     def _read(self, kind: type[M], data: bytes) -> M:
         return kind.from_bytes(data, self.terms, MOST_CLIENTS)
 
-    def _check_step(self, step: Step) -> None:
+    def _check_step(self, step: ProtocolStep) -> None:
         if self.step != step:
             raise RefusedError(Reason.REPEATED, SERVER)
 

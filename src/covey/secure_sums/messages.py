@@ -87,7 +87,7 @@ MAJORITY = 0.6
 two lists of survivors need a fifth of the clients on the server's side, and three in ten
 may drop out."""
 
-Step = Literal["keys", "shares", "masked", "agreements", "unmasking", "over"]
+ProtocolStep = Literal["keys", "shares", "masked", "agreements", "unmasking", "over"]
 """What the server waits for, and what a client sends next."""
 
 
@@ -220,7 +220,7 @@ class Refusal:
     """A message, or a share in one, that did not count."""
 
     sender: str
-    step: Step
+    step: ProtocolStep
     reason: Reason
 
 

@@ -33,6 +33,7 @@ from covey.secure_sums.messages import (
     MaskedInput,
     Message,
     OpenShare,
+    ProtocolStep,
     Reason,
     Refusal,
     RefusedError,
@@ -40,7 +41,6 @@ from covey.secure_sums.messages import (
     RoundGivenUpError,
     SecureSum,
     Shares,
-    Step,
     Survivors,
     Terms,
     Unmasking,
@@ -70,7 +70,7 @@ class ServerRound:
 
     terms: Terms
     invited: tuple[str, ...]
-    step: Step = "keys"
+    step: ProtocolStep = "keys"
     keys: tuple[Keys, ...] = ()
     shares: tuple[Shares, ...] = ()
     masked: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class ServerRound:
             sender: who sent it, as the transport names it.
             data: as it came.
         """
-        takes: Mapping[Step, Callable[[str, bytes], ServerRound]] = {
+        takes: Mapping[ProtocolStep, Callable[[str, bytes], ServerRound]] = {
             "keys": self._take_keys,
             "shares": self._take_shares,
             "masked": self._take_masked,
@@ -117,7 +117,7 @@ class ServerRound:
                 return replace(self, step="masked"), self._deliveries()
             case "masked":
                 self._check_enough(len(self.masked), "sent numbers")
-                later: Step = "agreements" if self.terms.signed else "unmasking"
+                later: ProtocolStep = "agreements" if self.terms.signed else "unmasking"
                 return self._sending(later, self.survivors, Survivors(session, self.survivors))
             case "agreements":
                 quorum = self.terms.quorum(len(self.keys))
@@ -132,7 +132,7 @@ class ServerRound:
                 return replace(self, step="over", result=SecureSum(values, self.survivors)), {}
 
     def _sending(
-        self, step: Step, names: Iterable[str], message: Message
+        self, step: ProtocolStep, names: Iterable[str], message: Message
     ) -> tuple["ServerRound", Mapping[str, bytes]]:
         return replace(self, step=step), dict.fromkeys(names, message.to_bytes())
 

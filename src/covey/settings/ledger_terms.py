@@ -12,19 +12,19 @@ from covey.base.components import UnloadedComponent
 from covey.base.events import Event
 from covey.base.rng import Streams
 from covey.engine.protocol import num_steps
-from covey.ledger.round_grammar import Agrees, SetTerms, Terms
+from covey.ledger.round_grammar import Agrees, RoundTerms, SetTerms
 from covey.settings.aggregation import mixes_clusters, recorded_parts, reported_delta
 from covey.settings.load import Config, settings_hash
 from covey.settings.schema import recipe_of
 
 
-def terms_of(config: Config) -> Terms:
+def terms_of(config: Config) -> RoundTerms:
     """Return what a ledger must agree with; a user's own code is not called for it."""
     aggregation, method, train = config.aggregation, config.method, config.train
     remote, limits = _is_remote(config), bool(config.population.epsilon_limits)
     is_simple = not remote and not limits
     secret_coins = config.privacy_plan.server_adds_noise and config.secrets.source == "os"
-    return Terms(
+    return RoundTerms(
         started=_started(config),
         parts=_parts(config),
         is_remote=remote,

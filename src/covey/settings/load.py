@@ -17,7 +17,7 @@ from covey.base.files import read_text
 from covey.base.own_code import no_foreign_code
 from covey.settings.problems import Problem, holder_missing, problems_of, together
 from covey.settings.reference import kind_at, known_settings
-from covey.settings.rules import Idle, Refusal, reasons, refusals
+from covey.settings.rules import Idle, SettingsConflict, reasons, refusals
 from covey.settings.schema import Sections
 
 IN_USER = re.compile(r"(://[^/?#@:]*):[^@/]*@")
@@ -106,11 +106,11 @@ class Config(Sections):
         return tomli_w.dumps(self.model_dump(mode="json"))
 
 
-def _mistakes(config: Sections) -> Iterator[Refusal]:
+def _mistakes(config: Sections) -> Iterator[SettingsConflict]:
     """Yield what is wrong between settings, and with what they give away."""
     yield from refusals(config)
     if IN_USER.search(config.ledger.url) or IN_QUERY.search(config.ledger.url):
-        yield Refusal(
+        yield SettingsConflict(
             ("ledger.url",),
             "ledger.url must hold no password, as settings are kept and shown, found one: put the "
             "URL into an environment variable and set ledger.url = 'env:NAME', or into a file that "

@@ -20,7 +20,7 @@ from covey.settings.reference import (
     settings,
     settings_by_key,
 )
-from covey.settings.rules import Refusal
+from covey.settings.rules import SettingsConflict
 from covey.settings.schema import Sections
 
 Path = tuple[str | int, ...]
@@ -55,7 +55,7 @@ def together(problems: Sequence[Problem]) -> str:
 
 
 def problems_of(
-    written: Mapping[str, Any], disagreements: Callable[[Sections], Iterable[Refusal]]
+    written: Mapping[str, Any], disagreements: Callable[[Sections], Iterable[SettingsConflict]]
 ) -> tuple[Problem, ...]:
     """Return all that is wrong with nested settings; none: they can be played.
 

@@ -28,9 +28,9 @@ from covey.engine.fixed_features import LocalRecords
 from covey.engine.kinds import faster_for_many
 from covey.engine.protocol import Engine
 from covey.engine.recipe import TASKS, Recipe
-from covey.membership.estimators import COUNTS_NORM, Count, RiskContext, masked_loss_counter
+from covey.membership.estimators import COUNTS_NORM, CountFunction, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
-from covey.membership.truth import Reference, SelfAssessment, divergence
+from covey.membership.truth import NonMembers, SelfAssessment, divergence
 from covey.models.build import held_hash
 from covey.settings.aggregation import aggregation_of, noise_on_clients, post_processors_of
 from covey.settings.clients import ClientBackend
@@ -147,7 +147,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         engine=components.engine,
         count=_count(components),
         shares=components.config.privacy_plan.shares(COUNTS_NORM),
-        reference=Reference(population.non_members),
+        reference=NonMembers(population.non_members),
         pool=population.pool,
         shifts=tuple(group.shift for group in population.groups),
         start=start,
@@ -160,7 +160,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
     )
 
 
-def _count(components: Components) -> Count | None:
+def _count(components: Components) -> CountFunction | None:
     """Return how clients count their losses, where it is not in the open, and here."""
     plan, send = components.config.privacy_plan, components.send
     shares, least = plan.shares(COUNTS_NORM), plan.min_cohort

@@ -31,7 +31,7 @@ SHARED_MODELS = "models that several clients share"
 SINGLE_UPDATES = "the server to see single updates"
 
 
-class Refusal(NamedTuple):
+class SettingsConflict(NamedTuple):
     """Why settings cannot be had together.
 
     Attributes:
@@ -52,14 +52,14 @@ class Clash(NamedTuple):
     other: str
     remedy: str = "change one of the two."
 
-    def refusal(self, config: Sections) -> Refusal:
+    def refusal(self, config: Sections) -> SettingsConflict:
         """Return it with what is set."""
         key, other = (_key_and_value(config, name) for name in (self.key, self.other))
         message = f"{key} needs {self.needs}, found {other}: {self.remedy}"
-        return Refusal((self.key, self.other), message)
+        return SettingsConflict((self.key, self.other), message)
 
 
-Conflicts = Iterator[Refusal | Clash]
+Conflicts = Iterator[SettingsConflict | Clash]
 
 
 def _key_and_value(config: Sections, key: str) -> str:
@@ -76,19 +76,19 @@ def _population(config: Sections) -> Conflicts:
     for name in ("minority", "majority", "thresholds"):
         low, high = getattr(population, name)
         if low > high:
-            yield Refusal(
+            yield SettingsConflict(
                 (f"population.{name}",),
                 f"population.{name} must be [low, high] with low <= high, found "
                 f"{[low, high]}: swap the two numbers.",
             )
     shares = sum(group.share for group in population.groups)
     if population.groups and abs(shares - 1) > 1e-6:
-        yield Refusal(
+        yield SettingsConflict(
             ("population.groups",),
             f"The shares in population.groups must add up to 1, found {shares:g}: correct them.",
         )
     if population.images == "per-group" and population.shift.changes_nothing:
-        yield Refusal(
+        yield SettingsConflict(
             ("population.images", "population.shift"),
             f"population.images = 'per-group' gives every group the same images, each in its own "
             f"transform, found population.shift = {population.shift.name!r}: choose a shift, or "
@@ -156,13 +156,13 @@ def _known_groups(config: Sections, source: DataSource) -> Conflicts:
         yield from one_cluster_per_group(config, len(config.population.groups) or 2)
 
 
-def one_cluster_per_group(config: Sections, groups: int) -> Iterator[Refusal]:
+def one_cluster_per_group(config: Sections, groups: int) -> Iterator[SettingsConflict]:
     """An oracle knows every cluster's group."""
     method, key = config.method, "method.num_clusters"
     if not isinstance(method, Clustered) or method.initialisation != "groups":
         return
     if method.num_clusters != groups:
-        yield Refusal(
+        yield SettingsConflict(
             ("method.initialisation", key),
             f"{key} must be {groups}, one per group, with method.initialisation = 'groups', found "
             f"{method.num_clusters}: set it, or another initialisation.",
@@ -268,20 +268,20 @@ def _noise_on_clients(config: Sections) -> Conflicts:
     privacy, method, key = config.privacy, config.method, "privacy.client_noise"
     if privacy.client_noise == 0:
         if config.population.epsilon_limits:
-            yield Refusal(
+            yield SettingsConflict(
                 ("population.epsilon_limits", key),
                 "population.epsilon_limits need updates under privacy.client_noise, found none: "
                 "set it, as a bare update costs more than any budget, or remove the limits.",
             )
         if privacy.client_clip:
-            yield Refusal(
+            yield SettingsConflict(
                 ("privacy.client_clip", key),
                 "privacy.client_clip is for updates that privacy.client_noise hides, found "
                 "client_noise = 0: set the noise, or remove client_clip.",
             )
         return
     if privacy.client_clip == 0:
-        yield Refusal(
+        yield SettingsConflict(
             ("privacy.client_clip", key),
             "privacy.client_noise is in units of privacy.client_clip, the largest norm of an "
             "update, found client_clip = 0: set it, for example to 1.",
@@ -319,7 +319,7 @@ def _noise_of_clients(config: Sections) -> Conflicts:
         config.leaving.store_updates > 0, key, "no update to be kept bare", "leaving.store_updates"
     )
     if not local and privacy.colluders and 5 * privacy.colluders >= privacy.min_cohort:
-        yield Refusal(
+        yield SettingsConflict(
             ("privacy.colluders", "privacy.min_cohort"),
             f"privacy.colluders must be fewer than a fifth of privacy.min_cohort = "
             f"{privacy.min_cohort}, as more can take masks off, found {privacy.colluders}: raise "
@@ -331,7 +331,7 @@ def _noise_on_records(config: Sections) -> Conflicts:
     """Every record's gradient is clipped by itself, in a sum over all clients or by DP-SGD."""
     privacy, clip, noise = config.privacy, "privacy.record_clip", "privacy.record_noise"
     if privacy.record_noise > 0 and privacy.record_clip == 0:
-        yield Refusal(
+        yield SettingsConflict(
             (clip, noise),
             "privacy.record_noise hides a record only if its gradient is clipped, found "
             "privacy.record_clip = 0: set it, for example to 1.0.",
@@ -358,7 +358,7 @@ def _sums_of_gradients(config: Sections) -> Conflicts:
     """One step a round by a sum of clipped gradients is all that a client sends of its records."""
     train, method, key = config.train, config.method, "privacy.record_clip"
     if config.privacy.client_noise > 0:
-        yield Refusal(
+        yield SettingsConflict(
             ("privacy.client_noise", key),
             f"Noise on a sum hides clients or records, found privacy.client_noise = "
             f"{config.privacy.client_noise} and privacy.record_clip = "
@@ -394,7 +394,7 @@ def _exposures(config: Sections) -> Conflicts:
     if privacy.exposure == 1:
         return
     if not config.privacy_plan.noise:
-        yield Refusal(
+        yield SettingsConflict(
             (key, "privacy.record_noise"),
             f"privacy.exposure bounds what noise on sums reveals, found exposure = "
             f"{privacy.exposure!r} without noise: set privacy.record_noise with record_clip, or "
@@ -433,7 +433,7 @@ def _stopping_under_noise(config: Sections) -> Conflicts:
         ("stopping.target", stopping.target, stopping.target > 0),
     ):
         if ends and (noise or _is_sound(config)):
-            yield Refusal(
+            yield SettingsConflict(
                 (key,),
                 f"{key} = {value!r} lets the models decide how many rounds are played, and a "
                 f"guarantee counts the rounds that were fixed beforehand: remove it, or the "
@@ -511,7 +511,7 @@ def _objectives(config: Sections) -> Conflicts:
         )
         yield Clash(remembers, key, needs, "train.objective", remedy)
     if method.objective is not None and type(named) is not Objective:
-        yield Refusal(
+        yield SettingsConflict(
             ("train.objective",),
             f"method.name = {method.name!r} has an objective of its own, found "
             f"train.objective = {named.name!r} beside it: leave one of the two at its default.",
@@ -524,7 +524,7 @@ def _fixed_cohorts(config: Sections) -> Conflicts:
     if train.cohort_size == 0:
         return
     if train.participation < 1:
-        yield Refusal(
+        yield SettingsConflict(
             (key, "train.participation"),
             f"Clients are drawn by their number or each by its own chance, found {key} = "
             f"{train.cohort_size} and train.participation = {train.participation}: set "
@@ -532,7 +532,7 @@ def _fixed_cohorts(config: Sections) -> Conflicts:
         )
     for other, value, fewest in () if config.is_unread else cohort_needs(config):
         if train.cohort_size < fewest:
-            yield Refusal(
+            yield SettingsConflict(
                 (key, other),
                 f"{key} must be at least {fewest} with {other} = {value!r}, or no model ever "
                 f"moves, found {train.cohort_size}: raise it.",
@@ -550,12 +550,12 @@ def _metrics(config: Sections) -> Conflicts:
     """Metrics are measured here, by answers that fit the task, each once."""
     key, task, labels = "metrics", config.model.task, [metric.label for metric in config.metrics]
     if len(set(labels)) < len(labels):
-        yield Refusal(
+        yield SettingsConflict(
             (key,), f"{key} must differ from each other, found {', '.join(labels)}: remove one."
         )
     for metric in config.metrics:
         if task not in metric.tasks:
-            yield Refusal(
+            yield SettingsConflict(
                 (key, "model.task"),
                 f"The metric {metric.name!r} is for model.task = "
                 f"{' or '.join(map(repr, metric.tasks))}, found {task!r}: remove it from {key}.",
@@ -566,9 +566,11 @@ def _metrics(config: Sections) -> Conflicts:
         ("checkpoints.best", config.checkpoints.best),
     ):
         if name not in FIGURES and metric_named(name, known) is None:
-            yield Refusal((of,), unknown(of, name, (*FIGURES, *known), "a metric of metrics"))
+            yield SettingsConflict(
+                (of,), unknown(of, name, (*FIGURES, *known), "a metric of metrics")
+            )
     if config.metrics and config.engine.is_remote:
-        yield Refusal(
+        yield SettingsConflict(
             (key, "engine.name"),
             f"{key} are measured on clients that are simulated here, found {', '.join(labels)} "
             f"with engine.name = {config.engine.name!r}: set {key} = [].",
@@ -602,11 +604,11 @@ RULES: Sequence[Callable[[Sections], Conflicts]] = (
 
 def refusals(
     config: Sections, rules: Sequence[Callable[[Sections], Conflicts]] = RULES
-) -> Iterator[Refusal]:
+) -> Iterator[SettingsConflict]:
     """Yield why these settings cannot be had together."""
     for rule in rules:
         for conflict in rule(config):
-            if isinstance(conflict, Refusal):
+            if isinstance(conflict, SettingsConflict):
                 yield conflict
             elif conflict.holds:
                 yield conflict.refusal(config)

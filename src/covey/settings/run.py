@@ -15,7 +15,7 @@ from covey.data.data_hash import DataHashes
 from covey.data.examples import Client
 from covey.data.population import Population, absent_population
 from covey.membership.references import RetrainRecipe
-from covey.membership.truth import Reference
+from covey.membership.truth import NonMembers
 from covey.models.build import NETWORKS, initial_params
 from covey.settings.aggregation import components_used
 from covey.settings.algorithm import algorithm_of, clients_of, federation_of, notes, round_steps
@@ -73,9 +73,9 @@ class BuiltRun(Components):
         return components_used(self.config, self.module) if self.module else ()
 
     @property
-    def reference(self) -> Reference:
+    def reference(self) -> NonMembers:
         """Examples that no client holds, for the true audit."""
-        return Reference(self.population.non_members)
+        return NonMembers(self.population.non_members)
 
     def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
         """Return the same run, in which these clients take part as well."""

@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from covey import RunError
 from covey.base.databases import stopping
 from covey.base.own_code import no_foreign_code
-from covey_desk.web import pages
+from covey_desk.web import metrics, pages
 from covey_desk.web.guard import Guard
 from covey_desk.web.runs import FollowedRun, WatchedRuns
 
@@ -68,6 +68,10 @@ def application(roots: list[Path], port: int, on_used: Callable[[str], object]) 
             svg = pages.picture_of(run_of(request), request.path_params["name"])
         return Response(svg, media_type="image/svg+xml")
 
+    def metrics_of(_: Request) -> Response:
+        with no_foreign_code():
+            return Response(metrics.metrics_text(runs), media_type=metrics.MEDIA_TYPE)
+
     def requests_of(request: Request) -> View:
         return pages.request_page(runs.roots, request.path_params["number"])
 
@@ -81,6 +85,7 @@ def application(roots: list[Path], port: int, on_used: Callable[[str], object]) 
             page_of_run("/proofs", "proofs", pages.proofs_page),
             page_of_run("/proofs/{name}", "proof", pages.proof_page),
             page_of_run("/audit", "audit", pages.audit_page),
+            Route("/metrics", metrics_of),
             Route("/runs/{key}/clients", clients),
             Route("/runs/{key}/pictures/{name}.svg", picture),
             Mount(

@@ -23,7 +23,7 @@ from covey import Config, Run
 from covey.leaving.case import play
 from covey.leaving.plan import cheapest, options
 from covey.leaving.planning import current_rules
-from covey.ledger.requests import Request
+from covey.ledger.requests import LeaveRequest
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from covey.runs.session import Session
@@ -97,7 +97,7 @@ def _played(path: Path, config: Config, others: Mapping[int, Path]) -> Outcome:
     """Play one setting to its end; settings that part from it start from its folder."""
     run = Run.of(path, config)
 
-    def before_answer(session: Session, request: Request) -> None:
+    def before_answer(session: Session, request: LeaveRequest) -> None:
         hidden = anonymity_of(config)
         own = _answer(session, request, hidden.deniability_threshold if hidden else 1)
         for x, other in others.items():
@@ -109,7 +109,7 @@ def _played(path: Path, config: Config, others: Mapping[int, Path]) -> Outcome:
     return _outcome(RunFolder(path), config)
 
 
-def _answer(session: Session, request: Request, x: int) -> tuple[str, int | None]:
+def _answer(session: Session, request: LeaveRequest, x: int) -> tuple[str, int | None]:
     record = session.record
     rules = current_rules(session.run.config, session.folder, record.history, x)
     chosen = cheapest(options(record.participation, request.handle, rules), request.wanted)
@@ -129,7 +129,7 @@ def _fork(path: Path, other: Path, x: int) -> None:
 
 
 def _outcome(folder: RunFolder, config: Config) -> Outcome:
-    def seconds(request: Request) -> float:
+    def seconds(request: LeaveRequest) -> float:
         stamps = request.served_at, request.answered_at
         began, ended = (datetime.fromisoformat(stamp or request.requested_at) for stamp in stamps)
         return (ended - began).total_seconds()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covey import Streams
-from covey_papers.reproduce.mixtures import Setting
+from covey_papers.reproduce.mixtures import MixtureSetting
 
 FAILURE = 0.05
 """delta of what is shown."""
@@ -67,7 +67,7 @@ class Constants:
         return of_gradients + of_losses
 
 
-def constants_of(setting: Setting) -> Constants:
+def constants_of(setting: MixtureSetting) -> Constants:
     """Return the constants of a mixture of linear regressions.
 
     No variance is bounded for every theta, as Assumptions 2 and 3 ask: here they are the
@@ -93,7 +93,7 @@ def constants_of(setting: Setting) -> Constants:
     )
 
 
-def promise(name: str, setting: Setting) -> str:
+def promise(name: str, setting: MixtureSetting) -> str:
     """Say what the corollary promises of a setting, in one sentence or two."""
     found = constants_of(setting)
     needed, least = found.rounds(found.apart / NEAR), found.epsilon(FAILURE)

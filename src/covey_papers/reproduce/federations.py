@@ -18,8 +18,8 @@ from covey_papers.reproduce.answered_runs import Outcome, outcomes
 from covey_papers.reproduce.mixtures import KINDS, Attacked, attacked
 from covey_papers.reproduce.record import (
     Cell,
+    FigureLine,
     Findings,
-    Line,
     Printed,
     RunCache,
     averaged,
@@ -29,8 +29,8 @@ from covey_papers.reproduce.record import (
 from covey_papers.reproduce.specification import (
     Column,
     Experiment,
-    Row,
     Table,
+    TableRow,
     non_members_reason,
     printed_table,
     with_settings,
@@ -271,7 +271,7 @@ def _cells(experiment: Experiment, runs: Runs, missing: Mapping[str, str]) -> It
             )
 
 
-def _compared(experiment: Experiment, runs: Runs, row: Row, column: Column) -> Iterator[Cell]:
+def _compared(experiment: Experiment, runs: Runs, row: TableRow, column: Column) -> Iterator[Cell]:
     """Compare a row with `against`, seed by seed: both saw the same data."""
     theirs = runs.get((experiment.against, column.name), ())
     own = runs.get((row.name, column.name), ())
@@ -301,24 +301,24 @@ def _compared(experiment: Experiment, runs: Runs, row: Row, column: Column) -> I
 UNBOUNDED = "unbounded: in some run it is 0, and nothing is divided by 0"
 
 
-def _printed(table: Table, row: Row, column: Column, measure: str) -> Printed | None:
+def _printed(table: Table, row: TableRow, column: Column, measure: str) -> Printed | None:
     name = row.printed.get(measure)
     return table.get((name, column.printed or column.name)) if name else None
 
 
-def _lines(runs: Runs) -> Iterator[Line]:
+def _lines(runs: Runs) -> Iterator[FigureLine]:
     """Average each group's accuracy per round over the repeats."""
     for (row, column), repeats in runs.items():
         every = [utility_lines(seen.history) for seen in repeats]
         for group in list(every[0])[1:]:
             points = averaged([lines[group] for lines in every])
-            yield Line(column, f"{row}, {group}", points)
+            yield FigureLine(column, f"{row}, {group}", points)
 
 
 NAMES = {"retrain": "fedAvg", "federaser": "fedEraser"}
 """What the second paper calls the baselines."""
 
-EVERY_ANSWER = Row(name="every answer")
+EVERY_ANSWER = TableRow(name="every answer")
 
 ByRow = Mapping[str, Sequence[Outcome]]
 
@@ -333,7 +333,7 @@ def leaving(experiment: Experiment, cache: RunCache) -> Findings:
     """
     table = printed_table(experiment.paper, experiment.table) if experiment.table else {}
     cells: list[Cell] = []
-    lines: list[Line] = []
+    lines: list[FigureLine] = []
     missing: list[str] = []
     folders: list[Path] = []
     for column in experiment.columns:
@@ -365,7 +365,7 @@ def leaving(experiment: Experiment, cache: RunCache) -> Findings:
 
 def _leaving_lines(
     column: Column, places: Sequence[Path], by_seed: Sequence[Sequence[Outcome]]
-) -> Iterator[Line]:
+) -> Iterator[FigureLine]:
     """Average each setting's accuracy per round, as it stood at the end, over the seeds.
 
     Settings whose run is another's have its line.
@@ -378,7 +378,7 @@ def _leaving_lines(
                 for place, measured in zip(places, same, strict=True)
             ]
             every = [utility_lines(run.history)[OVERALL] for run in runs]
-            yield Line(column.name, name, averaged(every))
+            yield FigureLine(column.name, name, averaged(every))
 
 
 def _row(outcome: Outcome) -> str:

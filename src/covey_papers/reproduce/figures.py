@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from covey.base.files import replace_whole
 from covey.report.figures import GROUPS, INK, MARKERS, cycled, key, label_axes, legend
 from covey.report.page import rendered
-from covey_papers.reproduce.record import Cell, Record
+from covey_papers.reproduce.record import Cell, ExperimentRecord
 
 MOST_PANELS = 6
 ACROSS = 2
@@ -29,7 +29,7 @@ DASHES = ("--", ":", "-.")
 PRINTED: dict[str, Any] = {"marker": "D", "color": INK, "markerfacecolor": "white"}
 
 
-def drawn(record: Record) -> Figure:
+def drawn(record: ExperimentRecord) -> Figure:
     """Draw lines, or a panel per measure with a line per row, named at the left.
 
     A large point is the mean over the repeats, the bar its 95% interval, small points
@@ -86,7 +86,7 @@ def _draw(axes: Axes, cells: Sequence[Cell], rows: Sequence[str], columns: Seque
     axes.set_xlim(min(seen) - room, max(seen) + room)
 
 
-def _lines(record: Record) -> Figure:
+def _lines(record: ExperimentRecord) -> Figure:
     """Draw lines, a panel per column; those of a theorem are black and dashed."""
     lines = record.found.lines
     panels = list(dict.fromkeys(line.panel for line in lines))
@@ -146,7 +146,7 @@ HEADS = (
 )
 
 
-def as_csv(record: Record) -> str:
+def as_csv(record: ExperimentRecord) -> str:
     """Return every cell as a line, with all its values."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -170,7 +170,7 @@ def _short(value: float) -> str:
 PAGE = "reproduction.html"
 
 
-def write_page(records: Sequence[Record], out: Path) -> Path:
+def write_page(records: Sequence[ExperimentRecord], out: Path) -> Path:
     """Write `reproduction.html`, which needs nothing beside it and no network.
 
     Columns that were not played stand above an experiment's rows, by reason.

@@ -38,7 +38,7 @@ SOURCES: Mapping[Method, str] = {"ifca": "none", "ifca-mir": "federated"}
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class MixtureSetting:
     """A mixture of linear regressions, and who trains on it.
 
     Attributes:
@@ -196,7 +196,7 @@ class FinishedRun:
         clusters: by round, who took which; in `free` rounds clients chose themselves.
     """
 
-    setting: Setting
+    setting: MixtureSetting
     run: BuiltRun
     optima: Float[ndarray, "groups dimension"]
     states: tuple[ServerState, ...]
@@ -243,7 +243,7 @@ class FinishedRun:
         return float(np.mean(wrong))
 
 
-def played(setting: Setting, config: Config, cache: RunCache) -> FinishedRun:
+def played(setting: MixtureSetting, config: Config, cache: RunCache) -> FinishedRun:
     """Play a run to its end unless it is there, and read it back from its folder.
 
     Raises:

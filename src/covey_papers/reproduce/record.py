@@ -157,7 +157,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FigureLine:
     """Points of a line in a figure.
 
     Attributes:
@@ -186,7 +186,7 @@ class Findings:
     """
 
     cells: tuple[Cell, ...] = ()
-    lines: tuple[Line, ...] = ()
+    lines: tuple[FigureLine, ...] = ()
     notes: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -198,7 +198,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ExperimentRecord:
     """A finished experiment, as its page and tables show it.
 
     Attributes:
@@ -228,9 +228,9 @@ class Record:
         return f"{self.name}-quick" if self.quick else self.name
 
 
-def records(out: Path) -> list[Record]:
+def records(out: Path) -> list[ExperimentRecord]:
     """Return everything that has been reproduced into a folder, by name."""
-    read = TypeAdapter(Record).validate_json
+    read = TypeAdapter(ExperimentRecord).validate_json
     return [read(path.read_bytes()) for path in sorted(out.glob("*.json"))]
 
 

@@ -15,10 +15,17 @@ from covey.settings.problems import together
 from covey.settings.run import build_run
 from covey_papers.reproduce.federations import federations, leaving
 from covey_papers.reproduce.figures import as_csv, drawn
-from covey_papers.reproduce.record import Findings, Record, RunCache, commit, machine, note
+from covey_papers.reproduce.record import (
+    ExperimentRecord,
+    Findings,
+    RunCache,
+    commit,
+    machine,
+    note,
+)
 from covey_papers.reproduce.specification import (
     Experiment,
-    Row,
+    TableRow,
     experiment,
     paper_title,
     with_settings,
@@ -27,7 +34,7 @@ from covey_papers.reproduce.theory import arithmetic, contraction, margin
 from covey_papers.reproduce.violation_bound import violations
 
 SAMPLES = 8
-NO_ROW = Row(name="")
+NO_ROW = TableRow(name="")
 OTHERWISE = "Other settings than the experiment's: the command says which."
 
 
@@ -40,7 +47,7 @@ def reproduced(
     columns: Sequence[str] = (),
     repeats: int = 0,
     overrides: Sequence[str] = (),
-) -> Record:
+) -> ExperimentRecord:
     """Play what is not in the cache yet, and write record, table and figure into `out`.
 
     Args:
@@ -84,7 +91,7 @@ def reproduced(
     words += [word for override in overrides for word in ("--set", override)]
     configs = {c.name: Config.of(chosen.settings_of(c, NO_ROW)) for c in chosen.columns}
     shows = " ".join(chosen.shows.split())
-    record = Record(
+    record = ExperimentRecord(
         name=name,
         title=chosen.title,
         paper=paper_title(chosen.paper),

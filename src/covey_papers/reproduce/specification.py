@@ -23,7 +23,7 @@ from covey.settings.load import replace_setting, take_strange
 from covey_papers.reproduce.record import Printed
 
 Settings = Mapping[str, Any]
-Kind = TypeVar("Kind", bound=Section)
+SectionType = TypeVar("SectionType", bound=Section)
 
 
 class Base(Section):
@@ -51,7 +51,7 @@ class Column(Section):
     printed: str = ""
 
 
-class Row(Section):
+class TableRow(Section):
     """A row of a table, or a line of a figure.
 
     Attributes:
@@ -115,7 +115,7 @@ class Experiment(Section):
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     measures: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TableRow, ...] = ()
     against: str = ""
     factors: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Experiment(Section):
             }
         )
 
-    def settings_of(self, column: Column, row: Row) -> Settings:
+    def settings_of(self, column: Column, row: TableRow) -> Settings:
         """Return what one cell's runs are set to, the seed aside.
 
         Of `on_top`, a cell takes what its components have.
@@ -182,7 +182,7 @@ def experiment(name: str) -> Experiment:
     return _read(Experiment, f"experiments/{name}.toml")
 
 
-def _read(kind: type[Kind], place: str) -> Kind:
+def _read(kind: type[SectionType], place: str) -> SectionType:
     text = (files("covey_papers.reproduce") / place).read_text(encoding="utf-8")
     try:
         return kind.model_validate(tomllib.loads(text))

@@ -31,11 +31,18 @@ from numpy import ndarray
 from covey import ServerState
 from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.corollary import promise
-from covey_papers.reproduce.mixtures import FinishedRun, Method, Setting, Start, models_of, played
+from covey_papers.reproduce.mixtures import (
+    FinishedRun,
+    Method,
+    MixtureSetting,
+    Start,
+    models_of,
+    played,
+)
 from covey_papers.reproduce.record import (
     Cell,
+    FigureLine,
     Findings,
-    Line,
     Printed,
     RunCache,
     commit,
@@ -92,7 +99,7 @@ def safe_risk_weight(smallest: float, apart: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DescentStep:
     """One cluster's model in one round.
 
     Attributes:
@@ -132,7 +139,7 @@ class Descent:
     bound: float
     expected: float
     start: Start
-    steps: tuple[Step, ...]
+    steps: tuple[DescentStep, ...]
     misassigned: float
 
     @property
@@ -203,7 +210,7 @@ class Tilt:
         return sum(not choice.lawful for choice in self.choices)
 
 
-TILTED = Setting(
+TILTED = MixtureSetting(
     shares=(0.15, 0.85),
     clients=40,
     examples=10,
@@ -218,11 +225,11 @@ TILTED = Setting(
 
 DESCENTS = (
     *(
-        Setting(shares=shares, condition=condition)
+        MixtureSetting(shares=shares, condition=condition)
         for shares in ((0.5, 0.5), (0.3, 0.7))
         for condition in (2.0, 4.0, 8.0)
     ),
-    Setting(shares=(0.25,) * 4, examples=300),
+    MixtureSetting(shares=(0.25,) * 4, examples=300),
 )
 DATA = "linear regressions"
 METHODS: Sequence[Method] = ("ifca", "ifca-mir")
@@ -232,12 +239,12 @@ SEEDS = (0, 1, 2)
 """In the quick form only the first."""
 
 
-def descent(setting: Setting, method: Method, seed: int, cache: RunCache) -> Descent:
+def descent(setting: MixtureSetting, method: Method, seed: int, cache: RunCache) -> Descent:
     """Play a run without any weight on the risk, and measure every step."""
     run = played(setting, setting.config(method, seed), cache)
     floors = [noise_floor(setting.mixture, n) for n in run.examples]
     steps = [
-        Step(j, t, before, after, floors[j])
+        DescentStep(j, t, before, after, floors[j])
         for t, (first, then) in zip(run.free, pairwise(run.free_states), strict=True)
         for j, (before, after) in enumerate(
             zip(run.distances(first), run.distances(then), strict=True)
@@ -253,7 +260,7 @@ def descent(setting: Setting, method: Method, seed: int, cache: RunCache) -> Des
     )
 
 
-def tilt(setting: Setting, risk_weight: float, seed: int, cache: RunCache) -> Tilt:
+def tilt(setting: MixtureSetting, risk_weight: float, seed: int, cache: RunCache) -> Tilt:
     """Play a run in which every client weighs the risk, and check every choice."""
     config = setting.config("ifca-mir", seed, risk_weight)
     run = played(setting, config, cache)
@@ -307,9 +314,9 @@ def _known_risks(
 
 def contraction(experiment: Experiment, cache: RunCache) -> Findings:
     """Show by how much models near their optima, round by round, beside Theorem 4."""
-    cells, lines, paths = list[Cell](), list[Line](), list[Path]()
+    cells, lines, paths = list[Cell](), list[FigureLine](), list[Path]()
     seeds = SEEDS[:1] if experiment.is_quick else SEEDS
-    settings = [Setting()] if experiment.is_quick else DESCENTS
+    settings = [MixtureSetting()] if experiment.is_quick else DESCENTS
     for setting, method in product(settings, METHODS):
         name = f"{_named(setting)}, {method}"
         same = [descent(setting, method, seed, cache) for seed in seeds]
@@ -320,7 +327,7 @@ def contraction(experiment: Experiment, cache: RunCache) -> Findings:
     return Findings(tuple(cells), tuple(lines), notes, **sources(paths))
 
 
-def _named(setting: Setting) -> str:
+def _named(setting: MixtureSetting) -> str:
     shares = "/".join(f"{share:.0%}" for share in setting.shares)
     return f"groups {shares}, L / lambda = {setting.condition:g}"
 
@@ -346,7 +353,7 @@ def margin(experiment: Experiment, cache: RunCache) -> Findings:
         paths += [cache.folder / digest(config) for config in configs]
     beta, every, last = zip(*shares, strict=True)
     lines = [
-        Line("misassigned share by beta", name, tuple(zip(beta, of, strict=True)))
+        FigureLine("misassigned share by beta", name, tuple(zip(beta, of, strict=True)))
         for name, of in (("all rounds", every), ("last round", last))
     ]
     return Findings(tuple(cells), tuple(lines), LIMITS, **sources(paths))
@@ -372,18 +379,18 @@ def bound_verdict(runs: Sequence[bool | None]) -> str:
     return "never above the bound"
 
 
-def _ratios(name: str, descent: Descent) -> Iterator[Line]:
+def _ratios(name: str, descent: Descent) -> Iterator[FigureLine]:
     """Draw one seed's ratios while there is something to gain."""
     judged = [step for step in descent.steps if step.judged]
     for j in sorted({step.cluster for step in judged}):
         points = [(float(s.round_index), s.ratio) for s in judged if s.cluster == j]
-        yield Line(name, f"cluster {j}", tuple(points))
+        yield FigureLine(name, f"cluster {j}", tuple(points))
     rounds = sorted({float(step.round_index) for step in judged})
     ends = dict.fromkeys((*rounds[:1], *rounds[-1:]))
-    yield Line(
+    yield FigureLine(
         name, "bound 1 - p lambda / (8 L)", tuple((t, descent.bound) for t in ends), bound=True
     )
-    yield Line(name, "1 - lambda / L", tuple((t, descent.expected) for t in ends), bound=True)
+    yield FigureLine(name, "1 - lambda / L", tuple((t, descent.expected) for t in ends), bound=True)
 
 
 CLAIMS = {
