@@ -26,11 +26,12 @@ check: setup
 	$(BIN)/deptry src
 	$(BIN)/codespell README.md docs src tests examples benchmarks
 
-# Two processes, and no more threads in each than it asks for itself. COVERAGE=1 measures
+# Two processes, and no more threads in each than it asks for itself; whatever the environment
+# says, what is compiled is kept for the next process. COVERAGE=1 measures
 # what they run through, at half as much time again; SHAPES=1 checks the shape of every
 # array at every call.
 comma := ,
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal \
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal \
 	$(if $(COVERAGE),--cov --cov-report=term) \
 	$(if $(SHAPES),--jaxtyping-packages=covey$(comma)covey_desk$(comma)covey_flower$(comma)covey_papers$(comma)covey_ray$(comma)covey_trackers$(comma)beartype.beartype)
 

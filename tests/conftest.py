@@ -33,9 +33,12 @@ EXPECTED_SKIPS = ("root may read everything", "connected to a cluster")
 """Of reasons: what no machine of ours can test, or not in this process."""
 
 settings.register_profile("quick", deadline=None, max_examples=15, derandomize=IN_CI)
-settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.register_profile("thorough", deadline=None, max_examples=60)
 settings.load_profile("quick")  # --hypothesis-profile comes later, and so wins
 torch.set_num_threads(1)
+MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own in it
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2**31:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # thousands of synced files
 
 BESIDE_THE_REPOSITORY = Path(__file__).parents[2] / "shared" / "data"
 Make = Callable[[Path], object]

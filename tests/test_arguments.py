@@ -15,6 +15,7 @@ from jaxtyping import TypeCheckError
 import covey
 from covey.base.built_ins import MODULES, built_ins
 from covey.base.components import Component
+from support.runs import small
 
 REFUSED = (covey.CoveyError, TypeCheckError)
 """The latter where the types of all calls are checked (`make contracts`)."""
@@ -30,13 +31,7 @@ NOT_WORKERS = NOT_POSITIVE.filter(lambda n: n != -1)
 COINS = covey.draw_canaries(64, seed=0)
 AUDIT = covey.ModelAudit(members=20, non_members=20, shared=0)
 EXAMPLES = covey.Examples(torch.randn(40, 4), torch.arange(40) % 2)
-TINY: dict[str, Any] = {
-    "rounds": 1,
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "method": {"name": "fedavg"},
-    "risk": {"name": "none"},
-}
+TINY = small(rounds=1)
 
 
 @pytest.fixture(scope="module")

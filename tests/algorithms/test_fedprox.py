@@ -1,11 +1,33 @@
-"""FedProx, and what clients keep for an objective of their own."""
+"""Personal objectives: Ditto, FedProx, what is sent along, isolated clusters."""
 
+from collections import Counter
+from dataclasses import replace
+
+import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
 
 import covey
-from covey import ClientUpdate
-from covey.algorithms.fedavg import FedProx
-from covey.algorithms.state import ClientMemory, initial_state, with_memory
+from algorithms.playing import Playing, clients_with, fedavg, isolated, playing, setup_of
+from covey import (
+    ClientUpdate,
+    Examples,
+    Objective,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    ServerState,
+    Streams,
+)
+from covey.algorithms.clients import Clients
+from covey.algorithms.fedavg import Ditto, FedProx
+from covey.algorithms.simulated import Simulated
+from covey.algorithms.state import ClientMemory, Cohort, initial_state, personal_models, with_memory
+from covey.base.events import ModelsMerged
+from covey.base.params import model_hash
+from covey.engine.recipe import REGRESSION
 
 SMALL = {
     "rounds": 2,
@@ -39,3 +61,212 @@ def test_a_memory_leaves_with_its_client():
     }
     assert found == {"A": 1.0, "B": 3.0}
     assert state.without(["A"]).get_state(ClientMemory).kept == {}
+
+
+CLIENTS = 3
+SMALL_DITTO = {
+    "rounds": 2,
+    "population": {"clients": 4, "examples_per_client": 20, "minority_share": 0.25},
+    "model.name": "linear",
+    "risk.name": "none",
+}
+
+
+def line(_: Streams) -> Params:
+    return {"weight": torch.zeros(1, 1)}
+
+
+def steps_of(lam: float | None, **recipe: float) -> Clients:
+    """Clients that train a line, and beside it own ones unless `lam` is None."""
+    engine = ReferenceEngine(nn.Linear(1, 1, bias=False), REGRESSION)
+    personal = None if lam is None else Ditto(lam=lam).personal
+    how = Recipe(**{"local_steps": 1, "learning_rate": 0.1, **recipe})
+    return clients_with(Simulated(engine, replace(how, personal=personal)))
+
+
+def ditto(lam: float, **recipe: float) -> Playing:
+    return playing(Ditto(lam=lam), setup_of(line), steps_of(lam, **recipe))
+
+
+def rounds(play: Playing, cohorts: list[Cohort]) -> list[ServerState]:
+    found = [play.init(Streams(0))]
+    for t, cohort in enumerate(cohorts):
+        streams = Streams(0).at("round", t)
+        found.append(play.play_round(found[-1], cohort, streams).state)
+    return found
+
+
+@pytest.fixture(scope="module")
+def people(make_client) -> Cohort:
+    """Client i holds examples of y = i x."""
+    xs = torch.linspace(-1, 1, 7)[:, None]
+    return tuple(
+        make_client(f"c{i}", Examples(xs + i / 10, (i * (xs + i / 10))[:, 0]))
+        for i in range(CLIENTS)
+    )
+
+
+def own(state: ServerState) -> dict[str, float]:
+    return {h: float(model["weight"]) for h, model in personal_models(state).items()}
+
+
+def test_two_steps_by_hand(make_client):
+    # x = 1, so the gradient at w is w - y; y is 1 for A, and -1 for B, who comes later.
+    # A begins at theta = 0: v = 0.1 * 1 = 0.1, which is theta then; so v = 0.1 + 0.1 * 0.9
+    a = make_client("a", Examples(torch.ones(1, 1), torch.ones(1)))
+    b = make_client("b", Examples(torch.ones(1, 1), -torch.ones(1)))
+    states = rounds(ditto(0.5), [(a,), (a, b), (a, b)])
+    assert own(states[1]) == pytest.approx({"A": 0.1})
+    # B begins at theta = 0.1: v = 0.1 - 0.1 * 1.1 = -0.01; theta = (0.19 - 0.01) / 2
+    assert own(states[2]) == pytest.approx({"A": 0.19, "B": -0.01})
+    assert float(states[2].clusters[0]["weight"]) == pytest.approx(0.09)
+    # v of A is 0.19 - 0.1 ((0.19 - 1) + 0.5 (0.19 - 0.09)) = 0.266
+    # v of B is -0.01 - 0.1 ((-0.01 + 1) + 0.5 (-0.01 - 0.09)) = -0.104
+    assert own(states[3]) == pytest.approx({"A": 0.266, "B": -0.104})
+
+
+cohorts_of = st.lists(st.sets(st.integers(0, CLIENTS - 1)), max_size=3)
+
+
+@given(later=cohorts_of, lam=st.floats(0, 1))
+def test_the_shared_model_is_fedavgs_whatever_the_pull(people, later, lam):
+    cohorts = [tuple(people[i] for i in sorted(some)) for some in later]
+    plain = rounds(fedavg(line, steps_of(None)), cohorts)[-1]
+    assert model_hash(rounds(ditto(lam), cohorts)[-1].clusters) == model_hash(plain.clusters)
+
+
+def test_an_own_model_that_diverges_stays_as_it_was(people):
+    wild, one = ditto(1e38, local_steps=3), people[1]
+    assert own(rounds(wild, [(one,)])[-1]) == {}
+    kept = {one.handle: {"personal": {"weight": torch.tensor([[0.5]])}}}
+    start = wild.init(Streams(0)).with_state(ClientMemory(kept=kept))
+    after = wild.play_round(start, (one,), Streams(0)).state
+    assert own(after) == {one.handle: 0.5}
+
+
+def test_who_leaves_takes_its_model_along(people):
+    state = rounds(ditto(0.1), [people])[-1]
+    left = people[0].handle
+    assert left in own(state)
+    assert own(state.without([left])).keys() == own(state).keys() - {left}
+
+
+@pytest.mark.slow
+def test_the_accuracy_of_a_client_is_that_of_its_own_model(tmp_path):
+    def accuracy(name: str, method: object) -> object:
+        how = {**SMALL_DITTO, "train.local_epochs": 4, "method": method}
+        return covey.run(config=how, out=tmp_path / name).summary.accuracy
+
+    assert accuracy("own", Ditto(lam=0)) == accuracy("alone", {"name": "local"})
+
+
+CLUSTERS = 3
+
+
+@pytest.fixture
+def population(point):
+    return tuple(point(f"c{i}", i / 4 - 1, i % 2, times=i % 3 + 1) for i in range(9))
+
+
+def played(strategy, cohort, rounds=3):
+    state = strategy.init(Streams(0))
+    for t in range(rounds):
+        state = strategy.play_round(state, cohort, Streams(0).at("round", t)).state
+    return state
+
+
+def test_each_cluster_is_fedavg_among_its_own_clients(steps, models, population):
+    alone = fedavg(models(0.5), steps)
+    state = played(isolated(models(0.5), steps, CLUSTERS, population), population)
+    for j, model in enumerate(state.clusters):
+        own = tuple(c for c in population if state.assignment[c.handle] == j)
+        assert own
+        assert model_hash([model]) == model_hash(played(alone, own).clusters)
+
+
+def test_a_clients_cluster_hangs_on_its_name_and_the_seed_alone(steps, models, point):
+    def drawn(clients, seed=0):
+        strategy = isolated(models(0.5), steps, 4, tuple(clients))
+        found = strategy.init(Streams(seed)).assignment
+        return {client.name: found[client.handle] for client in clients}
+
+    everybody = [point(f"c{i}", 1.0, 0) for i in range(80)]
+    whole = drawn(everybody)
+    some = [replace(client, handle=f"h-{i}") for i, client in enumerate(everybody[::3])]
+    assert drawn(some) == {client.name: whole[client.name] for client in some}
+    assert drawn(everybody, seed=1) != whole
+    assert all(8 < clients < 32 for clients in Counter(whole.values()).values())
+
+
+class Noting(ReferenceEngine):
+    """Notes how many clients train."""
+
+    trained = 0
+
+    def train(self, jobs):
+        for each in super().train(jobs):
+            self.trained += 1
+            yield each
+
+
+@pytest.mark.parametrize("spared", [(), (1,), (0, 2), (0, 1, 2)], ids=str)
+def test_a_round_that_spares_clusters_trains_the_others_as_ever(
+    steps, models, population, one_weight, spared
+):
+    whole = isolated(models(0.5), steps, CLUSTERS, population)
+    before = played(whole, population)
+    expected = whole.play_round(before, population[1:], Streams(7))
+    engine = Noting(one_weight)
+    here = replace(steps.federation, engine=engine, untouched=frozenset(spared))
+    fewer = isolated(models(0.5), replace(steps, federation=here), CLUSTERS, population)
+    found = fewer.play_round(before, population[1:], Streams(7))
+    for j, model in enumerate(found.state.clusters):
+        same = before if j in spared else expected.state
+        assert model_hash([model]) == model_hash([same.clusters[j]])
+    *others, merged = found.events
+    *same, last = expected.events
+    assert isinstance(merged, ModelsMerged)
+    assert isinstance(last, ModelsMerged)
+    assert (others, merged.participants) == (same, last.participants)
+    asked = {client.handle for client in population[1:]}
+    assert engine.trained == sum(before.assignment[handle] not in spared for handle in asked)
+
+
+STREAMS = Streams(0)
+
+
+class Push(Objective):
+    """Add what was sent to the gradient, and keep what was seen of it."""
+
+    def correction(self, weights, start, memory):
+        return memory.get("push")
+
+    def remember(self, memory, start, trained, steps, recipe):
+        return {"seen": memory["push"]} if "push" in memory else {}
+
+
+def test_it_reaches_everybody_by_hand_and_is_gone_in_the_next_round(make_client):
+    # two clients with x = 1, and y = 1 or -1
+    engine = ReferenceEngine(nn.Linear(1, 1, bias=False), REGRESSION)
+    recipe = Recipe(local_steps=1, learning_rate=0.1, objective=Push())
+    cohort = tuple(
+        make_client(name, Examples(torch.ones(1, 1), torch.tensor([y])))
+        for name, y in (("a", 1.0), ("b", -1.0))
+    )
+    clients = clients_with(Simulated(engine, recipe)).among(cohort)
+    start = initial_state(({"weight": torch.zeros(1, 1)},))
+    sent = clients.sent_along(push={"weight": torch.full((1, 1), 3.0)})
+    everybody = sent.all_in(0, "shared")
+    asked = replace(sent, wants_losses=True)
+    updates = list(asked.train(start.clusters, everybody.clusters, STREAMS))
+    known = {each.handle: each.loss for each in updates}
+    # w = 0 - 0.1 ((0 - y) + 3): -0.2 for y = 1 and -0.4 for y = -1
+    assert [float(u.update["weight"]) for u in updates] == pytest.approx([-0.2, -0.4])
+    assert all(float((u.kept or {})["seen"]["weight"]) == 3.0 for u in updates)
+    # the first step's loss at w = 0 is known as somebody asks: half of (0 - y)^2
+    assert known == pytest.approx({"A": 0.5, "B": 0.5})
+    first = sent.train_and_aggregate(start, everybody, STREAMS).state
+    assert float(first.clusters[0]["weight"]) == pytest.approx(-0.3)
+    second = clients.train_and_aggregate(first, everybody, STREAMS).state
+    # w = -0.3 - 0.1 (-0.3 - y), mean over y = 1 and -1
+    assert float(second.clusters[0]["weight"]) == pytest.approx(-0.27)

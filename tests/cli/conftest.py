@@ -12,6 +12,7 @@ import pytest
 import covey as package
 from covey.cli.app import main
 from json_schemas import check_printed
+from support.runs import small
 
 needs_flower = pytest.mark.skipif(find_spec("flwr") is None, reason="needs the extra flower")
 
@@ -75,6 +76,7 @@ SMALL = sets(
     "population.clients=6",
     "population.audit_examples=60",
     "model.name=linear",
+    "method.initialisation=random",
     "train.local_epochs=5",
     "risk.every=2",
 )
@@ -99,15 +101,7 @@ def copy_of_ran(ran, tmp_path):
 
 
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
-LEAVING: dict[str, Any] = {
-    "rounds": 2,
-    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "train": {"local_epochs": 1},
-    "risk": {"name": "none"},
-    "method": {"name": "fedavg"},
-    "engine": {"name": "reference"},
-}
+LEAVING = small(population={"clients": 8}, train={"local_epochs": 1})
 KINDS: dict[str, dict[str, Any]] = {
     "hidden": {"aggregation": HIDDEN},
     "other": {"aggregation": HIDDEN, "seed": 1},

@@ -18,6 +18,7 @@ from covey.cli.answer import CommandResult, fail_if
 from covey.cli.commands import CommandGroup, app, argument, loaded
 from covey_site.schemas import ERROR, FILES, outputs
 from json_schemas import check_json
+from support.runs import small
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,7 @@ def test_every_command_with_json_has_a_schema_and_every_schema_a_command():
 
 
 LAST = "client-00002"
-TINY = {
-    "rounds": 4,
-    "population": {"clients": 4, "examples_per_client": 30, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "method": {"name": "fedavg"},
-    "risk": {"name": "none"},
-}
+TINY = small(rounds=4, population={"clients": 4, "examples_per_client": 30})
 
 
 @pytest.mark.slow

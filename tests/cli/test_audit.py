@@ -202,14 +202,14 @@ def test_the_papers_noise_delivers_less_than_it_claims(answer):
 
 
 def test_the_theorem_claims_nothing_outside_its_range(answer, covey):
-    # sqrt(50 (1 + 8 ln(10^5)) / 7) = 25.79: over .15 it is 171.9, and 8 ln(10^5) is 92.1
-    words = ("guarantee", "--noise", "paper", "--rounds", "50", "--delta", "1e-5", "--sigma")
+    # sqrt((1 + 8 ln 2) / 7) = 0.967: over .15 it is 6.4, and 8 ln 2 is 5.5
+    words = ("guarantee", "--noise", "paper", "--rounds", "1", "--delta", "0.5", "--sigma")
     assert answer(*words, "0.15")["epsilon_claimed"] is None
     said = " ".join(covey(*words, "0.15")[1].split())
-    assert "Theorem 1 claims nothing for sigma 0.150: its formula gives epsilon 171.9" in said
-    assert "8 log(1/delta) = 92.1" in said
+    assert "Theorem 1 claims nothing for sigma 0.150: its formula gives epsilon 6.4" in said
+    assert "8 log(1/delta) = 5.5" in said
     inside = " ".join(covey(*words, "0.3")[1].split())
-    assert "Theorem 1 claims epsilon 85.960 for sigma 0.300." in inside
+    assert "Theorem 1 claims epsilon 3.223 for sigma 0.300." in inside
 
 
 def test_sound_noise_tells_the_epsilon_of_every_view(answer, covey):

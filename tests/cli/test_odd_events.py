@@ -13,6 +13,7 @@ from support.resealed import Row, reseal, rows_of
 
 TINY = sets(
     *("rounds=2", "population.clients=6", "population.examples_per_client=20"),
+    "method.initialisation=random",
     *("population.audit_examples=20", "model.name=linear", "risk.every=1", "engine.name=reference"),
 )
 LEAVER, OTHER = "client-00003", "client-00001"

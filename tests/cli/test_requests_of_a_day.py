@@ -56,6 +56,7 @@ def annex(pack) -> dict[str, Any]:
     return json.loads((Path(pack["folder"]) / "annex.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_requests_of_a_day(covey, ask, work):
     """Each is added, answered and closed: three commands; all are answered in one sitting."""
     place = ("--out", "given.safetensors", "--recipient", "Clinic N")

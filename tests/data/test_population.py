@@ -1,3 +1,5 @@
+"""Populations: who has which examples, and what they accept."""
+
 from collections import Counter
 from dataclasses import replace
 
@@ -6,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import Examples, PublishedData, Streams
+from covey import ConfigError, Examples, PublishedData, Streams
 from covey.data.examples import Brightness, NoShift, Preference, Rotation, ShiftRange
 from covey.data.partition import ByWriter, Dirichlet, Iid
-from covey.data.population import Group, PopulationSpec, build_population
+from covey.data.population import Group, PopulationSpec, build_population, read_preferences
 
 STILL = ShiftRange(NoShift(), 0.0, 0.0)
 DARK = ShiftRange(Brightness(), 0.2, 0.4)
@@ -64,7 +66,6 @@ def same(left, right):
     return torch.equal(left.inputs, right.inputs) and numbers(left) == numbers(right)
 
 
-@settings(max_examples=30)
 @given(
     seed=st.integers(0, 99),
     clients=st.integers(1, 12),
@@ -167,3 +168,31 @@ def test_in_every_partition_an_image_is_a_groups_once(images, partition):
             assert all(len({n // 20 for n in images}) == 1 for images in held)
     everything = [number for client in population.clients for number in own(client)]
     assert (len(set(everything)) == 160) == (images == "disjoint")
+
+
+def test_csv_and_toml_say_the_same(tmp_path):
+    table = tmp_path / "who.csv"
+    table.write_text("name, risk_threshold, risk_weight\na, 0.6, 0.25\nb, 0.8,\n")
+    tree = tmp_path / "who.toml"
+    tree.write_text("a = {risk_threshold = 0.6, risk_weight = 0.25}\n[b]\nrisk_threshold = 0.8")
+    expected = {"a": Preference(0.25, 0.6), "b": Preference(0.0, 0.8)}
+    assert read_preferences(table) == read_preferences(tree) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("name,risk_threshold\na,high\n", "give a a risk_threshold"),
+        ("name,risk_threshold\na,1.5\n", r"1\.5 is not in \[0, 1\]"),
+        ("name,risk_weight\na,0.5\n", "risk_threshold"),
+        ("who,risk_threshold\na,0.5\n", "no column is name"),
+        ("name,risk_threshold\n", "a table per client, found no client in"),
+    ],
+)
+def test_bad_files_are_refused_with_the_client_named(tmp_path, content, said):
+    path = tmp_path / "who.csv"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        read_preferences(path)
+    with pytest.raises(ConfigError, match=r"absent\.csv"):
+        read_preferences(tmp_path / "absent.csv")

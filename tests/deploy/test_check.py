@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 import tomli_w
 
-from covey import RunError
+from covey import Config, ConfigError, RunError
 from covey.settings.load import replace_setting
+from covey.settings.needs import check_enough
+from covey_flower.deployment import DeploymentPlan, write_federation
 from covey_flower.folder_check import FLOWER, Finding, check, trust_in
+from deploy.conftest import NOW
 
 ROOT = Path(__file__).parents[2]
-
-pytestmark = pytest.mark.usefixtures("programs")
 
 
 def edited(path: str, old: str, new: str) -> Callable[[Path], None]:
@@ -64,6 +65,7 @@ def bad(found: Sequence[Finding]) -> list[tuple[str, str]]:
     return [(each.level, each.about) for each in found if each.level != "ok"]
 
 
+@pytest.mark.usefixtures("programs")
 def test_a_new_folder_is_fine_on_the_server(federate, now):
     folder = federate()
     assert bad(check(folder, now)) == []
@@ -71,6 +73,7 @@ def test_a_new_folder_is_fine_on_the_server(federate, now):
     assert (last.about, last.detail) == ("127.0.0.1:8443", "nothing is there yet: start server.sh")
 
 
+@pytest.mark.usefixtures("programs")
 def test_a_new_folder_is_fine_on_a_node_but_for_its_data(federate, now):
     node = federate() / "nodes" / "alice"
     assert bad(check(node, now)) == [("error", "data"), ("warning", "127.0.0.1:8443")]
@@ -146,6 +149,7 @@ NODE_BREAKS: dict[str, tuple[Callable[[Path], object], str, str, str]] = {
 }
 
 
+@pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(("place", "breaks"), [(".", BREAKS), ("nodes/bob", NODE_BREAKS)])
 def test_what_is_broken_is_found(place, breaks, federate, now, tmp_path):
     folder = federate()
@@ -159,6 +163,7 @@ def test_what_is_broken_is_found(place, breaks, federate, now, tmp_path):
         assert said in " ".join(each.detail for each in found if each.about == about), name
 
 
+@pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(
     ("later", "level", "said"),
     [
@@ -182,6 +187,7 @@ SEEDED = "[secrets]\nsource = 'seeded'\n"
 NOISE = "client_clip = 1.0\nclient_noise = 1.0\nnoise_model = 'distributed'\n"
 
 
+@pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(
     ("settings", "whom", "for_what"),
     [
@@ -206,6 +212,7 @@ def test_it_says_who_has_to_trust_whom_for_what(federate, settings, whom, for_wh
         assert for_what in row.for_what
 
 
+@pytest.mark.usefixtures("programs")
 def test_noise_that_follows_from_a_seed_leaves_the_trust_of_no_noise(federate):
     noisy = SUMMED.replace("min_cohort", NOISE + "min_cohort")
     rows = {
@@ -215,6 +222,7 @@ def test_noise_that_follows_from_a_seed_leaves_the_trust_of_no_noise(federate):
     assert "not bounded" in rows["who has the models"]
 
 
+@pytest.mark.usefixtures("programs")
 def test_a_folder_that_is_none_or_was_moved_is_refused(federate, tmp_path, now):
     with pytest.raises(RunError, match=r"as its deploy\.toml says"):
         check(tmp_path, now)
@@ -250,6 +258,7 @@ def at(folder: Path, address: str, now: datetime) -> Finding:
     return last
 
 
+@pytest.mark.usefixtures("programs")
 def test_a_port_that_answers(federate, now):
     folder = federate()
     certificates = folder / "certificates"
@@ -264,6 +273,7 @@ def test_a_port_that_answers(federate, now):
     assert found == Finding("ok", address, "the server answers")
 
 
+@pytest.mark.usefixtures("programs")
 def test_a_port_with_another_program(federate, now):
     with listening(lambda caller: caller.sendall(b"220 mail.example.org\r\n")) as address:
         found = at(federate(), address, now)
@@ -271,6 +281,7 @@ def test_a_port_with_another_program(federate, now):
     assert "another program has the port" in found.detail
 
 
+@pytest.mark.usefixtures("programs")
 def test_the_versions_of_flower_are_those_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted, _ = project["optional-dependencies"]["flower"]
@@ -278,9 +289,85 @@ def test_the_versions_of_flower_are_those_of_the_package():
     assert tuple(tuple(map(int, each)) for each in bounds) == FLOWER
 
 
+@pytest.mark.usefixtures("programs")
 def test_a_missing_program(federate, now, programs, monkeypatch):
     (programs / "flower-superexec").unlink()
     monkeypatch.setenv("PATH", str(programs))
     (found,) = [each for each in check(federate(), now) if each.about == "PATH"]
     assert found.level == "error"
     assert "found no flower-superexec:" in found.detail
+
+
+PLAIN = "[model]\nname = 'linear'\n[risk]\nname = 'none'\n"
+FEDAVG = PLAIN + "[method]\nname = 'fedavg'\n"
+MASKED = FEDAVG + "[aggregation]\nname = 'mean'\n[privacy]\nsecure_sums = true\n"
+IFCA = PLAIN + "[method]\nname = 'ifca'\n"
+SHARES = "noise_model = 'distributed'\nclient_clip = 1.0\nclient_noise = 1.0\ncolluders = 1\n"
+NEEDS = {
+    "sums under masks": (MASKED + "min_cohort = 5\n", "privacy.min_cohort = 5", 5),
+    "shares of noise": (MASKED + SHARES + "min_cohort = 6\n", "privacy.min_cohort = 6", 6),
+    "anonymity sets": (
+        FEDAVG + "[aggregation]\nname = 'anonymity-sets'\nmin_anonymity = 4\n"
+        "deniability_threshold = 2\n",
+        *("aggregation.min_anonymity = 4", 4),
+    ),
+    "newcomers": (IFCA + "max_newcomers = 0.2\n", "method.max_newcomers = 0.2", 6),
+    "outliers": (FEDAVG + "[aggregation]\nname = 'krum'\n", "aggregation.name = 'krum'", 5),
+    "trimmed": (
+        FEDAVG + "[aggregation]\nname = 'trimmed-mean'\n",
+        *("aggregation.name = 'trimmed-mean'", 3),
+    ),
+}
+
+
+def federated(tmp_path: Path, text: str, count: int) -> Path:
+    config = tmp_path / "config.toml"
+    config.write_text(text)
+    plan = DeploymentPlan(tuple(f"node-{i}" for i in range(count)))
+    return write_federation(config, tmp_path / f"fed-{count}", plan, NOW)
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize(("text", "setting", "needed"), NEEDS.values(), ids=NEEDS)
+def test_less_than_the_settings_need_is_refused_by_init_and_by_both_checks(
+    tmp_path, text, setting, needed
+):
+    said = f"found {needed - 1} ({setting} needs {needed})"
+    with pytest.raises(ConfigError, match="as many nodes as the settings need") as refused:
+        federated(tmp_path, text, needed - 1)
+    assert said in str(refused.value)
+    assert not (tmp_path / f"fed-{needed - 1}").exists()
+    enough, fewer = (federated(tmp_path, each, needed - i) for i, each in enumerate((text, FEDAVG)))
+    for place in (Path(), Path("nodes") / "node-1"):
+        of_settings = [each for each in check(enough / place, NOW) if each.about == "covey.toml"]
+        assert [each.level for each in of_settings] == ["ok"]
+        (fewer / place / "covey.toml").write_bytes((enough / place / "covey.toml").read_bytes())
+        (found,) = [each for each in check(fewer / place, NOW) if each.about == "covey.toml"]
+        assert (found.level, said in found.detail) == ("error", True)
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_nodes_own_minimum_counts_as_well(tmp_path):
+    node = federated(tmp_path, MASKED + "min_cohort = 3\n", 3) / "nodes" / "node-0"
+    own = tomllib.loads((node / "node.toml").read_text())
+    (node / "node.toml").write_text(tomli_w.dumps({**own, "min_cohort": 4}))
+    (found,) = [each for each in check(node, NOW) if each.about == "covey.toml"]
+    assert "privacy.min_cohort = 4 needs 4" in found.detail
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("count", [2, 3, 4, 9])
+def test_the_usual_bound_on_newcomers_is_one_for_few_nodes(tmp_path, count):
+    folder = federated(tmp_path, IFCA, count)
+    share = tomllib.loads((folder / "covey.toml").read_text())["method"]["max_newcomers"]
+    assert share == max(0.25, 1 / (count - 1))
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("name", ["sums under masks", "anonymity sets", "outliers"])
+def test_a_simulation_is_held_to_the_same(name):
+    text, setting, needed = NEEDS[name]
+    config = Config.of(tomllib.loads(text))
+    check_enough(config, needed)
+    with pytest.raises(ConfigError, match=f"as many clients as .*{setting}"):
+        check_enough(config, needed - 1)

@@ -275,7 +275,7 @@ def test_a_run_that_was_killed_while_it_answered_is_finished_by_the_same_command
     whole = begun(tmp_path / "whole")
     go(whole / "register", whole / "runs")
     expected = load(whole / "runs" / name)
-    for n in range(60, 600, 13):
+    for n in range(60, 600, 47):
         at = begun(tmp_path / f"{n}")
         died = dying(lambda at=at: go(at / "register", at / "runs"), n)
         go(at / "register", at / "runs")

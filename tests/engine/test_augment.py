@@ -1,7 +1,6 @@
 """Inputs that are changed in training: by the client's own draws, whichever engine trains."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,6 +24,7 @@ from covey.data.examples import to_floats
 from covey.engine.cpu import ParallelEngine
 from covey.models.build import initial_params
 from engine.jobs import make_module, some_images
+from support.runs import small
 
 
 def mirrored(inputs: Tensor, generator: torch.Generator) -> Tensor:
@@ -106,14 +106,11 @@ def test_what_is_no_batch_is_refused(function, said):
         trained(ReferenceEngine(make_module()), OwnAugment(function=function))
 
 
-TINY: dict[str, Any] = {
-    "rounds": 3,
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "method": {"name": "fedavg"},
-    "risk": {"name": "none"},
-    "data": {"augment": {"name": "engine.test_augment:noisy", "size": 0.1}},
-}
+TINY = small(
+    rounds=3,
+    data={"augment": {"name": "engine.test_augment:noisy", "size": 0.1}},
+    engine={"name": "parallel"},
+)
 
 
 @pytest.mark.parametrize(

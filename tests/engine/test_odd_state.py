@@ -30,7 +30,7 @@ class Masked(nn.Module):
 
 
 def site(seed: int) -> tuple[Any, Any]:
-    inputs = np.random.default_rng(seed).normal(size=(40, 3)).astype(np.float32)
+    inputs = np.random.default_rng(seed).normal(size=(12, 3)).astype(np.float32)
     return inputs, (inputs[:, 1] > 0).astype(np.int64)
 
 
@@ -46,9 +46,10 @@ def played(model: Callable[[], nn.Module], out: Path, engine: str = "reference")
     return covey.run(model, clients, config=settings, out=out, progress=False)
 
 
-@pytest.mark.parametrize("engine", ["reference", "parallel", "vmap"])
-@pytest.mark.parametrize("fill", [math.inf, -math.inf])
-@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    ("engine", "fill", "inside"),
+    [("reference", math.inf, False), ("parallel", -math.inf, True), ("vmap", -math.inf, False)],
+)
 def test_an_infinite_constant_is_none_that_is_trained(engine, fill, inside, tmp_path):
     with_it, without = (
         played(

@@ -1,4 +1,4 @@
-"""What only the parallel engine promises: threads that do not show."""
+"""What only the parallel engine promises: threads that do not show, a module used again."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from covey import Examples, Recipe, ScoringJob, Streams, TrainingJob
 from covey.engine import cpu as parallel
-from covey.engine.cpu import ParallelEngine, Precision
+from covey.engine.cpu import ParallelEngine, Precision, ReusedModel
 from covey.engine.optimizers import Sgd
 from engine.jobs import make_jobs, make_module
 
@@ -118,9 +118,7 @@ def tied() -> nn.Module:
     "make", [linear, tied, make_module, lambda: make_module(nn.BatchNorm2d(2))]
 )
 @pytest.mark.parametrize("recipe", [RECIPE, replace(RECIPE, drop_last=True)])
-def test_bundled_clients_train_to_the_bits_of_each_alone(
-    make: Callable[[], nn.Module], recipe: Recipe, monkeypatch: pytest.MonkeyPatch
-):
+def test_bundled_clients_train_to_the_bits_of_each_alone(make, recipe, monkeypatch):
     with Streams(0).at("tiny").lent_to_torch():
         module = make()
     jobs = make_jobs(module, (5,) * 6 + (4, 3, 8), recipe)
@@ -150,3 +148,44 @@ def test_an_error_inside_a_job_reaches_the_caller():
     with pytest.raises(IndexError, match="99"):
         next(results)
     assert torch.get_num_threads() == 2
+
+
+class Replaced(nn.Module):
+    """Replaces its buffer by another tensor whenever it runs."""
+
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.count = self.count + 1
+        return self.linear(inputs)
+
+
+def two_tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    module[1].weight = module[0].weight
+    return module
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: nn.Linear(3, 2), Replaced, two_tied, lambda: nn.BatchNorm1d(3)]
+)
+def test_a_model_begins_and_ends_as_a_loaded_state(make: Callable[[], nn.Module]):
+    torch.manual_seed(0)  # noqa: TID251 - layers draw
+    reused, other = ReusedModel(make()), make()
+    for _ in range(3):
+        start = {n: torch.rand(v.shape) for n, v in other.state_dict().items()}
+        start = {n: start[n].to(v.dtype) for n, v in other.state_dict().items()}
+        other.load_state_dict(start)
+        reused.begin_at(start)
+        assert reused.module.training
+        inputs = torch.rand(4, 3)
+        torch.testing.assert_close(reused.module(inputs), other(inputs), rtol=0, atol=0)
+        found, wanted = reused.params(), other.state_dict()
+        assert list(found) == list(wanted)
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        reused.module.eval()

@@ -1,26 +1,33 @@
-"""What a task asks of a model, by hand; and that every engine asks the same."""
+"""Tasks, metrics and batches, by hand; and that every engine asks the same."""
 
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from covey import (
     DataError,
     Engine,
     Examples,
+    ModelError,
     Recipe,
     ReferenceEngine,
+    Scored,
     ScoringJob,
     Streams,
     Task,
     TrainingJob,
+    run,
 )
 from covey.engine.cpu import ParallelEngine
+from covey.engine.metrics import MeanSquaredError, TopK
 from covey.engine.optimizers import Sgd
-from covey.engine.protocol import scored
+from covey.engine.protocol import batch_indices, num_steps, scored
 from covey.engine.recipe import MULTICLASS, MULTILABEL, REGRESSION, TASKS, TOKENS
 from covey.engine.vmap import VmapEngine
 
@@ -141,3 +148,92 @@ def test_every_engine_trains_and_scores_as_the_reference(engine: str, task: Task
         assert (left is None) == (right is None)
         if right is not None:
             torch.testing.assert_close(left, right, rtol=0, atol=1e-6)
+
+
+GRID = st.integers(-3, 3)  # few values, so that classes are often equally probable
+
+
+def of_classes(rows: list[list[float]]) -> Scored:
+    return scored(torch.tensor(rows), torch.zeros(len(rows), dtype=torch.int64), MULTICLASS)
+
+
+def test_top_k_by_hand():
+    answers = of_classes([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [2.0, 2.0, 0.0]])
+    labels = torch.tensor([1, 0, 1])
+    assert TopK(k=1).measure(answers, labels).tolist() == [0, 0, 0]
+    assert TopK(k=2).measure(answers, labels).tolist() == [1, 0, 1]
+    assert TopK(k=3).measure(answers, labels).tolist() == [1, 1, 1]
+
+
+def test_squared_errors_by_hand():
+    predictions = torch.tensor([1.0, -2.0])
+    answers = Scored(predictions, predictions, None, None)
+    assert MeanSquaredError().measure(answers, torch.tensor([3.0, -2.0])).tolist() == [4.0, 0.0]
+
+
+@given(
+    st.lists(st.tuples(st.tuples(GRID, GRID, GRID, GRID), st.integers(0, 3)), min_size=1),
+    st.integers(1, 5),
+)
+def test_top_1_is_accuracy_and_more_classes_are_right_as_often_or_more(rows, k):
+    logits = torch.tensor([row for row, _ in rows], dtype=torch.float32)
+    labels = torch.tensor([label for _, label in rows])
+    answers = scored(logits, labels, MULTICLASS)
+    first = TopK(k=1).measure(answers, labels)
+    assert first.mean().item() == pytest.approx(answers.accuracy)
+    assert (TopK(k=k).measure(answers, labels) >= first).all()
+    assert (TopK(k=4).measure(answers, labels) == 1).all()
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+def drawn(num_examples: int, recipe: Recipe, seed: int = 0) -> list[list[int]]:
+    batches = batch_indices(num_examples, recipe, np.random.default_rng(seed))
+    return [batch.tolist() for batch in batches]
+
+
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 3))
+def test_every_epoch_visits_every_example_once(num_examples: int, batch_size: int, epochs: int):
+    batches = drawn(num_examples, Recipe(local_epochs=epochs, batch_size=batch_size))
+    visits = [index for batch in batches for index in batch]
+    for epoch in range(epochs):
+        visited = visits[epoch * num_examples : (epoch + 1) * num_examples]
+        assert sorted(visited) == list(range(num_examples))
+
+
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 40))
+def test_local_steps_begin_as_epochs_do(num_examples: int, batch_size: int, steps: int):
+    epochs = drawn(num_examples, Recipe(local_epochs=40, batch_size=batch_size))
+    cycled = drawn(num_examples, Recipe(local_steps=steps, batch_size=batch_size))
+    assert cycled == epochs[:steps]
+
+
+def test_epochs_are_shuffled_anew_and_by_the_seed():
+    recipe = Recipe(local_epochs=2, batch_size=50)
+    first, second = drawn(50, recipe)
+    assert first != second
+    assert drawn(50, recipe, seed=1)[0] != first
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 8, 9, 11])
+def test_only_a_short_last_batch_is_left_out_and_never_the_only_one(n: int):
+    recipe = Recipe(batch_size=4, local_epochs=3, drop_last=True)
+    found = drawn(n, recipe)
+    assert len(found) == num_steps(n, recipe) == 3 * max(1, n // 4)
+    assert {len(each) for each in found} == {min(n, 4)}
+    assert all(len(set(each)) == len(each) for each in found)
+
+
+def test_batch_norm_on_a_last_batch_of_one_is_refused_with_the_setting_that_leaves_it_out(tmp_path):
+    settings = {
+        "rounds": 1,
+        "method.name": "fedavg",
+        "risk.name": "none",
+        "population.holdout": 0.0,
+        "train.batch_size": 4,
+    }
+    clients = [(torch.randn(n, 4), torch.arange(n) % 3) for n in (9, 8)]
+    with pytest.raises(ModelError, match=r"BatchNorm.*set train.drop_last = true"):
+        run(normalised, clients, settings, tmp_path / "run")

@@ -38,7 +38,7 @@ SETTINGS = {
     "population": {"thresholds": [0.5, 0.6]},
     "model": {"name": "linear"},
     "train": {"local_epochs": 1, "optimizer": {"momentum": 0.9}, "batch_size": 20},
-    "method": {"name": "ifca-mir", "selection": "weighted", "initialisation": "warm"},
+    "method": {"name": "ifca-mir", "selection": "weighted", "initialisation": "random"},
     "risk": {"name": "federated", "every": 2},
 }
 IN_SETS = {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 1}

@@ -19,8 +19,7 @@ from covey_flower.node_file import NodeFile
 from flower.conftest import Built, reasons, settings_with
 from flower.inprocess import outside_a_run
 from flower.malicious import RefusedByNodeError
-from flower.test_masked import masked
-from flower.test_own_noise import hidden
+from flower.test_masked import hidden, masked
 
 NAME = "client-00000"
 LINEAR = "1.weight", "1.bias"

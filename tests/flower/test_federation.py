@@ -29,7 +29,7 @@ def question_in(message):
 
 
 # by loss: of four nodes that count there is no figure, as there is in their simulation
-HIDDEN = settings_with(method={"selection": "loss"}, aggregation=IN_SETS)
+HIDDEN = settings_with(method={"initialisation": "warm", "selection": "loss"}, aggregation=IN_SETS)
 JUDGED = settings_with(
     method={"initialisation": "random", "selection": "threshold"},
     risk={"name": "client", "every": 2},
@@ -119,7 +119,7 @@ def test_accuracies_are_told_by_those_who_want_to(build):
     assert [r.accuracy is not None for r in result.history.rounds] == [True] * 2
 
 
-@pytest.mark.parametrize("method", ["fedavg", "ifca", "fedprox", "ditto"])
+@pytest.mark.parametrize("method", ["fedavg", "ditto"])
 def test_accuracies_that_nodes_report_stand_in_the_summary_as_reported(build, method):
     """Two of four report theirs: of the model that they got last, so that none is measured."""
     settings = settings_with(rounds=2, method={"name": method}, risk={"name": "none"})

@@ -1,19 +1,25 @@
-"""What clients keep for their objective lies at the clients, and is the simulation's."""
+"""What nodes keep: memories, frozen parts, and features of their own networks."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 import torch
+from torch import Tensor, nn
 
 from covey import RunError
 from covey.algorithms.state import ClientMemory
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported
+from covey.models.feature_store import FeatureStore
 from covey.runs.states import load_state
 from covey_flower.client import Node
 from covey_flower.memory import MemoryFolder
 from flower.conftest import all_of, settings_with
+from flower.test_allowance import asking
 from flower.test_federation import question_in
+from runs.test_kept_states import Adapted
 
 SOME = {
     "participation": 0.7,
@@ -129,3 +135,97 @@ def test_what_is_gone_is_told(tmp_path):
     (file,) = (tmp_path / "memory" / "run").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert re.fullmatch(r"3\.safetensors", file.name)
+
+
+def settings():
+    found = settings_with(rounds=2, risk={"name": "none"}, train={"optimizer": {"momentum": 0.0}})
+    model = {"name": "runs.test_kept_states:Adapted", "personal": ["*.bias"]}
+    return {**found, "model": model, "method": {"name": "fedavg"}}
+
+
+def test_only_what_trains_for_all_is_sent_and_it_ends_as_in_a_simulation(build):
+    federation = build(settings())
+    names = set[str]()
+
+    def watching(question, reply):
+        for message in (question, reply):
+            for record in message.content.array_records.values():
+                names.update(record)
+        return [reply]
+
+    federation.wire = watching
+    there = federation.play(nodes=4)
+    assert names == {"head.weight"}
+    assert there.params(0).keys() == Adapted().state_dict().keys()
+    assert there.summary.model_hash == federation.simulated().summary.model_hash
+
+
+def test_a_client_with_other_frozen_parameters_takes_no_part(build):
+    federation = build(settings(), clients=range(3))
+    other = {
+        **settings(),
+        "seed": 7,
+        "engine": {"name": "flower"},
+        "data": federation.settings["data"],
+    }
+    (federation.path / "other.toml").write_text(tomli_w.dumps(other))
+    odd = federation.path / "client-00001" / "node.toml"
+    odd.write_text(odd.read_text().replace("covey.toml", "other.toml"))
+    result = federation.play(nodes=3)
+    refused = all_of(AnswerRefused, result)
+    assert {each.handle for each in refused} == {result.names["client-00001"]}
+
+
+seen: list[int] = []
+
+
+class Network(nn.Module):
+    """Stand-in for a backbone; its weights are those of every node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 5)
+        nn.init.constant_(self.layer.weight, 0.1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.any():  # a trial is of zeros
+            seen.append(len(images))
+        return self.layer(images.flatten(1)).relu()
+
+
+@pytest.fixture
+def federation(build, monkeypatch):
+    monkeypatch.delenv("COVEY_FEATURES", raising=False)
+    seen.clear()
+    model = {"name": "linear-head", "features": f"{__name__}:Network"}
+    settings = {"method": {"name": "ifca"}, "model": model}
+    return build(settings, clients=[0])
+
+
+@pytest.fixture
+def node(federation):
+    return Node(Path(federation.files[100]))
+
+
+def test_records_are_seen_once(node):
+    member = node.member(10)
+    client, records = member.client, member.records
+    assert records is not None
+    assert sum(seen) == len(client.train) + len(client.holdout)
+    first = records.features(client.train)
+    seen.clear()
+    again = Node(node.path).member(10)
+    assert not seen
+    assert again.records is not None
+    assert torch.equal(first, again.records.features(again.client.train))
+    assert node.features.stat().st_mode & 0o077 == 0
+
+
+def test_a_node_that_leaves_keeps_none(federation, node):
+    """Not even of the message with which it says so, for which it trains."""
+    client = node.member(10).client
+    told = tomllib.loads(node.path.read_text())
+    node.path.write_text(tomli_w.dumps({**told, "leave": True}))
+    model = {"head.weight": torch.zeros(10, 5), "head.bias": torch.zeros(10)}
+    asking(federation, "choose")((model, model))
+    assert not FeatureStore.at(node.features).holds(client.name)

@@ -261,9 +261,7 @@ def read_by_nobody_else(pipe: Path) -> int:
     return 0
 
 
-def test_a_killed_node_is_missed_alone_and_who_has_left_is_never_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_killed_node_is_missed_alone_and_who_has_left_is_never_asked_again(tmp_path, monkeypatch):
     """One node is killed while it answers, and then one asks to leave."""
     (tmp_path / "held_model.py").write_text(HELD_MODEL)
     known = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -1,3 +1,5 @@
+"""Proofs: what an answer says, and what none can say, whatever a ledger holds."""
+
 import html
 import json
 import re
@@ -13,7 +15,15 @@ from covey import LedgerError
 from covey.base.guarantee import Guaranteed, NoGuarantee, Term
 from covey.base.signature import KeyRecord, SigningKey, document_json, sign
 from covey.leaving.deniability import refutation_success, representative_probability
-from covey.leaving.facts import AttackFigure, CopyFact, Facts, HeldRound, Measurement, ValueOrReason
+from covey.leaving.facts import (
+    AttackFigure,
+    CopyFact,
+    Facts,
+    HeldRound,
+    Measurement,
+    ValueOrReason,
+    contradictions,
+)
 from covey.leaving.marks import subject_mark
 from covey.leaving.plan import Influence
 from covey.leaving.proof import check_proof, read_proof, signed_proof
@@ -371,3 +381,45 @@ def test_only_name_and_salt_together_are_the_requester(tmp_path: Path):
         found = verify(path, name_and_salt=(mine, salt.hex()))
         (subject,) = (each for each in found.checks if each.name == "subject")
         assert subject.ok is ((mine, salt) == (name, SALT))
+
+
+STOPPED = replace(DENIED, answer="stop", rounds=())
+FIRST, SECOND = DENIED.rounds
+SMALL = ValueOrReason(0.5, "")
+BACKWARDS = ValueOrReason(Measurement(replace(FIGURE, low=0.9), None), "")
+
+
+@every_answer
+def test_what_holds_together_is_no_contradiction(facts: Facts):
+    assert contradictions(facts) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "changed", "wrong"),
+    [
+        (DENIED, {"answered": "2025-01-02T03:04:04Z"}, "answered"),
+        (DENIED, {"model_after": AFTER}, "model_after"),
+        (STOPPED, {"model_after": AFTER}, "model_after"),
+        (DENIED, {"rounds": (HeldRound(0, 1, 1, SMALL), SECOND)}, "rounds"),
+        (DENIED, {"rounds": (FIRST, HeldRound(4, 1, 1, SMALL))}, "rounds"),
+        (DENIED, {"rounds": (SECOND, FIRST)}, "rounds"),
+        (DENIED, {"rounds": (FIRST, FIRST)}, "rounds"),
+        (DENIED, {"first_round": 1}, "first_round"),
+        (DENIED, {"first_round": None}, "first_round"),
+        (DENIED, {"deniability_threshold": None}, "deniability_threshold"),
+        (DENIED, {"rounds_replayed": 1}, "first_replayed_round"),
+        (DENIED, {"consistency": ("a" * 64,)}, "consistency"),
+        (ROLLED_BACK, {"first_affected_round": 3}, "first_affected_round"),
+        (ROLLED_BACK, {"first_affected_round": None}, "first_affected_round"),
+        (ROLLED_BACK, {"rounds_replayed": 0}, "rounds_replayed"),
+        (ROLLED_BACK, {"replayed": "calibrated"}, "replayed"),
+        (RETRAINED, {"replayed": "recorded"}, "replayed"),
+        (RETRAINED, {"sealed_record_kept": True}, "sealed_record_kept"),
+        (CALIBRATED, {"measured": BACKWARDS}, "measured"),
+        (STOPPED, {"superseded_deleted": {"pages": 1}}, "superseded_deleted"),
+        (STOPPED, {"raw_updates_deleted": ValueOrReason(value=True, reason="")},
+         "raw_updates_deleted"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_the_rest_is_named(facts: Facts, changed: dict[str, Any], wrong: str):
+    assert contradictions(replace(facts, **changed)) == [wrong]

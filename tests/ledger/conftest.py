@@ -27,9 +27,7 @@ NUMBERS = count()
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
-def fresh(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[], str]:
+def fresh(request, tmp_path_factory) -> Callable[[], str]:
     """Gives a place without a ledger, another one each time, on each database."""
     if request.param == "sqlite":
         folder = tmp_path_factory.mktemp("ledgers")

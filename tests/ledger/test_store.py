@@ -1,7 +1,11 @@
+"""The store and its chain: what is written is read, and what is rewound is no longer told."""
+
+import hashlib
+import math
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,16 @@ from hypothesis import strategies as st
 from sqlalchemy import NullPool, create_engine, delete
 
 from covey import LedgerError, LedgerMismatch
-from covey.ledger.chain import Record
+from covey.ledger.chain import (
+    REWIND,
+    Link,
+    Record,
+    canonical_body,
+    counts,
+    rewound_to,
+    seal,
+    verify,
+)
 from covey.ledger.rows import seal_tables
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients
@@ -109,9 +122,7 @@ def test_a_round_is_appended_once_and_in_order(where: str):
         (FACTS[1][::-1], "event 1 was cohort_sampled of round 1 and is now risk_meas"),
     ],
 )
-def test_a_round_that_replays_otherwise_is_named(
-    where: str, replayed: list[Record], difference: str
-):
+def test_a_round_that_replays_otherwise_is_named(where, replayed, difference):
     written(where)
     with pytest.raises(LedgerMismatch, match=difference):
         Ledger.read(where).compare(1, replayed)
@@ -174,3 +185,207 @@ def test_what_was_read_before_is_not_read_again(fresh: Callable[[], str]):
             other = replace(before[0], position=position, hash="0" * 64)
             with pytest.raises(LedgerError, match="must hold what was read before"):
                 next(ledger.pieces(other))
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+bodies = st.dictionaries(st.text(max_size=4), json_values, max_size=3)
+records = st.lists(
+    st.builds(Record, st.integers(0, 9) | st.none(), st.text(max_size=8), bodies),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(records)
+def test_what_is_sealed_is_whole_and_says_the_same(facts: list[Record]):
+    links = seal(facts, after=None)
+    verify(links)
+    assert [one.record() for one in links] == facts
+
+
+@given(records, st.data())
+def test_flipping_any_bit_of_an_event_is_detected(facts: list[Record], data: st.DataObject):
+    links = seal(facts, after=None)
+    at = data.draw(st.integers(0, len(links) - 1))
+    links[at] = data.draw(one_flip(links[at]))
+    with pytest.raises(LedgerError, match=f"at position {at + 1},"):
+        verify(links)
+
+
+@st.composite
+def one_flip(draw: st.DrawFn, whole: Link) -> Link:
+    """One of the link's texts or numbers with one bit turned."""
+    field = draw(st.sampled_from(["position", "round_index", "kind", "body", "hash"]))
+    value = getattr(whole, field)
+    if value is None:
+        return replace(whole, **{field: draw(st.integers(0, 9))})
+    if isinstance(value, int):
+        return replace(whole, **{field: value ^ (1 << draw(st.integers(0, 30)))})
+    if not value:
+        return replace(whole, **{field: "\0"})
+    index = draw(st.integers(0, len(value) - 1))
+    turned = chr(ord(value[index]) ^ (1 << draw(st.integers(0, 6))))
+    return replace(whole, **{field: value[:index] + turned + value[index + 1 :]})
+
+
+@given(records, records)
+def test_sealing_in_two_goes_is_sealing_in_one(first: list[Record], second: list[Record]):
+    begun = seal(first, after=None)
+    assert begun + seal(second, after=begun[-1]) == seal(first + second, after=None)
+
+
+def test_an_event_taken_out_is_detected():
+    links = seal([Record(0, "event", {"number": n}) for n in range(3)], after=None)
+    with pytest.raises(LedgerError, match="at position 2,"):
+        verify([links[0], links[2]])
+
+
+def test_three_events_by_hand():
+    links = seal(
+        [
+            Record(0, "cohort_sampled", {"clients": ["b", "a"]}),
+            Record(1, "risk_measured", {"risk": 0.5, "cluster": 1}),
+            Record(None, "client_left", {}),
+        ],
+        after=None,
+    )
+    zeros = "0" * 64
+    first = hashlib.sha256(
+        f'["{zeros}",0,"cohort_sampled","{{\\"clients\\":[\\"b\\",\\"a\\"]}}"]'.encode()
+    ).hexdigest()
+    second = hashlib.sha256(
+        f'["{first}",1,"risk_measured","{{\\"cluster\\":1,\\"risk\\":0.5}}"]'.encode()
+    ).hexdigest()
+    third = hashlib.sha256(f'["{second}",null,"client_left","{{}}"]'.encode()).hexdigest()
+    assert [one.hash for one in links] == [first, second, third]
+
+
+def test_what_json_cannot_say_is_refused():
+    for value in (math.nan, {1, 2}, b"bytes"):
+        with pytest.raises(LedgerError, match="only what JSON can say"):
+            canonical_body({"value": value})
+
+
+def fact(round_index: int, word: str = "told") -> Record:
+    return Record(round_index, "fact", {"word": word})
+
+
+def rewind(to: int) -> Record:
+    return Record(None, REWIND, {"round_index": to})
+
+
+LEFT = Record(None, "ClientLeft", {"handle": "7f3a"})
+
+
+@st.composite
+def rewound_histories(draw: st.DrawFn) -> list[Record]:
+    """What a run can write: rounds in order, and now and then back to an earlier one."""
+    records: list[Record] = []
+    next_round = 0
+    for number in range(draw(st.integers(0, 8))):
+        match draw(st.sampled_from(["round", "round", "left", "rewind"])):
+            case "round":
+                facts = draw(st.integers(1, 2))
+                records += [fact(next_round, f"{number}.{n}") for n in range(facts)]
+                next_round += 1
+            case "left":
+                records.append(LEFT)
+            case _:
+                next_round = draw(st.integers(0, next_round))
+                records.append(rewind(next_round))
+    return records
+
+
+def numbered(records: list[Record]) -> list[int]:
+    return [one.round_index for one in records if one.round_index is not None]
+
+
+def between(records: list[Record]) -> list[Record]:
+    return [one for one in records if one.round_index is None]
+
+
+def current_records(records: list[Record]) -> list[Record]:
+    """What counts, by the positions of the rewinds."""
+    found = [(at, rewound_to(one)) for at, one in enumerate(records, 1)]
+    rewinds = [(at, first) for at, first in found if first is not None]
+    return [r for at, r in enumerate(records, 1) if counts(rewinds, at, r.round_index)]
+
+
+@given(rewound_histories())
+def test_the_rounds_of_a_story_are_in_order_and_none_is_missing(facts: list[Record]):
+    rounds = numbered(current_records(facts))
+    assert rounds == sorted(rounds)
+    assert set(rounds) == set(range(len(set(rounds))))
+
+
+def test_a_story_by_hand():
+    facts = [fact(0), fact(1, "old"), LEFT, fact(2, "old"), rewind(1), fact(1, "new")]
+    assert current_records(facts) == [fact(0), LEFT, rewind(1), fact(1, "new")]
+
+
+def record(ledger: Ledger, facts: list[Record]) -> None:
+    for index, same in groupby(facts, key=lambda one: one.round_index):
+        if index is None:
+            ledger.append_between(list(same))
+        else:
+            ledger.append(index, list(same))
+
+
+@settings(max_examples=10)
+@given(rewound_histories())
+def test_a_ledger_tells_the_story_and_keeps_everything(fresh, facts):
+    with Ledger.create(fresh(), noon) as ledger:
+        record(ledger, facts)
+        told = current_records(facts)
+        assert ledger.replay() == facts
+        assert [one.record() for one in ledger.look({one.kind for one in facts})] == told
+        assert ledger.last_round() == max(numbered(told), default=None)
+        for index in set(numbered(facts)):
+            of_round = [one for one in told if one.round_index == index]
+            ledger.compare(index, of_round)
+
+
+def test_a_superseded_round_compares_no_longer(where: str):
+    with Ledger.create(where, noon) as ledger:
+        record(ledger, [fact(0), fact(1, "old"), rewind(1)])
+        with pytest.raises(LedgerMismatch, match=r"event 1 \(fact\) was replayed only"):
+            ledger.compare(1, [fact(1, "old")])
+        with pytest.raises(LedgerError, match="found round 0 after 0"):
+            ledger.append(0, [fact(0)])
+        ledger.append(1, [fact(1, "new")])
+        with pytest.raises(LedgerMismatch, match="differs in word"):
+            ledger.compare(1, [fact(1, "old")])
+        ledger.verify()
+
+
+def test_a_rewind_that_belongs_to_a_round_rewinds_nothing():
+    facts = [fact(0), Record(1, REWIND, {"round_index": 0})]
+    assert current_records(facts) == facts
+
+
+def test_a_rewind_to_no_round_is_refused(where: str):
+    with Ledger.create(where, noon) as ledger:
+        for body in ({}, {"round_index": -1}, {"round_index": True}):
+            with pytest.raises(LedgerError, match="must name a round to go on before"):
+                ledger.append_between([LEFT, Record(None, REWIND, body)])
+        assert ledger.replay() == []
+
+
+def test_a_record_of_a_round_is_not_one_between_rounds(where: str):
+    with Ledger.create(where, noon) as ledger:
+        with pytest.raises(LedgerError, match=r"between two rounds .* one of round 3"):
+            ledger.append_between([LEFT, fact(3)])
+        with pytest.raises(LedgerError, match=r"of round 0 .* one of no round"):
+            ledger.append(0, [fact(0), LEFT])
+        with pytest.raises(LedgerError, match="at least one event"):
+            ledger.append_between([])

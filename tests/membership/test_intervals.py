@@ -1,11 +1,17 @@
+"""Intervals, and whether those of fitted thresholds hold what a large audit finds."""
+
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 
-from covey import Streams
-from covey.base.figure import Figure, RiskEstimate
+from covey import RiskEstimate, Streams
+from covey.base.figure import Figure
+from covey.membership.attacks import cross_fitted
+from covey.membership.estimators import combined_counts, loss_counts, risk_of_counts
 from covey.membership.intervals import (
     attack_metrics,
     auc_figure,
@@ -14,6 +20,7 @@ from covey.membership.intervals import (
     tpr_at,
     with_extremes,
 )
+from covey.membership.shadow import moderated, power_law
 
 STREAMS = Streams(0)
 
@@ -113,3 +120,92 @@ def test_scores_of_a_model_that_diverged_accuse_nobody_and_few_records_say_nothi
     assert (found.tpr_at_1, found.worst_client) == (0.0, 0.5)
     for inside, outside in (([np.zeros(9)], 100), ([np.zeros(20)], 9), ([], 100)):
         assert found_of(inside, np.zeros(outside)) == MEAN
+
+
+def rates_by_counts(apart: float, generator: np.random.Generator):
+    """Rates of four clients with 48 members and 12 held-out examples each."""
+    inside, outside = (
+        [loss_counts(np.exp(generator.normal(-mean, 1, size)), generator) for _ in range(4)]
+        for mean, size in ((apart, 48), (0.0, 12))
+    )
+    return risk_of_counts(*combined_counts(inside, outside))
+
+
+def rates_by_scores(apart: float, generator: np.random.Generator):
+    """The same where every score is at hand."""
+    inside = generator.normal(apart, 1, 4 * 48)
+    outside = generator.normal(0, 1, 4 * 12)
+    return cross_fitted(inside, outside, generator)
+
+
+@pytest.mark.parametrize("rates", [rates_by_counts, rates_by_scores])
+@pytest.mark.parametrize("apart", [0.05, 1.0])
+def test_intervals_cover_the_risk_of_the_best_threshold(rates, apart):
+    # Between N(0, 1) and N(apart, 1) the best threshold is right with Phi(apart / 2).
+    # 200 draws: SE of a share of 0.95 is 0.0154, of which 0.91 is 2.6 away.
+    truth, generator = norm.cdf(apart / 2), np.random.default_rng(0)
+    found = [rates(apart, generator) for _ in range(200)]
+    held = [abs(r.risk - truth) <= 1.96 * r.standard_error for r in found]
+    assert np.mean(held) >= 0.91
+
+
+@pytest.mark.parametrize("members_spread", [1.0, 0.5])
+@pytest.mark.parametrize("apart", [0.0, 1.5, 3.5])
+def test_intervals_cover_the_area_and_the_rate_at_one_percent(apart, members_spread):
+    # N(apart, s) against N(0, 1): AUC = Phi(apart / sqrt(1 + s^2)), and the threshold of 1%
+    # is Phi^-1(0.99). 100 draws: of 0.95 less than 0.88 come by chance 2 times in 1,000.
+    area = norm.cdf(apart / math.hypot(1, members_spread))
+    rate = norm.sf((norm.ppf(0.99) - apart) / members_spread)
+    generator, held = np.random.default_rng(1), np.zeros(2)
+    for _ in range(100):
+        sides = [(generator.normal(apart, members_spread, 1000), generator.normal(0, 1, 1000))]
+        for at, (found, truth) in enumerate(
+            [(auc_figure(sides), area), (tpr_at(0.01, sides), rate)]
+        ):
+            assert found.low is not None
+            assert found.high is not None
+            held[at] += found.low <= truth <= found.high
+    assert held.min() >= 88
+
+
+def test_the_error_of_a_fitted_threshold_by_hand():
+    # a = (0.9 + 0.5) / 2 = 0.7: of 40 and 20 with one more right and one wrong, 29 / 42
+    # and 15 / 22; D = 0.76 - 0.7 = 0.06
+    rates = RiskEstimate.of_rates(0.9, 0.5, members=40, non_members=20, fitted=0.76)
+    expected = (29 * 13 / 42**3 + 15 * 7 / 22**3) / 4 + 0.06**2 / 3
+    assert rates.standard_error == pytest.approx(math.sqrt(expected))
+
+
+def figure(risk: float, error: float = 0.01, members: int = 100) -> RiskEstimate:
+    return RiskEstimate(Figure(risk, error), risk, members, members)
+
+
+def test_a_moderated_deviation_by_hand():
+    # Mean 0.6, squares 2 * 0.04^2 = 0.0032; the sampling error 0.02 counts four times:
+    # (4 * 0.0004 + 0.0032) / (4 + 3 - 1) = 0.0008
+    assert moderated([0.56, 0.6, 0.64], 0.02) == pytest.approx(math.sqrt(0.0008))
+
+
+def test_a_power_law_is_continued_exactly():
+    # Advantage 0.8 at 100, 0.4 at 400, 0.2 at 1600: halved by four times the examples,
+    # so 0.1 at 6400.
+    sizes = [(100, 0.9), (400, 0.7), (1600, 0.6)]
+    shadows = [[figure(risk, members=n)] * 3 for n, risk in sizes]
+    found = power_law(shadows, 6400)
+    assert found.risk == pytest.approx(0.55)
+    assert found.standard_error >= 0.01  # one more draw
+
+
+def test_more_examples_never_mean_more_risk():
+    rising = [[figure(r, members=n)] * 3 for n, r in [(100, 0.6), (200, 0.65), (400, 0.7)]]
+    assert power_law(rising, 10_000).risk <= 0.7
+
+
+@pytest.mark.parametrize("risks", [(0.5, 0.5, 0.5), (0.49, 0.51, 0.48)])
+def test_no_signal_stays_no_signal(risks):
+    shadows = [
+        [figure(risk, members=n)] * 3 for n, risk in zip((100, 200, 400), risks, strict=True)
+    ]
+    found = power_law(shadows, 4000)
+    assert 0.5 <= found.risk < 0.52
+    assert found.risk - 0.5 < 2 * found.standard_error

@@ -1,14 +1,28 @@
-"""What clients count, against what could be known from every single loss."""
+"""What clients count, honestly or not, against what every single loss says."""
 
 import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey import Examples, ReferenceEngine, RiskContext, Streams, Target
+from covey.algorithms.client_requests import ClientResponse
+from covey.algorithms.remote import loss_counter
+from covey.data.examples import Client, Preference
 from covey.membership.attacks import auc, best_threshold, risk_at
-from covey.membership.estimators import EDGES, FOLDS, auc_of_counts, loss_counts, risk_of_counts
+from covey.membership.estimators import (
+    EDGES,
+    FOLDS,
+    FederatedEstimator,
+    auc_of_counts,
+    combined_counts,
+    loss_counts,
+    masked_loss_counter,
+    risk_of_counts,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -81,3 +95,104 @@ def test_risk_of_counts_are_those_of_thresholds_fitted_elsewhere(seed):
     rates = risk_of_counts(members, others)
     assert rates.risk == pytest.approx((hits / 40 + rejections / 30) / 2)
     assert (rates.members, rates.non_members) == (40, 30)
+
+
+MEMBERS, HELD_OUT = 80, 20
+
+
+def honest(seed: int, clients: int, apart: float = 0.5):
+    """Counts of clients whose members' log-losses are lower by so much."""
+    generator = np.random.default_rng(seed)
+    pairs = [
+        (
+            loss_counts(np.exp(generator.normal(-apart, 1, MEMBERS)), generator),
+            loss_counts(np.exp(generator.normal(0, 1, HELD_OUT)), generator),
+        )
+        for _ in range(clients)
+    ]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def lie(scale: int = 1, *, turned: bool = False):
+    """Counts that tell members and others apart without any error, or all wrong."""
+    tables = [np.zeros((FOLDS, len(EDGES) + 1), dtype=np.int64) for _ in range(2)]
+    low, high = (-1, 0) if turned else (0, -1)
+    tables[0][:, low] = scale * MEMBERS // FOLDS
+    tables[1][:, high] = scale * HELD_OUT // FOLDS
+    return tables
+
+
+def risk(inside, outside) -> float:
+    return risk_of_counts(*combined_counts(inside, outside)).risk
+
+
+@pytest.mark.parametrize("clients", [1, 3, 10])
+def test_honest_clients_are_summed_exactly(clients):
+    for seed in range(5):
+        inside, outside = honest(seed, clients)
+        found = combined_counts(inside, outside)
+        assert np.array_equal(found[0], sum(inside))
+        assert np.array_equal(found[1], sum(outside))
+
+
+MOVED = {1: 0.0, 2: 0.25, 3: 0.35, 4: 0.45}
+"""The most that so many of ten move the risk by."""
+
+
+@pytest.mark.parametrize(("scale", "turned"), [(1, True), (10**3, False)])
+@pytest.mark.parametrize(("liars", "most"), MOVED.items())
+def test_a_minority_that_lies_outright_pins_no_risk(liars, most, scale, turned):
+    for seed in range(5):
+        inside, outside = honest(seed, 10 - liars)
+        lies = [lie(scale, turned=turned) for _ in range(liars)]
+        found = risk(inside + [a for a, _ in lies], outside + [b for _, b in lies])
+        assert abs(found - risk(inside, outside)) <= most
+
+
+def test_who_has_no_holdout_is_counted_and_bounded_by_five_clients():
+    inside, outside = honest(0, 9)
+    many, none = lie(10**6)[0], np.zeros_like(inside[0])
+    members, _ = combined_counts([*inside, many], [*outside, none])
+    assert members.sum() - np.sum(inside) <= 5 * (MEMBERS + HELD_OUT)
+
+
+NETWORK = torch.nn.Linear(2, 2)
+COUNTS = (np.full((FOLDS, len(EDGES) + 1), 3), np.full((FOLDS, len(EDGES) + 1), 2))
+
+
+def member(place: int) -> Client:
+    name, nothing = f"c{place}", Examples(torch.zeros(0, 2), torch.zeros(0).long())
+    return Client(name, name, None, nothing, nothing, Preference(0.0, 1.0))
+
+
+def finding(reporting: int):
+    """The figure of a cluster of nine, of which so many report."""
+    start = dict(NETWORK.state_dict())
+    target = Target(0, start, tuple(map(member, range(9))), 1)
+
+    def send(request, cohort):
+        return tuple(
+            ClientResponse(c.handle, 0, members=COUNTS[0], held_out=COUNTS[1])
+            for c in cohort[:reporting]
+        )
+
+    def count(one, streams):
+        return loss_counter(send)([one], lambda _: streams)[0]
+
+    context = RiskContext(ReferenceEngine(NETWORK), count=count)
+    return FederatedEstimator().estimate(target, context, Streams(1))
+
+
+@pytest.mark.parametrize("reporting", [0, 4])
+def test_no_figure_is_taken_from_fewer_than_five(reporting):
+    found = finding(reporting)
+    assert not found.counts
+    assert "fewer than 5 clients sent counts" in found.reason
+    assert finding(5).is_known
+
+
+@pytest.mark.parametrize("members", [0, 2])
+def test_fewer_than_a_sum_is_over_count_nothing(members):
+    target = Target(0, dict(NETWORK.state_dict()), tuple(map(member, range(members))), 1)
+    found = masked_loss_counter(ReferenceEngine(NETWORK), 3)(target, Streams(1))
+    assert not np.any(found)

@@ -31,7 +31,7 @@ from covey_papers.central_shadows import (
     trained_shadows,
 )
 from membership.memorising import Federation, mlp, noisy, part
-from runs.conftest import tiny
+from support.runs import tiny
 
 RECIPE = Recipe(local_epochs=60, batch_size=5, learning_rate=0.1)
 HERE = Federation(RECIPE, hidden=32)
@@ -187,9 +187,13 @@ def test_settings_without_confidences_or_training_are_refused(settings):
         covey.Config.of(settings | {"risk": {"name": "paper"} | settings.get("risk", {})})
 
 
+@pytest.mark.slow
 def test_a_run_acts_on_the_figure_and_counts_it_nowhere(tmp_path):
     config = tiny(
-        rounds=2, risk={"name": "paper", "shadows": 2, "every": 1}, population={"pool": 300}
+        rounds=2,
+        model={"name": "linear"},
+        risk={"name": "paper", "shadows": 2, "every": 1},
+        population={"pool": 150},
     )
     played = covey.run(config=config, out=tmp_path / "run")
     history = played.history

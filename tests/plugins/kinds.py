@@ -19,17 +19,16 @@ from plugins.risk_confidence import ConfidenceGap
 from plugins.scaffold import Scaffold
 from plugins.server_optimizer_fedavgm import Nesterov
 from plugins.shift_contrast import NoisyContrast
+from support.runs import small
 
 Settings = Mapping[str, Any]
 
-BASE: Settings = {
-    "rounds": 2,
-    "population": {"clients": 5, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "train": {"learning_rate": 0.5},
-    "risk": {"every": 2, "name": "none"},
-    "engine": {"name": "reference"},
-}
+BASE = small(
+    population={"clients": 5},
+    train={"learning_rate": 0.5},
+    method={"name": "ifca-mir", "initialisation": "random"},
+    risk={"every": 2},
+)
 FEDAVG: Settings = {"method": {"name": "fedavg"}}
 IFCA: Settings = {"method": {"initialisation": "random"}}
 

@@ -11,7 +11,7 @@ import pytest
 
 import covey
 from covey.base.own_code import source_hash
-from plugins.kinds import CASES, Case, merged
+from plugins.kinds import CASES, merged
 from plugins.loss_generalized import GeneralizedCrossEntropy, generalized
 from plugins.model_wide import TwoLayers
 from plugins.optimizer_lion import Lion, LionSteps
@@ -43,9 +43,7 @@ def stop_after(rounds: int) -> Callable[[object], None]:
 
 
 @cases
-def test_it_is_on_record_and_a_stopped_run_of_its_name_ends_as_one_of_the_object(
-    case: Case, tmp_path: Path
-):
+def test_it_is_on_record_and_a_stopped_run_of_its_name_ends_as_one_of_the_object(case, tmp_path):
     whole = covey.run(config=covey.Config.of(case.settings()), out=tmp_path / "passed")
     used = whole.summary.components[case.key]
     assert used["name"] == f"{case.own.__module__}:{case.own.__name__}"

@@ -19,19 +19,14 @@ from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, 
 from covey.base.params import add, scale
 from covey.data.examples import Client
 from recorded import events_of
+from support.runs import small
 
 E = TypeVar("E", bound=Event)
 
 ROUNDS = 2
-SETTINGS = {
-    "rounds": ROUNDS,
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "train": {"learning_rate": 0.5},
-    "risk": {"every": 2, "name": "none"},
-    "engine": {"name": "reference"},
-    "checkpoints": {"every": 1},
-}
+SETTINGS = small(
+    rounds=ROUNDS, train={"learning_rate": 0.5}, risk={"every": 2}, checkpoints={"every": 1}
+)
 LEAVER = "client-00003"
 
 
@@ -123,9 +118,7 @@ HANDED_OUT = [Quiet(), Weighed(), Peeking(), PartlyDrained(), Foreseeing()]
 
 
 @pytest.mark.parametrize("method", HANDED_OUT, ids=lambda each: type(each).__name__)
-def test_whoever_is_handed_out_has_to_be_taken_out_from_the_first_round_on(
-    method: Algorithm, tmp_path: Path
-):
+def test_whoever_is_handed_out_has_to_be_taken_out_from_the_first_round_on(method, tmp_path):
     run = played(method, tmp_path / "run")
     chosen = run.plan(LEAVER, basis="erasure").chosen
     assert chosen is not None
@@ -363,9 +356,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("change", "expected"), WRONG.values(), ids=WRONG)
-def test_what_a_round_returns_is_checked(
-    changing: Callable[..., str], change: Change, expected: str
-):
+def test_what_a_round_returns_is_checked(changing, change, expected):
     assert re.search(expected, changing(change))
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from covey import Config, load
+from covey import Config, load, run
 from covey.api.listing import find_runs
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder, now
+from registry.tiny import TINY
 
 
 def contents(root: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -162,3 +163,24 @@ def test_no_code_of_a_run_is_imported(put, roots, tmp_path, monkeypatch):
     (folder / "config.toml").write_text(changed)
     find_runs([roots])
     assert "evil" not in sys.modules
+
+
+@pytest.fixture(scope="module")
+def url(postgres, tmp_path_factory):
+    place = postgres.run("listed")
+    out = tmp_path_factory.mktemp("listed") / "run"
+    run(config={**TINY, "rounds": 1, "ledger.url": place}, out=out)
+    return place, out
+
+
+def test_by_its_folder_and_by_its_url(url, tmp_path):
+    place, folder = url
+    (entry,) = find_runs([folder.parent])
+    assert (entry.state, entry.rounds_played, entry.clients) == ("finished", 1, 4)
+    (bare,) = find_runs([place])
+    assert (bare.state, bare.rounds_played, bare.clients) == ("finished", 1, 4)
+    assert bare.ledger_head == entry.ledger_head
+    assert bare.folder is None
+    assert bare.is_verified
+    with Ledger.open(place, now):
+        assert [each.state for each in find_runs([place, folder])] == ["running"] * 2

@@ -1,12 +1,30 @@
+"""The report's page and its sentences."""
+
 import re
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from covey import History
-from covey.report.page import write_report
+from covey.base.built_ins import LOSS
+from covey.base.events import (
+    ClientExposed,
+    ClusterAudited,
+    ClusterWaited,
+    Event,
+    ModelDiverged,
+    RunFinished,
+)
+from covey.base.figure import Figure, RiskEstimate
+from covey.base.history import NOTABLE, with_entries
+from covey.report.comparison import comparison, means
+from covey.report.page import templates, write_report
 from covey.report.queries import Reported
+from covey.report.summary import Exposure, Violations, happenings, summary
+from report.conftest import HANDLES, ROUNDS, Plot, audited, reported, story
 
 CONFIG = """seed = 3
 [method]
@@ -18,9 +36,7 @@ exclude = ["client-00007", "hospital-berlin"]
 
 
 @pytest.fixture(scope="module")
-def pages(
-    histories: dict[str, History], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
+def pages(histories, tmp_path_factory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pages")
     return {
         kind: write_report(
@@ -86,3 +102,112 @@ def test_a_hostile_name_is_text(histories: dict[str, History], tmp_path: Path):
     html = write_report([run], tmp_path / "report.html").read_text()
     assert "<script" not in html
     assert "&lt;script&gt;" in html
+
+
+def sentences(history: History) -> list[str]:
+    """Return what a page says of how the rounds went."""
+    said: Any = templates().get_template("happenings.html").module
+    return [f"{each.when}: {said.sentence(each)}".strip() for each in happenings(history)]
+
+
+ANY: dict[str, Any] = {
+    "clients": ("h0", "h1"),
+    "handles": ("h0", "h1"),
+    "clusters": (0,),
+    "gaps": {"inputs": 0.1},
+}
+
+
+@pytest.mark.parametrize("kind", NOTABLE)
+def test_every_kind_of_event_that_a_reader_is_shown_has_a_sentence(kind: type[Event]):
+    values: dict[str, Any] = {each.name: ANY.get(each.name, 1) for each in fields(kind)}
+    if kind.__name__ == "ClusterWaited":
+        values["clients"] = 1
+    (sentence,) = sentences(History(notable=((0, kind(**values)),)))
+    assert sentence.startswith("Round 1: ")
+    assert sentence.endswith(".")
+    assert len(sentence) > 20
+
+
+def test_why_a_cluster_waited():
+    few, far = (sentences(History(notable=((0, ClusterWaited(1, n, 4)),))) for n in (3, 6))
+    assert few == [
+        "Round 1: cluster 1 waited. Its 3 clients are fewer than the 4 that its aggregation needs."
+    ]
+    assert far == [
+        "Round 1: cluster 1 waited. No 4 of its 6 clients were near enough to each other."
+    ]
+
+
+WHY = "is no better than guessing"
+RISK = 0.9  # above what anybody accepts
+
+
+@pytest.fixture
+def one_of_two() -> History:
+    """Cluster 0, where the minority is, has no model at the end; the other's risk is .9."""
+    none = RiskEstimate.of_diverged(WHY, LOSS)
+    plot = Plot(finished=False)
+    events = [
+        ModelDiverged(0, ROUNDS, WHY),
+        ClusterAudited(0, none, none.figure, none.figure),
+        audited(1, RISK),
+        *(
+            ClientExposed(h, j, 0.5, Figure(RISK if j else None))
+            for h, j in zip(HANDLES, plot.clusters, strict=True)
+        ),
+        RunFinished("abc", 0.5, {"minority": 0.5, "majority": 0.5}, 1.0),
+    ]
+    return with_entries(story(plot), [(ROUNDS, events)])
+
+
+def test_what_rests_on_a_diverged_model_is_null_and_the_rest_is_not(one_of_two):
+    told = summary(one_of_two)
+    assert told.diverged == [ModelDiverged(0, ROUNDS, WHY)]
+    none, sound = told.clusters
+    assert none.risk is none.true_risk is none.auc is none.blind_auc is None
+    unknown = Figure.unknown(f"the model {WHY}")
+    assert none.measured.figure == none.truth.figure == unknown
+    assert none.exposed_risk == none.traced_risk == unknown
+    assert none.reason == f"the model {WHY}"
+    assert none.measured.diverged == none.truth.diverged == WHY
+    assert (sound.true_risk, sound.risk) == (RISK, 0.6)
+    rests = f"it rests on the model of cluster 0, which {WHY}"
+    assert told.violations == Violations(
+        unknown=6, unknown_by_group={"minority": 2, "majority": 4}, reason=rests
+    )
+    assert told.fairness_reason == rests
+    assert told.exposure == Exposure(Figure.unknown(rests), Figure.unknown(rests))
+    assert told.fairness is None
+    assert told.accuracy.overall == 0.5
+
+
+def test_who_left_a_model_that_diverged_has_no_exposure_but_a_risk(one_of_two):
+    # h0 trained cluster 0 and sits in cluster 1 now, like everybody else.
+    history = replace(
+        one_of_two,
+        assignment=dict.fromkeys(HANDLES, 1),
+        moves={"h0": (2,)},
+        exposures=tuple(
+            ClientExposed(h, 1, 0.5, Figure(None if h == "h0" else RISK)) for h in HANDLES
+        ),
+    )
+    found = summary(history)
+    assert found.violations.count == 6
+    assert found.violations.count_exposed is None
+    assert found.exposure.mean.value is None
+    assert found.moves.moved_and_exposed is None
+    assert "cluster 0" in found.exposure.mean.reason
+
+
+def test_a_diverged_run_never_counts_as_zero_among_others(one_of_two):
+    plot = Plot(risks=(RISK, RISK))
+    runs = [replace(reported("a", plot), history=one_of_two), reported("b", plot, seed=1)]
+    rows = comparison(runs)
+    assert [row["violations"] for row in rows] == [None, 6]
+    assert [row["diverged"] for row in rows] == [[0], []]
+    assert WHY in rows[0]["reason"]
+    (row,) = means(runs)
+    assert row["diverged"] == 1
+    assert row["violations"]["mean"] is None
+    assert row["violations"]["reason"] == "unknown in 1 of 2 runs"

@@ -1,5 +1,8 @@
-"""Means, intervals and verdicts, worked by hand, and records that come back whole."""
+"""Records of experiments: means and verdicts by hand, the page, and what reasons speak of."""
 
+import re
+from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -7,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey_papers.reproduce.figures import words
+from covey.report.figures import svg
+from covey_papers.reproduce.figures import drawn, words, write_page
 from covey_papers.reproduce.record import Cell, FigureLine, Findings, Printed, note, records
+from covey_papers.reproduce.specification import non_members_reason
+from covey_papers.reproduce.theory import bound_verdict
 from reproduce.tiny import cell, record
 
 
@@ -76,3 +82,100 @@ def test_a_record_comes_back_as_it_was(cells, lines, sizes, seconds):
     with TemporaryDirectory() as folder:
         note(Path(folder) / "record.json", whole)
         assert records(Path(folder)) == [whole]
+
+
+FOUND = Findings(
+    cells=(
+        cell("accuracy", "FedAvg", 0.5, 0.6, 0.7),
+        cell(
+            *("accuracy", "IFCA", 0.6, 0.7, 0.8),
+            printed=Printed(0.9999, 0.02, "Table 1, row IFCA, column digits"),
+            why="The paper trains on <other> digits.",
+        ),
+        cell("violations", "IFCA", 1.0, None, 2.0),
+        cell(
+            *("accuracy", "IFCA"),
+            column="FEMNIST",
+            reason="not played: femnist needs the file a.json",
+        ),
+    ),
+    notes=("not played: femnist needs the file a.json", "A note of its own."),
+    commits=("0123abcd", "4567cdef+"),
+    seconds=90.0,
+)
+TABLE = record(found=FOUND)
+BRIEF = replace(TABLE, quick=True, command="covey reproduce tiny --quick")
+
+
+@pytest.fixture
+def page(tmp_path):
+    """Write a page over records, and return it without its looks."""
+
+    def written(*shown) -> str:
+        path = write_page(shown, tmp_path)
+        assert path == tmp_path / "reproduction.html"
+        html = path.read_text(encoding="utf-8")
+        return re.sub(r"<style>.*?</style>|<!--.*?-->", "", html, flags=re.S)
+
+    return written
+
+
+def prose(html: str) -> str:
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
+
+
+def test_a_page_has_the_table_and_why_columns_are_missing(page):
+    html = page(TABLE)
+    rows = re.findall(r"<tr>(<td>.*?)</tr>", html, flags=re.S)
+    assert len(rows) == 3  # what was not played is no row
+    said = prose(rows[1])
+    assert "1.000 ± 0.020" in said
+    assert "0.700" in said
+    assert "above the interval. The paper trains on <other> digits." in said
+    assert "unknown: some run has no such figure" in prose(rows[2])
+    assert prose(html).count("not played: femnist needs the file a.json") == 1
+    assert "<other>" not in html
+
+
+def test_a_page_needs_nothing_but_itself(page, tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "tiny.svg").write_bytes(svg(drawn(TABLE)))
+    html = page(TABLE, BRIEF)
+    assert "://" not in html  # base64 has no colon
+    assert "<script" not in html
+    assert "<link" not in html
+    sources = re.findall(r'src="(.*?)"', html)
+    assert [each[:22] for each in sources] == ["data:image/svg+xml;bas"]
+
+
+SHIFT = "distribution shift, not membership"
+
+
+@pytest.mark.parametrize(
+    ("matched", "pooled", "blind", "told"),
+    [
+        (0.51, 0.62, 0.63, SHIFT),
+        (0.626, 0.64, 0.51, "distribution shift does not explain"),
+        (0.626, 0.70, 0.60, "a part of the mixture's figure is distribution shift"),
+        (0.50, 0.51, 0.50, "cannot be distinguished there either"),
+    ],
+)
+def test_opposite_figures_get_opposite_reasons(matched, pooled, blind, told):
+    reason = non_members_reason([matched], [pooled], [blind])
+    assert told in reason
+    others = {SHIFT, "does not explain", "a part of", "either"} - {told}
+    assert not any(other in reason for other in others if other not in told)
+
+
+@pytest.mark.parametrize(
+    ("runs", "told"),
+    [
+        ([True, True], "never above"),
+        ([True, False], "ABOVE"),
+        ([None, False], "ABOVE"),
+        ([True, None], "not judged"),
+        ([None], "not judged"),
+    ],
+)
+def test_a_bound_that_was_not_tried_did_not_hold(runs, told):
+    assert told in bound_verdict(runs)

@@ -1,4 +1,4 @@
-"""Sums that somebody sent: those of records pass, and those of no records do not."""
+"""Sums and heads that somebody sent: those of records pass, to the last bit."""
 
 from collections.abc import Mapping
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.ridge.checks import fault_of, fault_of_mean
+from covey.ridge.head import SentHead, scores_without_client, solved_head
 from covey.ridge.sums import FEATURE_STEPS, Rows, Sums, sums_of
 
 D, CLASSES, RECORDS = 5, 3, 7
@@ -65,3 +66,25 @@ FAULTS: dict[str, tuple[Sums, str]] = {
 @pytest.mark.parametrize(("made", "told"), FAULTS.values(), ids=FAULTS)
 def test_whatever_are_sums_over_no_records_is_told(made, told):
     assert told in fault_of(made, RECORDS)
+
+
+WIDTH, LABELS = 130, 7
+
+
+def rows(seed: int) -> Rows:
+    draw = torch.Generator().manual_seed(seed)
+    features = torch.randint(-3000, 3000, (40, WIDTH), generator=draw).to(torch.int16)
+    features[:, -1] = 2**10
+    labels = torch.randint(0, LABELS, (40,), generator=draw)
+    return Rows(features, labels)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.0])
+def test_scores_without_a_client_are_the_same_bits_from_either(share):
+    own = rows(0)
+    sums = sums_of([own, rows(1)], WIDTH, LABELS)
+    head = solved_head(sums, Sums.nothing(WIDTH, LABELS), 0.0, 0.3)
+    sent = SentHead.of(head.params, head.root.contiguous() if share else None)
+    here = scores_without_client(head, own, share)
+    assert torch.equal(here, scores_without_client(sent, own, share))
+    assert torch.equal(sent.theta, head.theta.float())

@@ -10,32 +10,14 @@ from contextlib import closing
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from covey import Config, Run, load, run
 from runs.left_runs import left_runs
+from support.runs import tiny
 
 Make = Callable[[Path], object]
-
-TINY = {
-    "rounds": 4,
-    # no non-members: the truth at the end is a third of a tiny run's time
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "mlp"},
-    "train": {"learning_rate": 0.5},
-    "risk": {"every": 2},
-}
-
-
-def tiny(**sections: Any) -> Config:
-    """Return settings of a run that takes a second, with some sections replaced."""
-    merged: dict[str, Any] = dict(TINY)
-    for name, value in sections.items():
-        inner = isinstance(value, dict)
-        merged[name] = {**merged.get(name, {}), **value} if inner else value
-    return Config.of(merged)
 
 
 def excluding(config: Config, *clients: str) -> Config:

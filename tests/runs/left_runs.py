@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 
 from covey import Config, run
+from support.runs import small
 
 LEAVER, OTHER = "client-00003", "client-00001"
-SETTINGS: dict[str, Any] = {
-    "rounds": 3,
-    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "mlp"},
-    "risk": {"name": "none"},
-    "method": {"name": "fedavg"},
-    "engine": {"name": "reference"},
-    "aggregation": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
-}
+SETTINGS = small(
+    rounds=3,
+    population={"clients": 8},
+    model={"name": "mlp"},
+    aggregation={"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
+)
 NARROW = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 4}
 
 SUMS: dict[str, Any] = {

@@ -9,6 +9,7 @@ from covey import RunError, run, verify
 from covey.base.events import ComponentsUsed
 from covey.base.own_code import UNKNOWN_SOURCE, source_hash
 from covey.dp.releases import is_accounted_for
+from support.runs import small
 
 MODULE = """
 import json, pathlib
@@ -73,14 +74,7 @@ class Sets(AnonymitySets):
 class SoundSets(AnonymitySets):
     hides_members = True
 """
-TINY: dict[str, Any] = {
-    "rounds": 2,
-    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "method": {"name": "fedavg"},
-    "engine": {"name": "reference"},
-    "risk": {"name": "none"},
-}
+TINY = small(population={"clients": 8})
 LEAVER = "client-00003"
 CARRY: dict[str, dict[str, Any]] = {
     "a loss": {"train": {"loss": {"name": "owned:Counting"}}},

@@ -23,16 +23,9 @@ from covey.settings.ledger_terms import own_parts
 from covey.settings.load import settings_hash
 from covey_desk.lifecycle import add_request
 from support.resealed import reseal, rows_of
+from support.runs import small
 
-TINY = {
-    "rounds": 2,
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "mlp"},
-    "train": {"local_epochs": 1},
-    "method": {"name": "fedavg"},
-    "risk": {"name": "none"},
-    "engine": {"name": "reference"},
-}
+TINY = small(model={"name": "mlp"}, train={"local_epochs": 1})
 OWN = """
 with open({mark!r}, "a") as file:
     file.write("x")

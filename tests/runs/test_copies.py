@@ -60,9 +60,7 @@ def fates(folder: RunFolder, first: int | None) -> dict[str, tuple[str, bool]]:
     return {Path(each.copy.path).name: (each.fate, each.notify) for each in found}
 
 
-def test_after_a_replay_what_holds_an_old_model_is_deleted_or_to_be_told_of(
-    folder: RunFolder, tmp_path: Path
-):
+def test_after_a_replay_what_holds_an_old_model_is_deleted_or_to_be_told_of(folder, tmp_path):
     inside = folder.exports / "old"
     put(folder, inside, recipient="a hospital")
     put(folder, folder.exports / "other", OTHER)
@@ -124,9 +122,7 @@ def test_a_page_about_one_client_is_told_to_that_client_alone(folder: RunFolder,
     assert list(fates(folder, None)) == ["mine.html"]
 
 
-def test_who_leaves_is_in_no_record_afterwards_and_everybody_else_still_is(
-    folder: RunFolder, tmp_path: Path
-):
+def test_who_leaves_is_in_no_record_afterwards_and_everybody_else_still_is(folder, tmp_path):
     put(folder, tmp_path / "for-anna.safetensors", recipient="anna and annabel")
     put(folder, folder.exports / "anna.safetensors")
     put(folder, tmp_path / "annabel.safetensors", recipient="Dr. Hannah")

@@ -6,14 +6,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import safetensors.torch
+import torch
 
-from covey import LedgerError, RunError, resume, run, verify
+from covey import LedgerError, RiskEstimate, RunError, load, resume, run, verify
 from covey.api.damage import examine, proof_damages
+from covey.base.figure import Figure
+from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
-from covey.runs.folder import RunFolder
+from covey.runs.folder import FederationMetadata, RunFolder
 from covey.runs.secrets import secrets_of
 from covey.runs.states import state_problem, updates_problem
-from runs.flips import FLIPS, flipped, refused
+from covey.settings.load import that_matter
+from covey_flower.memory import MemoryFolder, NodeMemory
+from runs.flips import FLIPS, changed_silently, flipped, refused
 
 TORTURE = (pytest.mark.slow, pytest.mark.torture)
 SOME = [15, pytest.param(FLIPS, marks=TORTURE)]
@@ -197,3 +203,62 @@ def test_a_damaged_ledger_is_found_and_no_run_goes_on_from_it(play):
     assert "position 3" in found.problem
     with pytest.raises(LedgerError):
         resume(played.folder)
+
+
+@pytest.mark.slow
+def test_no_flip_in_the_settings_is_silent(play):
+    played = play()
+    folder = RunFolder(played.folder)
+
+    def told() -> object:
+        return that_matter(folder.config()), load(played.folder).ledger_head
+
+    assert not changed_silently(folder.config_path, told)
+
+
+def test_no_flip_in_what_is_known_of_a_federation_is_silent(tmp_path):
+    folder = RunFolder(tmp_path)
+    profile = DataProfile((4,), images=False, classes=2)
+    FederationMetadata("run", profile, "/home").write(folder)
+    path = tmp_path / "federation.json"
+    assert not changed_silently(path, lambda: FederationMetadata.of(folder))
+
+
+def test_no_flip_in_a_queued_request_names_another_client(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.queue_request("client-00001", "retrain", "erasure")
+    (path,) = folder.request_queue.iterdir()
+
+    def client() -> list[str]:
+        return [each.client for each in folder.queued_requests()]
+
+    assert not changed_silently(path, client)
+
+
+def test_no_flip_in_what_a_node_keeps_is_silent(tmp_path):
+    memory = MemoryFolder(tmp_path, "run")
+    memory.write(NodeMemory((None, RiskEstimate(Figure(0.5, 0.1), round_index=1)), 2, 0.5))
+    assert not changed_silently(tmp_path / "run.json", memory.read)
+    memory.write_tensors(2, {"own": {"w": torch.rand(3, 2), "b": torch.rand(2)}})
+
+    def tensors() -> object:
+        return {
+            (key, name): value.tolist()
+            for key, params in memory.read_tensors(2).items()
+            for name, value in params.items()
+        }
+
+    assert not changed_silently(tmp_path / "run" / "2.safetensors", tensors)
+
+
+def test_what_holds_no_checksum_is_not_read(tmp_path):
+    path = tmp_path / "federation.json"
+    path.write_text('{"run": "run", "profile": null, "home": "/home"}')
+    with pytest.raises(RunError, match="it has no checksum"):
+        FederationMetadata.of(RunFolder(tmp_path))
+    memory = MemoryFolder(tmp_path, "run")
+    memory.write_tensors(2, {"own": {"w": torch.ones(2)}})
+    bare = safetensors.torch.save({"own/w": torch.ones(2)})
+    (tmp_path / "run" / "2.safetensors").write_bytes(bare)
+    with pytest.raises(RunError, match="its checksum is another"):
+        memory.read_tensors(2)

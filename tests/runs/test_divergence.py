@@ -1,4 +1,4 @@
-"""The law: no figure of privacy is ever told of a model that is none."""
+"""No figure of privacy is ever told of a model that is none, and no such update is merged."""
 
 import json
 from collections.abc import Iterator
@@ -9,11 +9,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import covey
 from covey import Config, Run, RunError, run
+from covey.aggregation.base import NOT_FINITE
+from covey.algorithms.client_requests import ClientRequest
+from covey.algorithms.round import divergences
+from covey.algorithms.state import initial_state
 from covey.base.as_json import json_of
-from covey.base.events import AnswerRefused, ClientExposed, ClusterAudited, Event, RiskMeasured
+from covey.base.events import (
+    AnswerRefused,
+    ClientExposed,
+    ClusterAudited,
+    Event,
+    ModelsMerged,
+    RiskMeasured,
+)
 from covey.base.figure import Figure
 from covey.report.summary import Summary
+from covey.runs.ending import with_stalled_clusters
 from covey_papers.game import play_game
 
 
@@ -71,7 +84,7 @@ TINY = {
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 3}
 DEEP: list[dict[str, Any]] = [
     {"aggregation": HIDDEN},
-    {"method": {"name": "ifca"}, "aggregation": HIDDEN},
+    {"method": {"name": "ifca", "initialisation": "random"}, "aggregation": HIDDEN},
     {"method": {"name": "local"}},
     {"method": {"selection": "weighted"}, "risk": {"name": "federated"}},
     {"method": {"selection": "threshold"}, "risk": {"name": "client"}},
@@ -172,3 +185,35 @@ def test_a_proof_measures_no_model_that_diverged(tmp_path):
 
 def _proofs(folder: Path) -> list[Path]:
     return sorted((folder / "proofs").glob("*.json"))
+
+
+FRESH = initial_state(({"w": torch.zeros(2)},) * 2)
+REFUSED = AnswerRefused("A", f"its update of w {NOT_FINITE}")
+LATE = AnswerRefused("A", "it is an answer to another question")
+NOTHING, SOMETHING = ModelsMerged("", (0, 0)), ModelsMerged("", (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("facts", "gone"),
+    [
+        ((REFUSED, NOTHING), [0, 1]),
+        ((REFUSED, SOMETHING), []),
+        ((LATE, NOTHING), []),
+        ((NOTHING,), []),
+    ],
+    ids=["all were refused", "one was accepted", "not for that", "nobody came"],
+)
+def test_models_stall_where_all_that_came_was_not_finite(facts, gone):
+    assert list(divergences(with_stalled_clusters(FRESH, facts))) == gone
+
+
+def test_a_node_is_refused_in_the_words_that_are_looked_for():
+    flower = pytest.importorskip("covey_flower.messages")
+    start = {"w": torch.zeros(2)}
+    asked = ClientRequest("train", (start,), (True,))
+    question = flower.Question(covey.__version__, "run", "token", "a", asked)
+    reply = flower.Reply(covey.__version__, "token", "a")
+    content = flower.encode(reply, {"w": torch.full((2,), torch.nan)})
+    with pytest.raises(flower.InvalidMessageError) as refused:
+        flower.reply_of(content, flower.PendingQuestion("A", question))
+    assert str(refused.value).endswith(NOT_FINITE)

@@ -1,30 +1,154 @@
-"""Runs that end early: as a shorter run would, whatever happens around the decision."""
+"""Runs that end early, `on_round`, and cohorts of a fixed size."""
 
 import os
 import signal
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError
+from itertools import combinations, compress
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch import nn
 
 import covey
 from cli.conftest import command
-from covey import Config, ConfigError, EarlyStopping, History, RoundMetrics, RunError
+from covey import (
+    Config,
+    ConfigError,
+    EarlyStopping,
+    Examples,
+    History,
+    RoundMetrics,
+    Recipe,
+    ReferenceEngine,
+    RunError,
+    Streams,
+    TrainingJob,
+)
 from covey.base.events import ClientsAssigned, CohortSampled, RoundMeasured
 from covey.base.figure import Figure
 from covey.base.history import RoundRow, with_entries
+from covey.engine.cpu import ParallelEngine
+from covey.engine.vmap import VmapEngine
 from covey.ledger.store import Ledger
 from covey.runs.evaluation import early_end
-from covey.settings.schema import StoppingConfig
-from runs.test_on_round import SETTINGS, clients, model
+from covey.settings.schema import StoppingConfig, TrainConfig
+from support.tiny import points_of
+
+SETTINGS = {
+    "rounds": 4,
+    "method": {"name": "ifca-mir", "num_clusters": 2, "initialisation": "random"},
+    "risk": {"name": "oracle", "every": 2},
+    "engine": {"name": "reference"},
+    "train": {"learning_rate": 0.1, "batch_size": 5, "local_epochs": 2},
+    "checkpoints": {"every": 3},
+}
+
+
+class BrokenError(Exception):
+    """What a callback raises."""
+
+
+def clients():
+    return points_of(f"c{i}" for i in range(5))
+
+
+def model():
+    return nn.Linear(2, 2)
+
+
+def played(out, on_round, **changes):
+    config = Config.of({**SETTINGS, **changes})
+    return covey.run(lambda: model(), clients(), config, out, on_round=on_round)
+
+
+def test_every_round_is_told_once_as_the_frame_has_it(tmp_path):
+    told: list[RoundMetrics] = []
+    run = played(tmp_path / "run", told.append)
+    frame = run.rounds_frame()
+    assert [each.round_index for each in told] == [0, 1, 2, 3] == list(frame["round"])
+    assert [each.accuracy for each in told] == list(frame["accuracy"])
+    assert [each.clients for each in told] == list(
+        zip(frame["clients_0"], frame["clients_1"], strict=True)
+    )
+    assert not any(each.again for each in told)
+    last = told[-1]
+    assert set(last.values) == set(clients())
+    for each in last.values.values():
+        found = last.risks[each.cluster or 0]
+        assert each.risk == found.value
+    assert last.loss == pytest.approx(sum(each.loss or 0.0 for each in last.values.values()) / 5)
+    with pytest.raises(FrozenInstanceError):
+        last.loss = 0.0  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.slow
+def test_a_callback_changes_nothing_and_what_it_raises_leaves_a_run_to_resume(tmp_path):
+    rounds: list[int] = []
+
+    def stop(row):
+        rounds.append(row.round_index)
+        if row.round_index == 1:
+            raise BrokenError
+
+    alone = played(tmp_path / "alone", None)
+    with pytest.raises(BrokenError):
+        played(tmp_path / "cut", stop)
+    assert covey.load(tmp_path / "cut").history.finished is None
+    resumed = covey.resume(tmp_path / "cut", lambda: model(), clients(), on_round=stop)
+    assert rounds == [0, 1, 2, 3]  # rounds 0 and 1 were replayed, and not told again
+    assert resumed.ledger_head == alone.ledger_head
+    covey.resume(tmp_path / "cut", lambda: model(), clients(), on_round=stop)
+    assert rounds == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("engine", [ReferenceEngine, ParallelEngine, VmapEngine])
+def test_a_training_loss_is_what_a_look_at_each_batch_says(engine):
+    """One step per epoch, so that the second loss is that of the once-trained model."""
+    inputs = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
+    examples = Examples(inputs, (inputs[:, 0] > 0).long())
+    recipe = Recipe(local_epochs=2, batch_size=8, learning_rate=0.3)
+    start = {"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}
+    seen: list[Sequence[torch.Tensor]] = []
+    job = TrainingJob(start, examples, Streams(0), recipe, on_losses=seen.append)
+    quiet = TrainingJob(start, examples, Streams(0), recipe)
+    built = engine(model())
+    (trained,), (same,) = list(built.train([job])), list(built.train([quiet]))
+    assert all(torch.equal(trained[name], same[name]) for name in trained)
+    (losses,) = seen
+    outputs = inputs @ start["weight"].T
+    assert losses[0].mean() == pytest.approx(torch.log(torch.tensor(2.0)).item(), abs=1e-6)
+    gradient = (outputs.softmax(1) - nn.functional.one_hot(examples.labels)).T / 8
+    weight, bias = -0.3 * gradient @ inputs, -0.3 * gradient.sum(1)
+    by_hand = nn.functional.cross_entropy(inputs @ weight.T + bias, examples.labels)
+    assert losses[1].mean() == pytest.approx(by_hand.item(), abs=1e-6)
+
+
+def test_nobody_is_told_a_loss_that_noise_hides(tmp_path):
+    told: list[RoundMetrics] = []
+    private = {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}
+    played(
+        tmp_path / "run",
+        told.append,
+        privacy=private,
+        method={"name": "fedavg"},
+        risk={"name": "none"},
+    )
+    assert {each.loss for each in told} == {None}
+
 
 STOP = EarlyStopping(patience=2)
 STILL = {**SETTINGS, "rounds": 9, "train": {"learning_rate": 1e-9, "batch_size": 5}}
 """Nothing is learnt, so that no accuracy is better than the first one."""
 
 
-def played(out, stop: EarlyStopping | None = STOP, **changes):
+def played_still(out, stop: EarlyStopping | None = STOP, **changes):
     config = Config.of({**STILL, **changes})
     return covey.run(lambda: model(), clients(), config, out, stop=stop)
 
@@ -35,7 +159,7 @@ def again(folder):
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    return played(tmp_path_factory.mktemp("ended") / "run")
+    return played_still(tmp_path_factory.mktemp("ended") / "run")
 
 
 def row(t: int, accuracy: float | None) -> RoundRow:
@@ -77,11 +201,11 @@ def test_a_target_is_reached_by_the_latest_round_alone(values, target):
 def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tmp_path):
     learning: dict[str, Any] = {"method": {"name": "fedavg"}, "risk": {"name": "none"}}
     learning["train"] = {"learning_rate": 0.05, "batch_size": 5}
-    every = played(tmp_path / "whole", stop=None, **learning).history.rounds
+    every = played_still(tmp_path / "whole", stop=None, **learning).history.rounds
     target = max(each.accuracy or 0.0 for each in every[1:-1])
     first = next(t for t, each in enumerate(every) if (each.accuracy or 0.0) >= target)
     learning["stopping"] = {"target": target}
-    ended = played(tmp_path / "ended", stop=None, **learning)
+    ended = played_still(tmp_path / "ended", stop=None, **learning)
     assert 1 < len(ended.history.rounds) == first + 1 < len(every)
     reason = ended.summary.ended_early
     assert reason.endswith(f"an accuracy of {target:.3f} reaches stopping.target = {target:g}")
@@ -127,12 +251,12 @@ def test_a_round_is_empty_if_clients_were_drawn_and_none_took_part(rounds, empty
 def test_draws_that_are_empty_by_chance_end_no_run_but_it_has_failed(tmp_path):
     train = {"participation": 0.001, "batch_size": 5}
     with pytest.warns(RuntimeWarning, match="nobody took part in the last 9 of 9 rounds"):
-        run = played(tmp_path / "run", stop=None, train=train, method={"name": "fedavg"})
+        run = played_still(tmp_path / "run", stop=None, train=train, method={"name": "fedavg"})
     assert run.history.ended_early is None
 
 
 def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
-    short = played(tmp_path / "short", stop=None, rounds=3)
+    short = played_still(tmp_path / "short", stop=None, rounds=3)
     assert len(ended.history.rounds) == 3
     for part in ("audits", "exposures", "finished", "rounds", "assignment"):
         assert getattr(ended.history, part) == getattr(short.history, part)
@@ -150,7 +274,7 @@ def test_a_kill_after_the_decision_ends_in_the_same_ledger(ended, tmp_path, monk
     child = os.fork()
     if child == 0:
         monkeypatch.setattr(Ledger, "append_between", killed)
-        played(tmp_path / "run")
+        played_still(tmp_path / "run")
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert again(tmp_path / "run").ledger_head == ended.ledger_head
@@ -162,7 +286,7 @@ def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_p
     learning = {"learning_rate": 0.05, "batch_size": 5}
     keep = {"every": 30, "keep": "thin", "best": "accuracy"}
     changes = {"risk": {"name": "none"}, "method": {"name": "fedavg"}}
-    run = played(
+    run = played_still(
         tmp_path / "run", stop=None, rounds=14, train=learning, checkpoints=keep, **changes
     )
     every = {each.round_index: each.accuracy or 0.0 for each in run.history.rounds}
@@ -187,3 +311,37 @@ def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_p
 
 def _states(run):
     return {int(p.stem.split("-")[1]) for p in run.folder.glob("checkpoints/*")}
+
+
+DRAWS = st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=12)
+
+
+def test_the_smallest_draws_by_hand():
+    draws = [0.5, 0.1, 0.9, 0.1]
+    assert TrainConfig(cohort_size=1).takes_part(draws) == [False, True, False, False]
+    assert TrainConfig(cohort_size=3).takes_part(draws) == [True, True, False, True]
+    assert TrainConfig(cohort_size=9).takes_part(draws) == [True] * 4
+    assert TrainConfig(participation=0.5).takes_part(draws) == [False, True, False, True]
+
+
+@given(DRAWS, st.integers(1, 12), st.data())
+def test_who_leaves_moves_nobody_else_out(draws, size, data):
+    """Who was not drawn changes nothing, and who was is followed by at most one other."""
+    gone = data.draw(st.integers(0, len(draws) - 1))
+    train = TrainConfig(cohort_size=size)
+    before = train.takes_part(draws)
+    after = train.takes_part(draws[:gone] + draws[gone + 1 :])
+    others = before[:gone] + before[gone + 1 :]
+    came = [new and not old for old, new in zip(others, after, strict=True)]
+    assert not any(old and not new for old, new in zip(others, after, strict=True))
+    assert sum(came) <= before[gone]
+
+
+def test_every_cohort_is_equally_likely():
+    generator, train = np.random.default_rng(0), TrainConfig(cohort_size=2)
+    drawn = Counter(
+        tuple(compress("abcd", train.takes_part(draws)))
+        for draws in generator.random((6_000, 4)).tolist()
+    )
+    assert set(drawn) == set(combinations("abcd", 2))
+    assert chisquare(list(drawn.values())).pvalue > 0.001

@@ -27,7 +27,7 @@ from covey.settings.run import BuiltRun, build_run
 from support.canaries import least_success
 
 WIDTH, CLIP, NOISE, ROUNDS, ACCEPTED = 4, 0.5, 2.0, 2, 0.6
-DRAWS = 500
+DRAWS = 250
 LOUD = 1e3
 
 
@@ -144,7 +144,9 @@ def bounds(run: BuiltRun) -> dict[str, IndividualBound]:
     return dict(individual_bounds(played(run, 0)[1], "record"))
 
 
-@pytest.mark.parametrize("noise_model", ["central", "distributed"])
+@pytest.mark.parametrize(
+    "noise_model", ["central", pytest.param("distributed", marks=pytest.mark.slow)]
+)
 def test_no_attack_beats_the_bound_and_the_likelihood_ratio_attains_it(noise_model):
     found = asked(noise_model)
 

@@ -16,7 +16,7 @@ from covey.dp.exposure import success_of
 from covey.report.clients import client_summaries
 from covey.report.figures import violations_figure
 from covey.runs.states import load_state
-from runs.conftest import tiny
+from support.runs import tiny
 
 RECORDS = {"record_clip": 1.0, "record_noise": 1.5, "exposure": "accepted"}
 CLIENTS = {"client_clip": 0.5, "client_noise": 1.5, "exposure": "accepted"}

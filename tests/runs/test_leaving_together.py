@@ -16,18 +16,17 @@ from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from recorded import events_of, facts, requests_of
 from runs.conftest import excluding
+from support.runs import small
 
 ONE, OTHER = PAIR = ("client-00002", "client-00005")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
-SMALL = {
-    "rounds": 3,
-    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
-    "risk": {"name": "none"},
-    "method": {"name": "fedavg"},
-    "aggregation": HIDDEN,
-    "train": {"participation": 0.8, "learning_rate": 0.5},
-    "engine": {"name": "reference"},
-}
+SMALL = small(
+    rounds=3,
+    population={"clients": 8},
+    model={"name": "mlp"},
+    aggregation=HIDDEN,
+    train={"participation": 0.8, "learning_rate": 0.5},
+)
 
 
 @pytest.fixture(scope="module")
@@ -195,15 +194,12 @@ def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
 # answers that were signed are told, whatever happens to others' replays
 
 
-IN_ONE_SET = {
-    "rounds": 2,
-    "population": {"clients": 9, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "mlp"},
-    "train": {"local_epochs": 5},
-    "risk": {"name": "none"},
-    "method": {"name": "fedavg"},
-    "aggregation": {"name": "anonymity-sets", "min_anonymity": 9, "deniability_threshold": 8},
-}
+IN_ONE_SET = small(
+    population={"clients": 9},
+    model={"name": "mlp"},
+    train={"local_epochs": 5},
+    aggregation={"name": "anonymity-sets", "min_anonymity": 9, "deniability_threshold": 8},
+)
 
 
 class StopError(Exception):

@@ -1,16 +1,24 @@
-"""A user's own functions, named as package.module:function; what they do wrong is said by name."""
+"""A user's own functions, parts and estimators: known by their source, refused by name."""
 
+import linecache
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import covey
 from covey import ConfigError, CoveyError, DataError, ModelError, Signals, run
+from covey.base import component_names as names
+from covey.base.events import RiskMeasured, RiskUnknown
 from covey.membership.audit import scored_by
 from covey.runs.auditing import named_attack
+from plugins.risk_confidence import ConfidenceGap
+from support.runs import small
 
 MODULE = """
 import math
@@ -105,9 +113,7 @@ def play(out: Path, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize(("parts", "error", "said"), BAD)
-def test_what_a_function_does_wrong_is_said_by_its_name(
-    parts: dict[str, str], error: type[CoveyError], said: str, module: str, tmp_path: Path
-):
+def test_what_a_function_does_wrong_is_said_by_its_name(parts, error, said, module, tmp_path):
     own = {key: name if key == WHAT else f"{module}:{name}" for key, name in parts.items()}
     if DATA in parts:
         own |= {MODEL: "linear"}
@@ -135,3 +141,166 @@ def test_a_bad_attack(module: str):
         own = f"{module}:{name}"
         with pytest.raises(ConfigError, match=f"(?s)attack {own} .*{said}"):
             scored_by(own, named_attack(own)[1], seen)
+
+
+CELL = """
+import torch
+import covey
+
+LARGEST = 4.0
+
+def bounded(losses):
+    return losses.clamp(max=LARGEST)
+
+class Bounded(covey.Loss):
+    share: float = 1.0
+
+    def losses(self, outputs, labels):
+        plain = torch.nn.functional.cross_entropy(outputs, labels, reduction="none")
+        return self.share * bounded(plain)
+
+class Half(covey.Algorithm):
+    def round(self, state, clients, streams):
+        everybody = clients.all_in(0, "shared")
+        return clients.train_and_aggregate(state, everybody, streams)
+"""
+TINY = small(
+    rounds=3, population={"clients": 4}, method={"name": "ifca-mir", "initialisation": "random"}
+)
+numbers = count(1)
+
+
+def cell(text: str = CELL) -> dict[str, Any]:
+    """Run a notebook's cell, of whose text alone the interpreter keeps the lines."""
+    name = f"<cell {next(numbers)}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, name, "exec"), made)  # noqa: S102
+    return made
+
+
+def settings(made: dict[str, Any], **options: Any) -> dict[str, Any]:
+    return TINY | {"train.loss": made["Bounded"](**options), "method": made["Half"]()}
+
+
+@pytest.fixture
+def new_process() -> Callable[[], None]:
+    """Forget what was passed, as a process does that ends."""
+
+    def forget() -> None:
+        names.passed.clear()
+
+    forget()
+    return forget
+
+
+def stopped(folder: Path, config: dict[str, Any]) -> None:
+    calls = iter(range(2))
+
+    def observe(_: object) -> None:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        covey.run(config=config, out=folder, observe=observe)
+
+
+@pytest.mark.usefixtures("new_process")
+@pytest.mark.slow
+def test_parts_are_passed_again_as_they_were_to_run(tmp_path, new_process):
+    whole = covey.run(config=settings(cell()), out=tmp_path / "whole")
+    stopped(tmp_path / "cut", settings(cell()))
+    new_process()
+    said = r"run's config must come from .* covey\.load\(.*, config=\.\.\.\)\.resume"
+    with pytest.raises(covey.RunError, match=said):
+        covey.resume(tmp_path / "cut")
+    again = covey.resume(tmp_path / "cut", config=settings(cell()))
+    assert again.history == whole.history
+    new_process()
+    run = covey.load(tmp_path / "cut", config=settings(cell()))
+    assert run.forget(min(run.names), answer="retrain", basis="erasure")
+    new_process()
+    assert covey.load(tmp_path / "cut").report().is_file()
+
+
+@pytest.mark.usefixtures("new_process")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("clamp(max", "clamp(min=0, max"), ("4.0", "5.0")],
+    ids=["a function of its cell", "a number of its cell"],
+)
+def test_a_part_with_another_source_is_refused(before, after, tmp_path, new_process):
+    stopped(tmp_path / "run", settings(cell()))
+    other = cell(CELL.replace(before, after))
+    said = r"The source of train\.loss must be what began"
+    for between in (lambda: None, new_process):
+        between()
+        with pytest.raises(covey.RunError, match=said):
+            covey.resume(tmp_path / "run", config=settings(other))
+    said = r"train\.loss must be the part that began .*python:Bounded .*'share': 0\.5"
+    with pytest.raises(covey.RunError, match=said):
+        covey.resume(tmp_path / "run", config=settings(cell(), share=0.5))
+    more = cell(f"# a thought\n{CELL}\nprint(LARGEST)\n")
+    assert covey.resume(tmp_path / "run", config=settings(more)).history.finished
+
+
+MEASURED = {
+    "rounds": 3,
+    "population.clients": 6,
+    "population.examples_per_client": 25,
+    "population.audit_examples": 40,
+    "model.name": "mlp",
+    "engine.name": "reference",
+    "method.selection": "threshold",
+    "method.initialisation": "random",
+    "risk.every": 1,
+}
+
+
+def measured(run: covey.Run) -> list[RiskMeasured]:
+    return list(run.history.measured)
+
+
+class Wrong(covey.RiskEstimator):
+    """Returns what its option says."""
+
+    what: str = "nothing"
+    on_clients: ClassVar[bool] = False
+
+    def estimate(self, target: Any, context: Any, streams: Any) -> Any:
+        if self.what == "raises":
+            raise ValueError("no luck")
+        return {
+            "nothing": None,
+            "far": covey.RiskEstimate(covey.Figure(1.5, 0.1)),
+            "error": covey.RiskEstimate(covey.Figure(0.5, float("inf"))),
+        }[self.what]
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("nothing", "must return a covey.RiskEstimate.* found None"),
+        ("far", "a risk from 0 to 1"),
+        ("error", "found 0.5 with inf"),
+        ("raises", "raised ValueError: no luck"),
+    ],
+)
+def test_what_nobody_can_act_on_is_refused(tmp_path: Path, what: str, said: str):
+    with pytest.raises(covey.ConfigError, match=said):
+        covey.run(config=MEASURED | {"risk.name": Wrong(what=what)}, out=tmp_path / "run")
+
+
+class OnClients(ConfidenceGap):
+    """The same, which every client measures for itself."""
+
+    on_clients: ClassVar[bool] = True
+
+
+@pytest.mark.slow
+def test_clients_may_measure_with_it_and_tell_nobody(tmp_path: Path):
+    config = MEASURED | {"population.examples_per_client": 80, "risk.name": OnClients(fewest=5)}
+    run = covey.run(config=config, out=tmp_path / "run")
+    assert measured(run) == []
+    unknown = [isinstance(each, RiskUnknown) for each in run.history.all_events]
+    assert sum(unknown) == 1  # before the first choice

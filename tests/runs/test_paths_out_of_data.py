@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -15,17 +16,9 @@ from covey.api.listing import find_runs
 from covey.api.pruning import prune, retention
 from covey.base.errors import RunError
 from covey.base.files import checked_json, delete_whole, path_inside, user_folder
+from support.runs import small
 
-TINY = {
-    "rounds": 2,
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "train": {"local_epochs": 1},
-    "method": {"name": "fedavg"},
-    "risk": {"name": "none"},
-    "engine": {"name": "reference"},
-    "aggregation": {"name": "anonymity-sets", "min_anonymity": 3},
-}
+TINY = small(train={"local_epochs": 1}, aggregation={"name": "anonymity-sets", "min_anonymity": 3})
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +55,25 @@ def recorded(folder: Path, name: str = "00000001-aaaaaaaa", **more: object) -> N
     (folder / "00000001-aaaaaaaa.json").write_bytes(checked_json(copy))
 
 
-def answered_by_all(received: Path) -> None:
-    """Deny, retrain, and answer over a root with the run in it."""
+EVERY = (
+    ("forget", "RUN", "client-00001", "--answer", "deny"),
+    ("requests", "add", "client-00003", "--basis", "erasure"),
+    ("requests", "answer"),
+    ("report", "RUN"),
+    ("export", "RUN", "--cluster", 0),
+    ("resume", "RUN"),
+    ("audit", "RUN"),
+)
+RETRAIN = ("forget", "RUN", "client-00002", "--answer", "retrain")
+
+
+def answered_by_all(received: Path, commands: Sequence[tuple[object, ...]] = (RETRAIN, *EVERY)):
+    """Retrain, deny, and answer over a root with the run in it."""
     root = received.parent
-    for words in (
-        ("forget", received, "client-00001", "--answer", "deny"),
-        ("forget", received, "client-00002", "--answer", "retrain"),
-        ("requests", "add", "client-00003", "--basis", "erasure"),
-        ("requests", "answer"),
-        ("report", received),
-        ("export", received, "--cluster", 0),
-        ("resume", received),
-        ("audit", received),
-    ):
+    for words in commands:
         where = ("--root", root, "--register", root.parent / "register")
-        _, _, err = command(*words, *(where if words[0] == "requests" else ()))
+        named = (received if word == "RUN" else word for word in words)
+        _, _, err = command(*named, *(where if words[0] == "requests" else ()))
         assert "Internal error" not in err, words
 
 
@@ -99,7 +96,7 @@ def test_a_record_of_a_copy_deletes_nothing_elsewhere(received, victim, path):
     if "link" in path:
         (received / path.partition("link")[0] / "link").symlink_to(victim)
     recorded(received / "copies", path=path)
-    answered_by_all(received)
+    answered_by_all(received, [RETRAIN, ("report", "RUN")])
     assert contents(victim) == before
     assert (received / "config.toml").is_file()
 

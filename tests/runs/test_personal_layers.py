@@ -13,7 +13,7 @@ from covey import ConfigError
 from covey.algorithms.state import LAYERS, ClientMemory
 from covey.base.names import Params
 from covey.runs.states import load_state
-from runs.conftest import tiny
+from support.runs import tiny
 
 
 class Normed(nn.Module):

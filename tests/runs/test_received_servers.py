@@ -12,16 +12,9 @@ from covey.base.errors import ConfigError, LedgerError, LedgerUnavailable
 from covey.ledger.backends import backend_of
 from covey.ledger.store import Ledger
 from covey_desk.web.runs import WatchedRuns
+from support.runs import small
 
-TINY = {
-    "rounds": 1,
-    "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "train": {"local_epochs": 1},
-    "method": {"name": "fedavg"},
-    "risk": {"name": "none"},
-    "engine": {"name": "reference"},
-}
+TINY = small(rounds=1, population={"clients": 4}, train={"local_epochs": 1})
 SECRET = "hunter2-of-the-reader"  # noqa: S105
 REGISTER = ("--root", "ROOT", "--register", "REGISTER")
 COMMANDS = (

@@ -1,13 +1,16 @@
-"""All mistakes of a file at once, each with key, value, range and what was meant."""
+"""The documented settings, and all mistakes of a file at once, in one clear sentence each."""
 
+import tomllib
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from covey import Config, ConfigError
+from covey import Config, ConfigError, load_config
+from covey.settings.load import that_matter
 
 
 def found(settings: dict[str, Any]) -> list[dict[str, Any]]:
@@ -109,3 +112,142 @@ def test_whatever_is_given_is_a_config_or_a_list_of_mistakes(settings):
     for each in problems:
         assert each.message in str(refused.value)
         assert each.message.endswith((".", "?"))
+
+
+CHANGED = """
+seed = 7
+rounds = 3
+[population]
+shift = "brightness"
+holdout = 0.25
+thresholds = [0.55, 0.7]
+risk_weight = 0.25
+exclude = ["client-00001"]
+[[population.groups]]
+share = 0.2
+shift = [0.2, 0.4]
+examples_per_client = 50
+[[population.groups]]
+share = 0.8
+shift = [0.9, 1.2]
+examples_per_client = 250
+[model]
+name = "plugins.model_wide:two_layers"
+width = 8
+[method]
+selection = {name = "plugins.cautious:Cautious", margin = 0.1}
+initialisation = "groups"
+[risk]
+name = "none"
+"""
+
+
+@pytest.mark.parametrize("text", ["", CHANGED])
+def test_toml_gives_the_same_config_again(text: str, tmp_path: Path):
+    config = Config.of(tomllib.loads(text))
+    assert Config.of(tomllib.loads(config.toml())) == config
+    path = tmp_path / "config.toml"
+    path.write_text(config.toml(), encoding="utf-8")
+    assert load_config(path) == config
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "seed": st.integers(0, 2**63 - 1),
+            "rounds": st.integers(1, 1000),
+            "train": st.fixed_dictionaries(
+                {
+                    "learning_rate": st.floats(1e-9, 1e9),
+                    "participation": st.floats(1e-9, 1),
+                    "optimizer": st.fixed_dictionaries(
+                        {"momentum": st.floats(0, 1, exclude_max=True)}
+                    ),
+                }
+            ),
+            "data": st.fixed_dictionaries({"dir": st.text(max_size=9)}),
+            "population": st.fixed_dictionaries(
+                {
+                    "exclude": st.lists(st.text(max_size=9), max_size=3),
+                    "risk_weight": st.just("from-threshold") | st.floats(0, 1),
+                }
+            ),
+        }
+    )
+)
+def test_any_valid_settings_survive_toml(settings: dict[str, Any]):
+    config = Config.of(settings)
+    assert Config.of(tomllib.loads(config.toml())) == config
+
+
+@pytest.mark.parametrize(
+    ("pairs", "changed"),
+    [
+        (["train.local_epochs=5"], {"train": {"local_epochs": 5}}),
+        (["seed=3", " rounds = 9 "], {"seed": 3, "rounds": 9}),
+        (["method.name=ifca"], {"method": {"name": "ifca"}}),
+        (['method.name="ifca"'], {"method": {"name": "ifca"}}),
+        (["population.thresholds=[0.6, 0.6]"], {"population": {"thresholds": [0.6] * 2}}),
+        (["population.risk_weight=0.5"], {"population": {"risk_weight": 0.5}}),
+        (["data.dir=/a=b"], {"data": {"dir": "/a=b"}}),
+        (["seed=1", "seed=2"], {"seed": 2}),
+    ],
+)
+def test_settings_can_be_set_one_by_one(pairs: list[str], changed: dict[str, Any]):
+    assert load_config(None, pairs) == Config.of(changed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"population": {"groups": [{"share": 1, "shfit": [0, 1]}]}}, ("population.groups.0",)),
+        ({"rounds": 0}, ("rounds must be", "greater than 0, found 0", "change")),
+        ({"train": 3}, ("train must be", "found 3", "change")),
+        (
+            {"train": {"learning_rate": float("nan")}},
+            ("train.learning_rate must be", "found nan", "change"),
+        ),
+        ({"population": {"minority": [25, 0]}}, ("population.minority", "[25.0, 0.0]", "swap")),
+        (
+            {"population": {"thresholds": [0.5, 8]}},
+            ("population.thresholds.1 must be", "less than or equal to 1, found 8"),
+        ),
+        (
+            {"population": {"partition": {"name": "dirichlet", "alpha": 0}}},
+            ("population.partition.alpha must be", "greater than 0, found 0"),
+        ),
+    ],
+)
+def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(settings, parts):
+    with pytest.raises(ConfigError) as refused:
+        Config.of(settings)
+    message = str(refused.value)
+    for part in parts:
+        assert part in message
+    assert message.endswith(".")
+    assert "pydantic" not in message
+
+
+@pytest.mark.parametrize("content", [b"rounds = ", b"\xff\xfe", b"a = 1\na = 2"])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes):
+    path = tmp_path / "broken.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"broken\.toml must be a TOML file, found "):
+        load_config(path)
+
+
+def test_what_changes_a_result_is_kept_by_its_whole_name():
+    changed = Config.of(
+        {
+            "seed": 3,
+            "population": {"clients": 7, "minority": [0, 20]},
+            "data": {"dir": "/elsewhere"},
+            "engine": {"workers": 2},
+            "checkpoints": {"keep": "thin", "every": 5},
+        }
+    )
+    assert that_matter(changed) == {
+        "seed": 3,
+        "population.clients": 7,
+        "population.minority": [0.0, 20.0],
+    }

@@ -21,7 +21,12 @@ from covey_flower.memory import MemoryFolder, NodeMemory
 from slow.mutations import of_json, of_safetensors, of_toml
 from slow.reading import Reader, kept, written
 
-SMALL = {"rounds": 2, "population": {"clients": 8, "audit_examples": 20}, "model": {"name": "mlp"}}
+SMALL = {
+    "rounds": 2,
+    "population": {"clients": 8, "audit_examples": 20},
+    "model": {"name": "mlp"},
+    "method": {"initialisation": "random"},
+}
 
 
 def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:

@@ -1,4 +1,4 @@
-"""What is installed exists: the wheel, the source distribution, and every command that says so."""
+"""What is installed exists, under known licences."""
 
 import os
 import re
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from supply.licences import all_needed, licence_of, page
 
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys; from setuptools import build_meta as b; getattr(b, sys.argv[1])(sys.argv[2])"
@@ -106,8 +108,8 @@ def test_a_source_distribution_holds_its_tests_and_passes_ten_of_them(built, tmp
         "-q",
         "-p",
         "no:cacheprovider",
-        "tests/test_rng.py",
-        "tests/test_params.py",
+        "tests/base/test_rng.py",
+        "tests/base/test_params.py",
     ]
     done = subprocess.run(
         [sys.executable, *words],
@@ -125,3 +127,35 @@ def test_a_source_distribution_holds_its_tests_and_passes_ten_of_them(built, tmp
 def test_what_ci_plays_are_the_commands_that_the_readme_shows():
     shown = re.findall(r"^    ((?:make|pip|covey) .*?)\s+#", (ROOT / "README.md").read_text(), re.M)
     assert shown == ["make demo", "make test", "pip install .", "covey run"]
+
+
+PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.MULTILINE)
+FREE = re.compile(r"Apache|MIT|BSD|PSF|Python Software Foundation|MPL|Mozilla|ISC|Zlib|GPL")
+
+
+def pins(name: str) -> dict[str, str]:
+    found = PIN.findall((ROOT / name).read_text())
+    return {re.sub(r"[-_.]+", "-", each.lower()): version for each, version in found}
+
+
+@pytest.mark.slow
+def test_every_distribution_has_a_known_licence():
+    assert [name for name in all_needed() if not FREE.search(licence_of(name))] == []
+
+
+def test_no_copyleft_comes_with_a_plain_install():
+    needed = all_needed()
+    assert [n for n, extra in needed.items() if not extra and "GPL" in licence_of(n)] == []
+
+
+def test_the_page_lists_what_is_installed():
+    assert (ROOT / "LICENCES.md").read_text() == page()
+
+
+def test_everything_that_is_needed_is_pinned():
+    assert set(all_needed()) <= set(pins("constraints.txt"))
+
+
+def test_the_pins_with_hashes_are_the_pins():
+    hashed = pins("constraints.hashes.txt")
+    assert {**hashed, "torch": pins("constraints.txt")["torch"]} == pins("constraints.txt")

