@@ -222,8 +222,8 @@ def _row(point: "EntryPoint") -> CommandRow | ConfigError:
             return row
         why = f"a {type(row).__name__}"
     return ConfigError(
-        f"The command {point.name!r} must be a covey.cli.commands.CommandRow at {point.value}, found "
-        f"{why}: install the package again that has it, or uninstall it."
+        f"The command {point.name!r} must be a covey.cli.commands.CommandRow at {point.value}, "
+        f"found {why}: install the package again that has it, or uninstall it."
     )
 
 
