@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey import ConfigError, DataError, Examples, Partition, Shift, PublishedData
+from covey import ConfigError, DataError, Examples, Partition, PublishedData, Shift
 from covey.base.built_ins import built_ins
 from covey.base.components import create
 from covey.data.examples import Brightness, Rotation, ShiftRange
