@@ -34,6 +34,11 @@ NICENESS = 5
 NEEDED = ("starlette", "uvicorn")
 
 
+BASIS = "erasure, withdrawal, restriction, objection or access."
+
+NAMES = "As the runs know the client; several times for several."
+
+
 def _due_in_words(request: Request) -> str:
     left = request.days_left
     words = f"{left} days left" if left >= 0 else f"OVERDUE by {-left} days"
@@ -142,8 +147,6 @@ def _text(name: str, help: str, default: str = "", **settings: Any) -> Any:  # n
     return click.option(name, default=default, help=help, **settings)
 
 
-BASIS = "erasure, withdrawal, restriction, objection or access."
-NAMES = "As the runs know the client; several times for several."
 register_option = click.option(
     "--register", type=PATH, help="The folder of the register. Default: `requests` in the root."
 )

@@ -40,6 +40,16 @@ WEAK: tuple[Said, ...] = ("partly", "estimated", "denied", "stopped", "unclear")
 """After which a stronger answer can be asked for."""
 
 
+SAYS: Mapping[str, Said] = {
+    "retrain": "removed",
+    "subtract": "subtracted",
+    "roll_back": "partly",
+    "calibrate": "estimated",
+    "deny": "denied",
+    "stop": "stopped",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RunStatement:
     """What one run did about a person; rounds count from 1.
@@ -284,16 +294,6 @@ def _verified(outcome: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
         delivery.salt for delivery in run.unacknowledged if delivery.request == outcome.run_request
     )
     return proof, next(salts, "")
-
-
-SAYS: Mapping[str, Said] = {
-    "retrain": "removed",
-    "subtract": "subtracted",
-    "roll_back": "partly",
-    "calibrate": "estimated",
-    "deny": "denied",
-    "stop": "stopped",
-}
 
 
 def _statement(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 deploy = CommandGroup("deploy", help="Prepare, check and try a federation on Flower.")
 
 
+ROW = CommandRow("covey_flower.cli:deploy", str(deploy.help), OPERATION)
+
+
 @dataclass(frozen=True, slots=True)
 class FederationWritten:
     """A federation's folder; its README.md says what to start where.
@@ -141,6 +144,3 @@ def try_it(out: Path | None) -> Tried:
         return try_federation(out.absolute(), report)
     with TemporaryDirectory(prefix="covey-try-") as folder:
         return replace(try_federation(Path(folder) / "all", report), folder=None, proof=None)
-
-
-ROW = CommandRow("covey_flower.cli:deploy", str(deploy.help), OPERATION)

@@ -60,6 +60,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
+_SECRET = ("key", "ca.key", "server.key", "node.toml")
+
+_AUTHORITY_LIFE = timedelta(days=3653)
+
+_SERVER_LIFE = timedelta(days=730)
+
+_CLOCK_SKEW = timedelta(hours=1)  # of a node whose clock is behind
+
+_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DeploymentPlan:
     """A federation before it has a folder.
@@ -343,9 +357,6 @@ def _write_folder(out: Path, files: Iterable[tuple[str, bytes]]) -> None:
     flush_folder(out.parent)
 
 
-_SECRET = ("key", "ca.key", "server.key", "node.toml")
-
-
 def _files(
     settings: dict[str, Any], out: Path, plan: DeploymentPlan, now: datetime
 ) -> Iterator[tuple[str, bytes]]:
@@ -379,11 +390,6 @@ def _node_files(
 
 def _toml(settings: dict[str, Any]) -> bytes:
     return tomli_w.dumps(settings).encode()
-
-
-_AUTHORITY_LIFE = timedelta(days=3653)
-_SERVER_LIFE = timedelta(days=730)
-_CLOCK_SKEW = timedelta(hours=1)  # of a node whose clock is behind
 
 
 def _certificates(host: str, now: datetime) -> dict[str, bytes]:
@@ -438,12 +444,6 @@ def _certificates(host: str, now: datetime) -> dict[str, bytes]:
         ),
         "certificates/server.key": server.private_bytes(*pem),
     }
-
-
-_USES = (
-    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
-    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
-)
 
 
 def general_name(host: str) -> x509.DNSName | x509.IPAddress:

@@ -10,6 +10,9 @@ from covey import Config, Engine, EngineFactory, Task
 from covey.base.components import Count
 from covey.engine.kinds import Parallel
 
+SHARED_SETTINGS = ("data", "model", "train", "method", "aggregation", "risk", "privacy")
+"""Sections of the settings that the server and every node must have alike."""
+
 
 class FlowerNodes(EngineFactory):
     """Clients on machines of their own (`docs/guides/flower.md`), who keep their examples there.
@@ -25,10 +28,6 @@ class FlowerNodes(EngineFactory):
     def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:
         """Return the engine of one node, or of the server for its own measurements."""
         return Parallel(workers=self.workers).build(module, task, per_client=per_client)
-
-
-SHARED_SETTINGS = ("data", "model", "train", "method", "aggregation", "risk", "privacy")
-"""Sections of the settings that the server and every node must have alike."""
 
 
 def shared_settings_hash(config: Config) -> str:

@@ -37,6 +37,14 @@ FLOWER = ((1, 41), (1, 43))
 """The first version of Flower that covey is made for, and the first that it is not."""
 
 
+_IN_MEMORY = (
+    "the server is in memory, and updates stay off the disk, unless it is started with "
+    "--database: then every client's updates pass through that file, and no denial covers it"
+)
+
+_AGAIN = "write a new folder with `covey deploy init`, or replace the file."
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was looked at.
@@ -135,12 +143,6 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
             yield _check("server.sh", _exposed, plan)
     yield _check("permissions", _permissions, folder)
     yield _check(plan.address, lambda: _check_tls(plan.address, authority, is_node=is_node))
-
-
-_IN_MEMORY = (
-    "the server is in memory, and updates stay off the disk, unless it is started with "
-    "--database: then every client's updates pass through that file, and no denial covers it"
-)
 
 
 def _exposed(plan: DeploymentPlan) -> str:
@@ -313,9 +315,6 @@ def _check_tls(address: str, authority: Path, *, is_node: bool) -> str:
             ) from None
         return "nothing is there yet: start server.sh"
     return "the server answers"
-
-
-_AGAIN = "write a new folder with `covey deploy init`, or replace the file."
 
 
 def _certificate(path: Path) -> x509.Certificate:

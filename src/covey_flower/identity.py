@@ -25,6 +25,9 @@ from covey.base.names import ClientName
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Keys, Reason, RefusedError, Terms
 
+PEM = b"-----BEGIN"
+"""How a public key begins; nodes of a simulation have random bytes instead."""
+
 
 class InvalidMessageError(Exception):
     """An answer is not in order."""
@@ -32,10 +35,6 @@ class InvalidMessageError(Exception):
 
 class BudgetSpentError(InvalidMessageError):
     """A node answers no more, as its own budget is spent."""
-
-
-PEM = b"-----BEGIN"
-"""How a public key begins; nodes of a simulation have random bytes instead."""
 
 
 @dataclass(frozen=True, slots=True)

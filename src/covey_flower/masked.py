@@ -33,6 +33,11 @@ from covey_flower.node_file import NodeFile
 _LOSS = "the client could be asked for two sums that reveal its own"
 
 
+SERVER = "server"
+
+OPENING = ("agreements", "unmasking")
+
+
 @dataclass(frozen=True, slots=True)
 class SumMemory:
     """What keeps a client from answering twice in a run.
@@ -167,10 +172,6 @@ def _lock(file: Path) -> FileLock:
     file.parent.mkdir(mode=0o700, exist_ok=True)
     place = file.with_suffix(".lock")
     return FileLock(place, mode=0o600, thread_local=False, fallback_to_soft=False)
-
-
-SERVER = "server"
-OPENING = ("agreements", "unmasking")
 
 
 @dataclass(frozen=True)

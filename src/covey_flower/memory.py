@@ -27,6 +27,9 @@ EXACT = ConfigDict(extra="forbid")
 T = TypeVar("T")
 
 
+_SPENT = "what the client has spent on its choices is not known"
+
+
 def read_kept(file: Path, read: Callable[[object], T], loss: str) -> T:
     """Return what a file of the client's holds; what is not there yet holds defaults.
 
@@ -128,7 +131,6 @@ class OwnBudget:
 
 _releases_of = TypeAdapter(Releases).validate_python
 _memory_of = TypeAdapter(NodeMemory).validate_python
-_SPENT = "what the client has spent on its choices is not known"
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,10 @@ Counts = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
 
 
+_AS_ARRAYS = {"request": {"models", "roots", "broadcast", "letters"}}
+"""What of a question is no text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """One message to one node.
@@ -166,8 +170,6 @@ class PendingQuestion(NamedTuple):
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {
     kind: TypeAdapter(kind) for kind in (Question, Reply, Hello)
 }
-_AS_ARRAYS = {"request": {"models", "roots", "broadcast", "letters"}}
-"""What of a question is no text."""
 
 Carried = dict[tuple[int, bool], tuple[Params, ArrayRecord]]
 """Models as messages carry them, by the id of the model, which is kept with them."""

@@ -64,6 +64,24 @@ PATIENCE = 5
 """Times in a row that a node may let its time pass; then it must come anew."""
 
 
+NORM_FACTOR = 5.0
+"""An update is refused if its L2 norm is above so many times the median of its round, and
+a weight is reduced if with it the update moves the mean by so many times the median."""
+
+MIN_TO_COMPARE = 3
+"""Answers from which on they are compared."""
+
+log = logging.getLogger("covey.flower")
+
+HELLO_SECONDS = 120.0
+"""How long a node may take to identify itself."""
+
+SILENT = "it must answer in time, and has not several times in a row: restart the node"
+
+POLL_SECONDS = 1.0
+"""Seconds between two polls, for present nodes and for answers."""
+
+
 def time_limit(limit: float, half: float | None) -> float:
     """Return how long a round waits for its last answers, in seconds.
 
@@ -113,14 +131,6 @@ class Backoff:
         return self._silences[node] == PATIENCE
 
 
-NORM_FACTOR = 5.0
-"""An update is refused if its L2 norm is above so many times the median of its round, and
-a weight is reduced if with it the update moves the mean by so many times the median."""
-
-MIN_TO_COMPARE = 3
-"""Answers from which on they are compared."""
-
-
 class NormRule:
     """Who sends an update that is far longer than the others': |u| > 5 max(m_t, r_t / 2).
 
@@ -160,18 +170,8 @@ def reduced_weights(
     return {h: limit / norms[h] for h, most in moved.items() if most > limit}
 
 
-log = logging.getLogger("covey.flower")
-
-HELLO_SECONDS = 120.0
-"""How long a node may take to identify itself."""
-
-SILENT = "it must answer in time, and has not several times in a row: restart the node"
-
 NodeKind = tuple[tuple[int, ...], bool, bool, str]
 """What clients' examples must have in common: shape, whether images or whole, and columns."""
-
-POLL_SECONDS = 1.0
-"""Seconds between two polls, for present nodes and for answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,11 @@ name = "none"
 _STAYING, _LEAVING = ("alice", "bob"), "carol"
 
 
+_TRIAL_SECONDS = 600.0  # a trial takes about one minute
+
+_POLL_SECONDS = 0.2
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """A federation that was played on one machine.
@@ -121,10 +126,6 @@ def _share_digits(nodes: Sequence[Path]) -> None:
         np.savez(node / "mine.npz", x=images, y=digits.target[mine])
         file = node / "node.toml"
         file.write_text(read_text(file).replace('# data = "examples.npz"', 'data = "mine.npz"'))
-
-
-_TRIAL_SECONDS = 600.0  # a trial takes about one minute
-_POLL_SECONDS = 0.2
 
 
 class _Processes:

@@ -45,6 +45,12 @@ from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.settings.rules import Clash
 
+MAX_REFUSED_SHARE = 0.25
+"""Share of a cluster's clients above which it is protected more."""
+
+MAX_EXAMPLE_SHARE = 0.9
+"""Share of all examples above which a cluster is not helped by the others'."""
+
 
 class LatestLosses(ComponentState):
     """Each client's latest losses per cluster, in nats."""
@@ -61,10 +67,6 @@ class PoolingShares(ComponentState):
 
 
 START = STEP = 1 / 3
-MAX_REFUSED_SHARE = 0.25
-"""Share of a cluster's clients above which it is protected more."""
-MAX_EXAMPLE_SHARE = 0.9
-"""Share of all examples above which a cluster is not helped by the others'."""
 
 
 class PooledIfca(Ifca):

@@ -94,7 +94,9 @@ def test_every_kind_says_the_same(found: Any):
         [(X, Y), (X[:2], Y[:2])],
         (FRAME, FRAME[:2]),
         {"train": FRAME, "test": Items(ITEMS[:2])},
-        datasets.DatasetDict(train=hugging_face(x=X, y=Y), test=hugging_face(x=X[:2], y=Y[:2])),
+        datasets.DatasetDict(
+            {"train": hugging_face(x=X, y=Y), "test": hugging_face(x=X[:2], y=Y[:2])}
+        ),
     ],
 )
 def test_a_pair_of_sets_is_train_and_test(found: Any):

@@ -60,6 +60,9 @@ from covey.base.names import Distance, Handle, Params
 from covey.base.params import add, flatten, trained
 from covey.base.rng import Streams
 
+WINDOW = 2.0**30
+"""Bytes of a round's updates that are held; beyond, they pass by, and sketches are left."""
+
 
 def sets_event(
     cluster: int,
@@ -93,9 +96,6 @@ NoiseScale = Callable[[Sequence[Params], Sequence[int]], float]
 """The standard deviation, per coordinate, of what hides one set's representative; from all
 clients' models, and which of them are in the set."""
 Near = tuple[Sets, ...]
-
-WINDOW = 2.0**30
-"""Bytes of a round's updates that are held; beyond, they pass by, and sketches are left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from covey.base.names import Distance, Handle, Params
 from covey.base.params import add, add_scaled, misfit, scale
 from covey.base.rng import Streams
 
+NOT_FINITE = "must hold finite numbers only"
+"""How the reason of a refused update ends, a remote node's as well."""
+
 
 class NoisySteps(NamedTuple):
     """The noise in the steps by which an update was trained (DP-SGD).
@@ -367,7 +370,3 @@ class ClusterwiseAggregation(Aggregation):
                 f"same shape, found that {unlike}: keep those of `updates[0].update`."
             )
         return combined
-
-
-NOT_FINITE = "must hold finite numbers only"
-"""How the reason of a refused update ends, a remote node's as well."""

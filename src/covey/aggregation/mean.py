@@ -45,6 +45,15 @@ PostProcess = Callable[[ClientUpdate], ClientUpdate]
 """What an update passes before it is aggregated."""
 
 
+STEPS = 2**24
+"""Steps of the grid in 1."""
+
+LARGEST = 2.0**15
+"""Entries of an update are cut to it, so that sums of many fit the ring."""
+
+RING = 2**63
+
+
 def clipped(most: float, weight: Callable[[ClientUpdate], float] = lambda _: 1.0) -> PostProcess:
     """Return what bounds every update, and lets all clients count alike.
 
@@ -168,15 +177,6 @@ def noisy(update: Params, std: float, draws: Draws, shape: NoiseShape = "gaussia
         for name, value in sorted(trained(update).items())
     }
     return {name: noised.get(name, value) for name, value in update.items()}
-
-
-STEPS = 2**24
-"""Steps of the grid in 1."""
-
-LARGEST = 2.0**15
-"""Entries of an update are cut to it, so that sums of many fit the ring."""
-
-RING = 2**63
 
 
 def masked_means(min_cohort: int, shares: NoiseShares | None = None) -> BeginRound:

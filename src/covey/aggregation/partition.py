@@ -27,6 +27,30 @@ STEPS = 12
 """Of the power iteration: a direction of wide spread is enough."""
 
 
+ITERATIONS = 100
+"""Of k-means, at most; it stops when no point changes sets, as a rule after a few."""
+
+COLUMNS = 2**16
+"""Read at a time, so that no copy in double precision holds a whole model."""
+
+FEW = 1024
+"""Up to so many points everything is in double precision, and means are taken anew."""
+
+ROWS = 2**11
+"""Of products that are made at a time: those above the diagonal are copied."""
+
+MOST_AT_ONCE = {"mdav": 2**13, "kmeans": 2**11}
+"""Of more points parts are divided (`divided_in_parts`): growth is linear from there on."""
+
+SKETCH_NUMBERS = 4096
+"""Of each update's sketch: 16 KB, a standard error of 2.2% of a squared distance."""
+
+TOO_NEAR = 0.005
+"""Chance, at any data, that two vectors are taken for nearer than they are."""
+
+SKETCHED_ROWS = 1024
+
+
 def divided_in_parts(
     points: Float[Tensor, "n d"],
     k: int,
@@ -76,17 +100,6 @@ def _widest(points: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
 
 Sets = tuple[tuple[int, ...], ...]
 """A partition: sorted indices of points, the sets ordered by their first index."""
-
-ITERATIONS = 100
-"""Of k-means, at most; it stops when no point changes sets, as a rule after a few."""
-COLUMNS = 2**16
-"""Read at a time, so that no copy in double precision holds a whole model."""
-FEW = 1024
-"""Up to so many points everything is in double precision, and means are taken anew."""
-ROWS = 2**11
-"""Of products that are made at a time: those above the diagonal are copied."""
-MOST_AT_ONCE = {"mdav": 2**13, "kmeans": 2**11}
-"""Of more points parts are divided (`divided_in_parts`): growth is linear from there on."""
 
 
 def mdav(points: Float[Tensor, "n d"], k: int, most: int = MOST_AT_ONCE["mdav"]) -> Sets:
@@ -352,12 +365,6 @@ def _balanced(cost: Float[ndarray, "n sets"], k: int) -> Int[ndarray, " n"]:
 
 Sketch = Float[Tensor, " numbers"]
 
-SKETCH_NUMBERS = 4096
-"""Of each update's sketch: 16 KB, a standard error of 2.2% of a squared distance."""
-
-TOO_NEAR = 0.005
-"""Chance, at any data, that two vectors are taken for nearer than they are."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sketcher:
@@ -429,9 +436,6 @@ def sketcher(
 def sketch_error(numbers: int) -> float:
     """Return sqrt(2 / m), the standard error of a squared distance as a share of it."""
     return math.sqrt(2 / numbers)
-
-
-SKETCHED_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,13 @@ EXACT = 1e-9
 """More than a product of a share and a count is rounded by."""
 
 
+NEAREST = 1e-6
+"""Below this distance an update counts as so far away: nu in the paper."""
+
+COLUMNS = 2**18
+"""Numbers of each update that are looked at together: it bounds the memory."""
+
+
 @component("aggregation", "trimmed-mean")
 class TrimmedMean(ClusterwiseAggregation):
     """The coordinate-wise trimmed mean, from which few clients cannot move far.
@@ -161,14 +168,6 @@ def krum_scores(
     )
     nearest = away.square().sort(dim=1).values
     return nearest[:, 1 : neighbours + 1].sum(dim=1)  # the first is its own
-
-
-NEAREST = 1e-6
-"""Below this distance an update counts as so far away: nu in the paper."""
-
-
-COLUMNS = 2**18
-"""Numbers of each update that are looked at together: it bounds the memory."""
 
 
 def _dots(updates: Sequence[Params]) -> Float[Tensor, "clients clients"]:

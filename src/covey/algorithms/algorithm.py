@@ -17,6 +17,8 @@ from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
 from covey.membership.references import PlayRound
 
+BY_LOSS_ALONE = ByLoss()
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:
@@ -37,9 +39,6 @@ class Opening:
     def split_round(self) -> int | None:
         """The round in which clients are split into groups; None: there is none."""
         return self.shared_rounds if self.how == "warm" else None
-
-
-BY_LOSS_ALONE = ByLoss()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,13 @@ SPLIT_STEPS = 25
 """Least local steps of the warm start's split round: enough for the groups to show."""
 
 
+CLEAR_GAP = 2.0
+"""Gap of a split by updates from which on clients send nothing else."""
+
+GAP_PENALTY = {"updates": 0.0, "input statistics": 2.0}
+"""Statistics are about the data and have few dimensions, where clouds look like groups."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
     """One way to divide a cohort.
@@ -191,13 +198,6 @@ def _kept_round(state: ServerState, clients: Clients, streams: Streams) -> Round
     kept |= clients.among(newcomers).nearest(state, streams)
     placed = {handle: j for handle, j in kept.items() if j is not None}
     return clients.train_and_aggregate(state, ClientsAssigned(placed, "split"), streams)
-
-
-CLEAR_GAP = 2.0
-"""Gap of a split by updates from which on clients send nothing else."""
-
-GAP_PENALTY = {"updates": 0.0, "input statistics": 2.0}
-"""Statistics are about the data and have few dimensions, where clouds look like groups."""
 
 
 def _candidates(

@@ -29,6 +29,16 @@ Cohort = tuple[Client, ...]
 """The clients of one round, in name order; it may be empty."""
 
 
+PERSONAL = "personal"
+"""What a client calls the model of its own."""
+
+LAYERS = "layers"
+"""What a client calls the entries of the model that it keeps to itself."""
+
+SHARED = "shared"
+"""What the training of the own model calls the one that was sent."""
+
+
 class RiskEstimates(ComponentState):
     """The red team's figures: per cluster a valid estimate, if there is one."""
 
@@ -188,16 +198,6 @@ def abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, 
     if gone and len(left) == 1:
         events.append(ClustersCollapsed(left.pop()))
     return tuple(events)
-
-
-PERSONAL = "personal"
-"""What a client calls the model of its own."""
-
-LAYERS = "layers"
-"""What a client calls the entries of the model that it keeps to itself."""
-
-SHARED = "shared"
-"""What the training of the own model calls the one that was sent."""
 
 
 class ClientMemory(ComponentState):

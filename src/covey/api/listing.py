@@ -28,6 +28,27 @@ plays it; damaged: what is there is not what covey wrote; unreadable: it cannot 
 at from here."""
 
 
+DEPTH = 6
+"""Folders below a root that are looked into."""
+
+MOST_FOLDERS = 100_000
+"""Folders that are looked at below one root."""
+
+PRUNED = ".covey-pruned-"
+"""How the names of folders begin whose deletion began."""
+
+MARKS = ("config.toml", "ledger.sqlite")
+"""A run has one of these at least, or had it."""
+
+VERIFIED_EVENTS = 20_000
+"""Events of a ledger that is verified as a whole for the list, at most."""
+
+VERIFIED_BYTES = 64 * 2**20
+"""Bytes of the same, in a file."""
+
+URLS = ("postgresql:", "postgresql+psycopg:", "env:", "file:")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEntry:
     """A run as it was found. What is not known is None, or "" for texts.
@@ -76,19 +97,6 @@ class RunEntry:
     is_verified: bool = False
 
 
-DEPTH = 6
-"""Folders below a root that are looked into."""
-
-MOST_FOLDERS = 100_000
-"""Folders that are looked at below one root."""
-
-PRUNED = ".covey-pruned-"
-"""How the names of folders begin whose deletion began."""
-
-MARKS = ("config.toml", "ledger.sqlite")
-"""A run has one of these at least, or had it."""
-
-
 def _folders_below(root: Path, depth: int) -> Iterator[tuple[Path, str]]:
     """Yield folders that hold a run's settings or its ledger, in the order of their paths.
 
@@ -132,13 +140,6 @@ def size_of(folder: Path) -> int:
             with suppress(OSError):  # deleted since, by who plays the run
                 total += (here / file).lstat().st_size
     return total
-
-
-VERIFIED_EVENTS = 20_000
-"""Events of a ledger that is verified as a whole for the list, at most."""
-
-VERIFIED_BYTES = 64 * 2**20
-"""Bytes of the same, in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,9 +312,6 @@ def _faulty(entry: RunEntry, error: Exception) -> RunEntry:
 
 def _line(error: Exception) -> str:
     return str(error).partition("\n")[0]
-
-
-URLS = ("postgresql:", "postgresql+psycopg:", "env:", "file:")
 
 
 def find_runs(

@@ -43,6 +43,8 @@ from covey.settings.clients import ClientReports, Overrides
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun, build_run
 
+NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
+
 
 def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """Return a run's parts, so that rounds can be played and models measured.
@@ -158,9 +160,6 @@ def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> Built
         if passed and not _missing(folder, overrides):
             raise
         return recorded_run(folder, reason=str(error))
-
-
-NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -27,6 +27,13 @@ Axis = tuple[str, Sequence[Any]]
 """A setting as `section.key`, and the values that it takes."""
 
 
+PLOTTED = (
+    *("accuracy", "squared_error", "violations", "violations_lower", "true_risk_minority"),
+    *("true_risk_majority", "adjusted_rand_index", "epsilon"),
+)
+"""Figures that every sweep has; others are `accuracy_GROUP`, and metrics of the settings."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Sweep:
     """The runs of a sweep, all of them at their end.
@@ -150,13 +157,6 @@ def _changes_nothing(key: str, keys: Sequence[str], rows: Sequence[Mapping[str, 
         alike.setdefault(rest, []).append(figures)
     several = any(len(results) > 1 for results in alike.values())
     return several and all(len({*results}) == 1 for results in alike.values())
-
-
-PLOTTED = (
-    *("accuracy", "squared_error", "violations", "violations_lower", "true_risk_minority"),
-    *("true_risk_majority", "adjusted_rand_index", "epsilon"),
-)
-"""Figures that every sweep has; others are `accuracy_GROUP`, and metrics of the settings."""
 
 
 def check_plot(plot: str, keys: Sequence[str], variants: Mapping[str, Config]) -> tuple[str, str]:

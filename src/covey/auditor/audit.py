@@ -65,6 +65,26 @@ MODEL_ATTACKS = (*DEFAULT_ATTACKS, "bavaria", "inverse-hessian")
 """The attacks of an audit that names none."""
 
 
+_MIN_MODELS = 4
+"""References below which it is not known how much a record's figures scatter."""
+
+_HOLDOUTS = NonMembers(())
+
+_REMEDY = (
+    "Take non-members from where the members come from: split one data set at random "
+    "before training"
+)
+
+_NO_REFERENCES = (
+    "withheld: it learns from reference models, and there are none. Pass references, or a "
+    "function that trains them (--train)"
+)
+
+_NO_MODULE = (
+    "withheld: it looks into the model, and its answers alone are known. Pass the nn.Module"
+)
+
+
 class _Answers:
     """An engine whose models are tables of answers, and whose inputs record numbers."""
 
@@ -202,10 +222,6 @@ def _checked_model(model: Any) -> AuditedModel:  # noqa: ANN401 - whatever a use
     return cast(AuditedModel, model)
 
 
-_MIN_MODELS = 4
-"""References below which it is not known how much a record's figures scatter."""
-
-
 def _exposures(
     records: Records, candidates: Candidates, signals: Signals
 ) -> Float[ndarray, " all"] | None:
@@ -224,19 +240,7 @@ def _exposures(
     return exposures
 
 
-_HOLDOUTS = NonMembers(())
 _ENGINE = _Answers()
-_REMEDY = (
-    "Take non-members from where the members come from: split one data set at random "
-    "before training"
-)
-_NO_REFERENCES = (
-    "withheld: it learns from reference models, and there are none. Pass references, or a "
-    "function that trains them (--train)"
-)
-_NO_MODULE = (
-    "withheld: it looks into the model, and its answers alone are known. Pass the nn.Module"
-)
 
 
 def _refusal(

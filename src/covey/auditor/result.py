@@ -39,6 +39,14 @@ VIEW = (
 )
 
 
+_MOST_CLASSES = 20
+
+_CONTROLS = {
+    "blind": "A classifier of inputs and labels, without the model",
+    "unseen": "The loss attack between two halves of the non-members",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
     """An attack that must find nothing, or the others are not believed.
@@ -289,14 +297,6 @@ class ModelAudit:
         content["knows"] = self.knows[attack]
         content["overall"]["advantage"] = asdict(self.figure(attack, "advantage"))
         return json.loads(json.dumps(content))
-
-
-_MOST_CLASSES = 20
-
-_CONTROLS = {
-    "blind": "A classifier of inputs and labels, without the model",
-    "unseen": "The loss attack between two halves of the non-members",
-}
 
 
 def rows(audit: ModelAudit) -> list[dict[str, str]]:

@@ -44,6 +44,29 @@ _defaults: dict[str, str] = {}
 _names: dict[type, str] = {}
 
 
+ROBUST = "geometric-median"
+"""How deployments merge updates where the settings say nothing of it: measured in
+`benchmarks/results/poisoning.md`, with what it costs a minority."""
+
+NEWCOMERS = 0.25
+"""How many newcomers per initial member deployments let into a cluster: measured there too."""
+
+BASELINE = "fedavg"
+"""The algorithm that runs are compared with."""
+
+REFERENCES = (BASELINE, "ifca")
+"""The algorithms to which differences are shown, run by run."""
+
+LOSS = "loss"
+"""The loss threshold of every run's end, by the name that it has in an audit."""
+
+BOUND = "bound"
+"""The source of a risk that no attack at all exceeds."""
+
+USUAL_ATTACKS = (LOSS, "shokri", "lira", "rmia")
+"""The attacks of an audit that names none."""
+
+
 def component(kind: str, name: str, *, default: bool = False) -> Callable[[T], T]:
     """Make a class the built-in component of this name; `default`: where settings name none."""
 
@@ -76,26 +99,3 @@ def default_of(kind: str) -> str | None:
 def built_in_name(cls: object) -> str | None:
     """Return the name of a built-in component; None: it is none."""
     return _names.get(cls) if isinstance(cls, type) else None
-
-
-ROBUST = "geometric-median"
-"""How deployments merge updates where the settings say nothing of it: measured in
-`benchmarks/results/poisoning.md`, with what it costs a minority."""
-
-NEWCOMERS = 0.25
-"""How many newcomers per initial member deployments let into a cluster: measured there too."""
-
-BASELINE = "fedavg"
-"""The algorithm that runs are compared with."""
-
-REFERENCES = (BASELINE, "ifca")
-"""The algorithms to which differences are shown, run by run."""
-
-LOSS = "loss"
-"""The loss threshold of every run's end, by the name that it has in an audit."""
-
-BOUND = "bound"
-"""The source of a risk that no attack at all exceeds."""
-
-USUAL_ATTACKS = (LOSS, "shokri", "lira", "rmia")
-"""The attacks of an audit that names none."""

@@ -25,6 +25,15 @@ TENSOR, NUMBER = "$tensor", "$number"
 """Stand for a tensor, and for a number that JSON does not have."""
 
 
+LEAVES = (int, float, str, Tensor)
+
+NUMBERS = frozenset({int, float, bool})
+"""Rows of these alone hold no client, and are nearly all that there is of many clients."""
+
+FINITE = frozenset({int, str, bool})
+"""Rows of these alone are in JSON what they are."""
+
+
 class ComponentState(BaseModel):
     """A component's own state: frozen, with a default for every field.
 
@@ -39,14 +48,6 @@ class ComponentState(BaseModel):
     key: ClassVar[str] = ""
     """The name in a checkpoint, wherever the class lies; else the class's own."""
 
-
-LEAVES = (int, float, str, Tensor)
-
-NUMBERS = frozenset({int, float, bool})
-"""Rows of these alone hold no client, and are nearly all that there is of many clients."""
-
-FINITE = frozenset({int, str, bool})
-"""Rows of these alone are in JSON what they are."""
 
 States = Mapping[str, object]
 """What all components keep, by key: a state, or what a checkpoint holds of one."""

@@ -22,6 +22,10 @@ stopping = Event()
 """Set where the process is to end: every query then fails, in whatever thread it runs."""
 
 
+LAYOUT = "SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 1000"
+"""What a file says that it holds."""
+
+
 def bounded(connection: sqlite3.Connection, seconds: float = SECONDS) -> sqlite3.Connection:
     """Bound a connection's time and the bytes of a row; nothing in the file calls functions."""
     deadline = monotonic() + seconds
@@ -33,10 +37,6 @@ def bounded(connection: sqlite3.Connection, seconds: float = SECONDS) -> sqlite3
         connection.close()
         raise
     return connection
-
-
-LAYOUT = "SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 1000"
-"""What a file says that it holds."""
 
 
 def layout(rows: Iterable[Iterable[object]]) -> frozenset[tuple[str, ...]]:

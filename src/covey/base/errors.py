@@ -30,6 +30,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+OWN_PACKAGES = {
+    "covey",
+    "covey_desk",
+    "covey_flower",
+    "covey_papers",
+    "covey_ray",
+    "covey_trackers",
+}
+
+
 class CoveyError(Exception):
     """The root of every error that covey raises on purpose."""
 
@@ -76,16 +86,6 @@ class LedgerLocked(LedgerError):  # noqa: N818 - reads as the fact it states
 
 class LedgerMismatch(LedgerError):  # noqa: N818
     """A replayed round does not equal the round that was recorded."""
-
-
-OWN_PACKAGES = {
-    "covey",
-    "covey_desk",
-    "covey_flower",
-    "covey_papers",
-    "covey_ray",
-    "covey_trackers",
-}
 
 
 def raised_at(error: BaseException) -> str:

@@ -20,6 +20,10 @@ Amount = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
+FROZEN = "model.frozen"
+"""Under this key stands what a run's module holds for all of its models."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """A fact of a run."""
@@ -61,10 +65,6 @@ class RunStarted(Event):
     updates_stored: bool = False
     secrets: Annotated[str, Field(pattern="^(os|seeded)$")] = "seeded"
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-
-
-FROZEN = "model.frozen"
-"""Under this key stands what a run's module holds for all of its models."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,14 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's `mallopt`."""
 
 
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+"""What Windows takes for a device, whatever folder it is in."""
+
+MEBIBYTE = 2**20
+
+KEY = "checksum"
+
+
 def num_cores() -> int:
     """Return how many cores this process may use, where the system says so; else all."""
     if sys.version_info >= (3, 13):
@@ -134,10 +142,6 @@ def user_folder() -> Path:
     return (base if base.is_absolute() else Path.home() / ".config") / "covey"
 
 
-_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
-"""What Windows takes for a device, whatever folder it is in."""
-
-
 def path_inside(folder: Path, relative: str) -> Path:
     """Return the path of a file in a folder, by what data or a message call it there.
 
@@ -217,9 +221,6 @@ def flush_folder(folder: Path) -> None:
     disk.sync_folder(folder)
 
 
-MEBIBYTE = 2**20
-
-
 def read_bounded(path: Path, at_most: int = 64 * MEBIBYTE) -> bytes:
     """Return a file's bytes.
 
@@ -286,9 +287,6 @@ def gunzip(content: bytes, at_most: int) -> bytes:
     if not unpacker.eof or unpacker.unused_data:
         raise ValueError("it ends too early, or goes on after its end")
     return unpacked
-
-
-KEY = "checksum"
 
 
 def checked_json(document: Mapping[str, Any]) -> bytes:

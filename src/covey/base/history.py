@@ -17,11 +17,6 @@ FINAL, SHARED = "final", "shared"
 """Of `ClientsAssigned.by`: after the last round; in a warm start, of which all share the model."""
 
 
-def of_kinds(facts: Iterable[Event], *kinds: type[E]) -> Iterator[E]:
-    """Yield the events of these kinds, in order."""
-    return (fact for fact in facts if isinstance(fact, kinds))
-
-
 NOTABLE = (
     events.AnswerRefused,
     events.ClusterAbandoned,
@@ -36,6 +31,11 @@ NOTABLE = (
     events.SumGivenUp,
 )
 """Kinds of events that a reader of the rounds is to be shown."""
+
+
+def of_kinds(facts: Iterable[Event], *kinds: type[E]) -> Iterator[E]:
+    """Yield the events of these kinds, in order."""
+    return (fact for fact in facts if isinstance(fact, kinds))
 
 
 @dataclass(frozen=True, slots=True)

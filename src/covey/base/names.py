@@ -23,14 +23,17 @@ ClientName = str
 """What people call a client: `client-00017`, or the stem of its file."""
 
 
+MOST_NAMES = 20
+"""How many names a message has before it leaves out those in the middle."""
+
+FLOWERS_COMMAND = "flwr.sh"
+"""Flower's own command, in the folder of a deployment."""
+
+
 def client_name(key: object) -> ClientName:
     """Return a client's name: a text, or a whole number of any library; "": it is neither."""
     is_name = isinstance(key, (Integral, str)) and key is not True and key is not False
     return str(key) if is_name else ""
-
-
-MOST_NAMES = 20
-"""How many names a message has before it leaves out those in the middle."""
 
 
 def nearest(name: object, known: Iterable[str], likeness: float = 0.6) -> str | None:
@@ -93,9 +96,6 @@ AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate", "s
 """What a request to leave can be answered (`covey.leaving.plan`)."""
 
 ANSWERS: tuple[AnswerKind, ...] = get_args(AnswerKind)
-
-FLOWERS_COMMAND = "flwr.sh"
-"""Flower's own command, in the folder of a deployment."""
 
 
 def round_number(t: int, rounds: int | None = None) -> int:

@@ -23,6 +23,13 @@ _allowed: ContextVar[bool] = ContextVar("allowed", default=True)
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+"""Constants of a module that count as they are."""
+
+UNKNOWN_SOURCE = "unknown"
+"""What is recorded of a user's own code whose source is in no file: "" is covey's own."""
+
+
 class ForeignCodeError(ConfigError):
     """A user's own code would have to be imported where none is run."""
 
@@ -98,14 +105,6 @@ def no_part(key: str, name: str, whose: str) -> ConfigError:
         f"point covey.components, found {name!r}, which is {whose}: call it from a function in a "
         f"module of your own, and name that."
     )
-
-
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
-"""Constants of a module that count as they are."""
-
-
-UNKNOWN_SOURCE = "unknown"
-"""What is recorded of a user's own code whose source is in no file: "" is covey's own."""
 
 
 def source_hash(maker: object) -> str:

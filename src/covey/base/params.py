@@ -27,6 +27,18 @@ SMALL = 2**20
 """Up to so many bytes, the library makes all of them at once: that is faster."""
 
 
+STATISTICS = ("running_mean", "running_var")
+"""BatchNorm's buffers: averaged like parameters, and no coordinates of a model."""
+
+AT_ONCE = 2**20
+
+_ALIGNED = 16
+"""Numbers in 64 bytes, of four each: entries of a vector lie as they do by themselves."""
+
+_FLAT = 2**20
+"""A model of more numbers is no vector: its operations take far longer than to begin them."""
+
+
 def safetensors_pieces(
     tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
@@ -61,12 +73,6 @@ def safetensors_pieces(
         if name != METADATA:
             value = tensors[name].detach().cpu().contiguous()
             yield value.reshape(-1).view(torch.uint8).numpy().data
-
-
-STATISTICS = ("running_mean", "running_var")
-"""BatchNorm's buffers: averaged like parameters, and no coordinates of a model."""
-
-AT_ONCE = 2**20
 
 
 class FlatParams(dict[str, Tensor]):
@@ -136,12 +142,6 @@ class FlatParams(dict[str, Tensor]):
 
 
 Places = Mapping[str, tuple[torch.Size, int]]
-
-_ALIGNED = 16
-"""Numbers in 64 bytes, of four each: entries of a vector lie as they do by themselves."""
-
-_FLAT = 2**20
-"""A model of more numbers is no vector: its operations take far longer than to begin them."""
 
 
 def places_of(params: Params) -> tuple[Places, int] | None:

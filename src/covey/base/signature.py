@@ -61,6 +61,15 @@ LOG = 1
 UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 
 
+PUBLIC = re.compile(rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----", re.DOTALL)
+
+PRIVATE = re.compile(
+    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL
+)
+
+LINE = re.compile(rb"^(since|revoked): (\S+)$", re.MULTILINE)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One thing that was looked at.
@@ -248,13 +257,6 @@ def _signature(public: PublicKey, value: bytes) -> dict[str, str]:
 
 def _unsigned(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "signature"}
-
-
-PUBLIC = re.compile(rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----", re.DOTALL)
-PRIVATE = re.compile(
-    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL
-)
-LINE = re.compile(rb"^(since|revoked): (\S+)$", re.MULTILINE)
 
 
 def signing_key(path: Path | None = None) -> SigningKey:

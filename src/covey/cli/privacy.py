@@ -34,6 +34,10 @@ REFERENCES = 4
 MODEL_REFERENCES = 8
 
 
+MOSTLY_NOISE = 5
+"""Times the largest update's norm, from which on a released model is mostly noise."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunAudited(CommandResult):
     """An audit of a run's final models.
@@ -299,10 +303,6 @@ def audit(
     attacked = held.audit(attack or DEFAULT_ATTACKS, count, observe)
     yield RunAudited(attacked, run / "audit" / "audit.html")
     fail_if(bool(attacked.diverged))
-
-
-MOSTLY_NOISE = 5
-"""Times the largest update's norm, from which on a released model is mostly noise."""
 
 
 @dataclass(frozen=True, slots=True)

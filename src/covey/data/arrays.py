@@ -45,6 +45,10 @@ EXPANSION = 20
 """How many times its own size a larger one may unpack to: images of text do 10."""
 
 
+_READ_TWICE = 32
+"""Items that are read twice: a transform that changes each tenth is seen 29 times out of 30."""
+
+
 def client_data_of(name: ClientName, data: Any, label: str = "") -> TrainTest:  # noqa: ANN401
     """Return one client's examples, with those that it holds out where the data have them.
 
@@ -303,10 +307,6 @@ def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
     wholes = [not side.is_floating_point() and side.dtype != torch.bool for side in sides]
     dtype = torch.int64 if all(wholes) else torch.float32
     return torch.stack([side.to(dtype) for side in sides], dim=1)
-
-
-_READ_TWICE = 32
-"""Items that are read twice: a transform that changes each tenth is seen 29 times out of 30."""
 
 
 def _check_repeatable(who: str, data: Any, label: str, first: Examples) -> None:  # noqa: ANN401

@@ -22,6 +22,13 @@ MASKED = -100
 """The label of a token that does not count: padding. It is torch's own `ignore_index`."""
 
 
+FLOOR = 1e-5
+"""The least standard deviation, in units of 1 plus the mean's size, that is no rounding."""
+
+CHUNK = 1_000
+"""Images turned into floats at a time: bounds the memory, not the result."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Examples:
     """Inputs with their labels: images stay uint8, features are float32, ids are int64.
@@ -90,10 +97,6 @@ def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
     Whole numbers of 64 bits stay whole: they are ids, for an embedding.
     """
     return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs
-
-
-FLOOR = 1e-5
-"""The least standard deviation, in units of 1 plus the mean's size, that is no rounding."""
 
 
 def normalised(inputs: Shaped[Tensor, "examples *shape"]) -> Float[Tensor, "examples *shape"]:
@@ -263,9 +266,6 @@ class PublishedData:
 Images = Shaped[Tensor, "images ..."]
 Amounts = Float[Tensor, " images"]
 Pixels = Float[Tensor, "images channels height width"]
-
-CHUNK = 1_000
-"""Images turned into floats at a time: bounds the memory, not the result."""
 
 
 class Shift(Component):

@@ -30,6 +30,31 @@ LARGEST_IDX = 2_048 * MEBIBYTE
 """Bytes unpacked: EMNIST, the largest, has 550 MB."""
 
 
+EMNIST_TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
+
+NUM_CHARACTERS = 62
+
+SIDE = 28
+
+NUM_ATTRIBUTES = 40
+
+FACE_SIDE = 32
+
+PATIENT = (
+    *("age", "sex", "chest_pain", "blood_pressure", "cholesterol", "blood_sugar", "ecg"),
+    *("heart_rate", "angina", "depression", "slope", "vessels", "thal", "label"),
+)
+
+UNKNOWN_MOSTLY = ("slope", "vessels", "thal")
+"""Columns that hospitals but Cleveland's hardly filled in."""
+
+LEVELS = {"chest_pain": (1, 2, 3, 4), "ecg": (0, 1, 2)}
+"""Kinds without an order: a column for each but the first, the same at all hospitals."""
+
+PUBLISHED_SPLIT = 43
+"""The seed of Fed-Heart-Disease's training and test rows."""
+
+
 def read_mnist(publication: Publication, folder: Path) -> PublishedData:
     """Return a publisher's training and test images of ten classes.
 
@@ -44,10 +69,6 @@ def read_mnist(publication: Publication, folder: Path) -> PublishedData:
 def _broken(path: Path, must: str, found: object) -> DataError:
     """Return what is raised of a file that is not as its publisher made it."""
     return DataError(f"{path} must {must}, found {found}: get it again.")
-
-
-EMNIST_TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
-NUM_CHARACTERS = 62
 
 
 def read_emnist(publication: Publication, folder: Path) -> PublishedData:
@@ -195,7 +216,6 @@ class _BatchUnpickler(pickle.Unpickler):
 
 Part = Literal["train", "test"]
 Written = tuple[UInt8[np.ndarray, "n 784"], Int64[np.ndarray, " n"]]
-SIDE = 28
 
 
 def read_femnist(publication: Publication, folder: Path) -> PublishedData:
@@ -263,8 +283,6 @@ def _compact(table: dict[str, Any]) -> dict[str, Any] | Written:
     return np.rint((1 - pixels) * 255).astype(np.uint8), labels.astype(np.int64)
 
 
-NUM_ATTRIBUTES = 40
-FACE_SIDE = 32
 MOST: Mapping[Part, int] = MappingProxyType({"train": 50_000, "test": 20_000})
 
 
@@ -345,17 +363,6 @@ def parse_image(content: bytes, path: Path) -> UInt8[Tensor, "3 32 32"]:
 
 Table = dict[str, ndarray]
 """Columns by name, the column of labels among them."""
-
-PATIENT = (
-    *("age", "sex", "chest_pain", "blood_pressure", "cholesterol", "blood_sugar", "ecg"),
-    *("heart_rate", "angina", "depression", "slope", "vessels", "thal", "label"),
-)
-UNKNOWN_MOSTLY = ("slope", "vessels", "thal")
-"""Columns that hospitals but Cleveland's hardly filled in."""
-LEVELS = {"chest_pain": (1, 2, 3, 4), "ecg": (0, 1, 2)}
-"""Kinds without an order: a column for each but the first, the same at all hospitals."""
-PUBLISHED_SPLIT = 43
-"""The seed of Fed-Heart-Disease's training and test rows."""
 
 
 def read_hospitals(

@@ -32,6 +32,9 @@ from covey.data.examples import (
 from covey.data.partition import Iid, Partition, Positions, apportion
 from covey.data.spreadsheet import cells_of
 
+_COLUMNS = ("risk_threshold", "risk_weight")
+"""Of a file of preferences, beside each client's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -81,10 +84,6 @@ class PopulationSpec:
     non_members: Literal["matched", "pooled", "untransformed"]
     images: Literal["disjoint", "per-group"] = "disjoint"
     partition: Partition = Iid()  # noqa: RUF009 - frozen
-
-
-_COLUMNS = ("risk_threshold", "risk_weight")
-"""Of a file of preferences, beside each client's name."""
 
 
 def weight_from_threshold(risk_threshold: float) -> float:

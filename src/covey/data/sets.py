@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from covey.data.formats import Table
 
 
+FILES = (".npz", ".csv")
+
+
 @component("data", "digits", default=True)
 class Digits(DataSet):
     """1,797 images of 8 x 8 pixels; 0..16 is scaled to 0..255."""
@@ -135,9 +138,6 @@ class HeartDisease(ClientSource):
         from covey.data.formats import read_hospitals
 
         return read_hospitals(PUBLICATIONS["heart-disease"], request.folder, self.split)
-
-
-FILES = (".npz", ".csv")
 
 
 @component("data", "npz")

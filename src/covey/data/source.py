@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from covey.data.population import Population
 
 
+LARGEST = 8_192 * MEBIBYTE
+"""Bytes of one published file; CelebA's images, the largest, have 1.4 GB."""
+
+_PUBLISHED = files("covey.data").joinpath("published.toml").read_text(encoding="utf-8")
+
+
 class DataSource(Component):
     """Where clients' examples come from.
 
@@ -157,10 +163,6 @@ class OwnSource(ClientSource, OwnFunction):
         return self.call()
 
 
-LARGEST = 8_192 * MEBIBYTE
-"""Bytes of one published file; CelebA's images, the largest, have 1.4 GB."""
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
     """How a data set's publisher ships it.
@@ -252,7 +254,6 @@ class Publication:
         return [folder / place for place in (self.folder or self.source, *self.also, "")]
 
 
-_PUBLISHED = files("covey.data").joinpath("published.toml").read_text(encoding="utf-8")
 PUBLICATIONS: Mapping[str, Publication] = MappingProxyType(
     {name: Publication(source=name, **table) for name, table in tomllib.loads(_PUBLISHED).items()}
 )

@@ -14,6 +14,42 @@ from covey.base.names import Handle, Unit
 Adversary = Literal[Term.SEES_MODELS, Term.SEES_SUMS, Term.SEES_UPDATES]
 
 
+ONCE = 1, 1.0
+"""Of a client's release that all that it holds is in."""
+
+OPEN: Mapping[type[Event], Term] = {
+    events.RiskMeasured: Term.RISKS,
+    events.GroupsSought: Term.GROUPS,
+    events.PricesSet: Term.PRICES,
+    events.ModelsPooled: Term.POOLING,
+    events.AnswerRefused: Term.REFUSED_ANSWERS,
+    events.WeightReduced: Term.WEIGHTS,
+    events.ModelDiverged: Term.DIVERGED,
+    events.ClientsReported: Term.REPORTS,
+    events.RoundMeasured: Term.CLUSTER_SIZES,
+    events.ClusterAudited: Term.AUDITED,
+    events.ModelAttacked: Term.AUDITED,
+    events.ClientExposed: Term.AUDITED,
+    events.FairnessMeasured: Term.AUDITED,
+    events.MetricMeasured: Term.AUDITED,
+}
+"""Events that are published without noise, and how a guarantee says that."""
+
+FREE = (
+    *(events.AnonymitySetsFormed, events.AnswersMissing, events.BudgetSpent, events.ClientLeft),
+    *(events.ClientsAssigned, events.ClientsJoined, events.ClientsOutsideSets),
+    *(events.ClientsWaited, events.ClusterAbandoned, events.ClusterWaited),
+    *(events.ClustersCollapsed, events.CohortSampled, events.DistancesSketched),
+    *(events.ExposuresLimited, events.HeadsSolved, events.LeaveRequested, events.ModelsMerged),
+    *(events.RiskUnknown, events.RunFinished, events.RunRolledBack, events.RunStarted),
+    *(events.SumGivenUp, events.ThresholdChanged),
+)
+"""Events of which all that they reveal of anybody another one reveals, or a guarantee names."""
+
+FEATURES = "model.features"
+"""The one setting behind which a user's own code may stand: a guarantee names it."""
+
+
 class Release(NamedTuple):
     """What an event of noise says was released, and how that is paid for.
 
@@ -52,9 +88,6 @@ class Release(NamedTuple):
         return self.sampling == 1 and (self.unit == "record") == (self.own is None)
 
 
-ONCE = 1, 1.0
-"""Of a client's release that all that it holds is in."""
-
 PAID: Mapping[type[Event], Callable[[Any], Release]] = {
     events.SumPerturbed: lambda e: Release(
         "gaussian", e.unit, e.noise_multiplier, e.cluster, e.sampling
@@ -77,38 +110,6 @@ PAID: Mapping[type[Event], Callable[[Any], Release]] = {
     ),
 }
 """Events of noise, and what each released."""
-
-OPEN: Mapping[type[Event], Term] = {
-    events.RiskMeasured: Term.RISKS,
-    events.GroupsSought: Term.GROUPS,
-    events.PricesSet: Term.PRICES,
-    events.ModelsPooled: Term.POOLING,
-    events.AnswerRefused: Term.REFUSED_ANSWERS,
-    events.WeightReduced: Term.WEIGHTS,
-    events.ModelDiverged: Term.DIVERGED,
-    events.ClientsReported: Term.REPORTS,
-    events.RoundMeasured: Term.CLUSTER_SIZES,
-    events.ClusterAudited: Term.AUDITED,
-    events.ModelAttacked: Term.AUDITED,
-    events.ClientExposed: Term.AUDITED,
-    events.FairnessMeasured: Term.AUDITED,
-    events.MetricMeasured: Term.AUDITED,
-}
-"""Events that are published without noise, and how a guarantee says that."""
-
-FREE = (
-    *(events.AnonymitySetsFormed, events.AnswersMissing, events.BudgetSpent, events.ClientLeft),
-    *(events.ClientsAssigned, events.ClientsJoined, events.ClientsOutsideSets),
-    *(events.ClientsWaited, events.ClusterAbandoned, events.ClusterWaited),
-    *(events.ClustersCollapsed, events.CohortSampled, events.DistancesSketched),
-    *(events.ExposuresLimited, events.HeadsSolved, events.LeaveRequested, events.ModelsMerged),
-    *(events.RiskUnknown, events.RunFinished, events.RunRolledBack, events.RunStarted),
-    *(events.SumGivenUp, events.ThresholdChanged),
-)
-"""Events of which all that they reveal of anybody another one reveals, or a guarantee names."""
-
-FEATURES = "model.features"
-"""The one setting behind which a user's own code may stand: a guarantee names it."""
 
 
 def is_accounted_for(event: Event) -> bool:

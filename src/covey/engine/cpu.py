@@ -48,6 +48,19 @@ Precision = Literal["float32", "bfloat16"]
 Job = TypeVar("Job")
 
 
+BUNDLES_IN_FLIGHT = 8
+"""Bundles of scoring jobs per thread that wait or are done, so that none of them idles."""
+
+BUNDLE = 32
+"""Tiny training jobs that are done together, at most."""
+
+BUNDLED_WORK = 1e6
+"""Parameters times examples of a bundle: a millisecond or so. What is more goes alone."""
+
+LARGE_MODEL = 16 * 2**20
+"""From so many bytes on, one trained model waits for its turn, and not one per thread."""
+
+
 def bundled(
     jobs: Iterable[Job], work_of: Callable[[Job], float], most: int, work: float
 ) -> Iterator[list[Job]]:
@@ -189,20 +202,10 @@ def _multiplying_in(precision: Precision) -> AbstractContextManager[object]:
 
 Result = TypeVar("Result")
 
-BUNDLES_IN_FLIGHT = 8
-"""Bundles of scoring jobs per thread that wait or are done, so that none of them idles."""
-
-BUNDLE = 32
-"""Tiny training jobs that are done together, at most."""
-
-BUNDLED_WORK = 1e6
-"""Parameters times examples of a bundle: a millisecond or so. What is more goes alone."""
 
 SCORED_TOGETHER, SCORING_WORK = 8, 1e7
 """Parts of scoring jobs that a thread is handed at once, at most, and their work."""
 
-LARGE_MODEL = 16 * 2**20
-"""From so many bytes on, one trained model waits for its turn, and not one per thread."""
 
 KEPT_MEMORY, LARGEST_KEPT = 64 * 2**20, 32 * 2**20
 """Bytes that a thread keeps, once freed, for its next step, and of the largest tensor."""

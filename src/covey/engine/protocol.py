@@ -18,6 +18,9 @@ from covey.data.examples import Examples, to_floats
 from covey.engine.recipe import MULTICLASS, Labels, Losses, Outputs, Recipe, Task
 from covey.models.build import model_outputs, set_params
 
+PART_SIZE = 100
+"""Examples per forward pass: enough to fill a core, and memory stays bounded."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingJob:
@@ -261,10 +264,6 @@ class CompletingEngine(EngineOver):
         """Return each job's scores, in the order of the jobs."""
         whole = [replace(job, params={**self._drawn, **job.params}) for job in jobs]
         return self._engine.score(whole)
-
-
-PART_SIZE = 100
-"""Examples per forward pass: enough to fill a core, and memory stays bounded."""
 
 
 def split_job(job: ScoringJob) -> Iterator[ScoringJob]:

@@ -44,6 +44,12 @@ Shares = Float[Tensor, " batch"]
 Counts = Int[Tensor, " batch"]
 
 
+MAX_CLASSES = 2**18
+"""A model has so many outputs at most: tokens of the largest vocabularies."""
+
+_NUMBERS = (Positive, Count, NotNegative)
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """What a model predicts, and how its answers are judged.
@@ -78,10 +84,6 @@ def _nll(outputs: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"])
     # Log-softmax leaves log-probabilities as they are, so cross-entropy is right for
     # models that end in log-softmax and for models that return logits.
     return nn.functional.cross_entropy(outputs.float(), labels, reduction="none")
-
-
-MAX_CLASSES = 2**18
-"""A model has so many outputs at most: tokens of the largest vocabularies."""
 
 
 def _classes(labels: Labels) -> int:
@@ -466,9 +468,6 @@ class Objective(Component):
     def remembers(self) -> bool:
         """Whether clients keep anything for their next round."""
         return type(self).remember is not Objective.remember
-
-
-_NUMBERS = (Positive, Count, NotNegative)
 
 
 @dataclass(frozen=True, slots=True)

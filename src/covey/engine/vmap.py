@@ -47,6 +47,30 @@ from covey.engine.protocol import (
 from covey.engine.recipe import MULTICLASS, Losses, PerExample, Task
 from covey.models.build import dropout_layers, frozen_params, model_outputs
 
+COPIES = 6
+"""Of the trained weights: gradients, the same put together, a step's product, two numbers
+of an optimizer, and the start that an objective looks at."""
+
+USED = 0.8
+"""Share of the free memory that is planned with: the rest is for what libraries take."""
+
+LOOK_AHEAD = 8
+"""Chunks whose clients are sorted by their steps; at most so many are held as results."""
+
+_NORMS = frozenset(
+    {
+        nn.functional.batch_norm,
+        nn.functional.group_norm,
+        nn.functional.instance_norm,
+        nn.functional.layer_norm,
+    }
+)
+
+CHUNK = 32
+"""Clients at once where no card's memory bounds them."""
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
 
 def free_on(device: torch.device) -> int | None:
     """Return the bytes that training may still take on a card; None: there is no card.
@@ -147,17 +171,6 @@ def _rows(clients: list[int], device: torch.device) -> slice | Tensor:
     return sent(torch.tensor(clients), device)
 
 
-COPIES = 6
-"""Of the trained weights: gradients, the same put together, a step's product, two numbers
-of an optimizer, and the start that an objective looks at."""
-
-USED = 0.8
-"""Share of the free memory that is planned with: the rest is for what libraries take."""
-
-LOOK_AHEAD = 8
-"""Chunks whose clients are sorted by their steps; at most so many are held as results."""
-
-
 def activation_bytes(forward: Callable[[], object], weights: Mapping[str, Tensor]) -> int:
     """Return what a forward pass keeps for the backward pass, less the weights."""
     kept: dict[int, int] = {}
@@ -219,16 +232,6 @@ def grouped(
 
 def _cut(positions: list[int], size: int) -> list[list[int]]:
     return [positions[i : i + size] for i in range(0, len(positions), size)]
-
-
-_NORMS = frozenset(
-    {
-        nn.functional.batch_norm,
-        nn.functional.group_norm,
-        nn.functional.instance_norm,
-        nn.functional.layer_norm,
-    }
-)
 
 
 @contextmanager
@@ -337,12 +340,6 @@ def _stacked(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
         moved = first.to(device).expand(len(tensors), *first.shape)
         return moved.clone(memory_format=torch.contiguous_format)
     return joined_on(device, [tensor[None] for tensor in tensors])
-
-
-CHUNK = 32
-"""Clients at once where no card's memory bounds them."""
-
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class VmapEngine:

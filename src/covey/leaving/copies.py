@@ -41,6 +41,22 @@ _ID = re.compile(r"\d{8}-[0-9a-f]{8,16}")
 """The name of a record, which is a file's."""
 
 
+BASELINE = "baseline"
+
+RENDERED = ("report.html", "metrics.csv", "figures", "audit", BASELINE)
+"""What shows a run as it was, and can be made again: it goes with every answer."""
+
+_FATE_WORDS: Mapping[Fate, str] = {
+    "deleted": "deleted",
+    "unchanged": "stays, as the answer did not change it",
+    "outside": "to be deleted by you",
+    "missing": "to be found by you, as it is not there any more",
+}
+
+REQUESTER = "[requester]"
+"""What replaces a leaving client's name in a record."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mention:
     """One client's name, as it is looked for.
@@ -224,21 +240,6 @@ def keep_copy(folder: RunFolder, copy: Copy) -> None:
 def erase_copy(folder: RunFolder, copy: Copy) -> None:
     """Delete a record, and not what it speaks of."""
     delete_whole(folder.copies / f"{copy.id}.json")
-
-
-BASELINE = "baseline"
-RENDERED = ("report.html", "metrics.csv", "figures", "audit", BASELINE)
-"""What shows a run as it was, and can be made again: it goes with every answer."""
-
-_FATE_WORDS: Mapping[Fate, str] = {
-    "deleted": "deleted",
-    "unchanged": "stays, as the answer did not change it",
-    "outside": "to be deleted by you",
-    "missing": "to be found by you, as it is not there any more",
-}
-
-REQUESTER = "[requester]"
-"""What replaces a leaving client's name in a record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,16 @@ Unmeasured = Literal["", "too-few", "not-at-hand", "gone", "diverged-before", "d
 """Why no attack was measured; "gone": the answer was interrupted, and the data are gone since."""
 
 
+_REPLAYS: Mapping[AnswerKind, tuple[ReplayKind, ...]] = {
+    "deny": (),
+    "stop": (),
+    "subtract": ("subtracted",),
+    "roll_back": ("recorded", "anew"),
+    "retrain": ("anew",),
+    "calibrate": ("calibrated", "anew"),
+}
+
+
 @dataclass(frozen=True)  # slots would make `ValueOrReason[float, str](0.5)` raise
 class ValueOrReason(Generic[T, R]):
     """A value; or None, and the code of why it is not known or has no bound."""
@@ -284,15 +294,6 @@ class Facts(Word):
 
 WORD = frozenset(field.name for field in fields(Word))
 """The facts that a ledger need not hold."""
-
-_REPLAYS: Mapping[AnswerKind, tuple[ReplayKind, ...]] = {
-    "deny": (),
-    "stop": (),
-    "subtract": ("subtracted",),
-    "roll_back": ("recorded", "anew"),
-    "retrain": ("anew",),
-    "calibrate": ("calibrated", "anew"),
-}
 
 
 def contradictions(facts: Facts) -> list[str]:

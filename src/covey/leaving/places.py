@@ -38,24 +38,6 @@ COVEY: Actor = "covey deletes it with forget"
 YOU: Actor = "you"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a client's name, or something that came of its data, is.
-
-    Attributes:
-        path: a file, a folder, a database without its password, or a function.
-        what: what stands there.
-        who_must_act: whether `covey forget` deletes it, or a person has to.
-        how: what to do, in one sentence.
-    """
-
-    path: str
-    what: str
-    kind: PlaceKind
-    who_must_act: Actor
-    how: str
-
-
 _HOW: Mapping[tuple[PlaceKind, Actor], str] = {
     ("ledger", COVEY): "Every answer deletes the row, and overwrites what is left of it.",
     ("ledger", YOU): "No answer deletes it, and its handle leads to no name then. Delete the run.",
@@ -77,6 +59,35 @@ _HOW: Mapping[tuple[PlaceKind, Actor], str] = {
     ("secret", YOU): "Delete it together with the run, which cannot go on without it.",
 }
 """What becomes of a place, or is to be done about it, by who has to act."""
+
+ELSEWHERE = (
+    "Other runs over the same data, and other files that somebody put into these folders.",
+    "Backups and snapshots of all these places.",
+    "Copies made without covey, models that a program wrote itself, and what trackers keep.",
+    "Shell histories, process lists, logs of your own code, and printed output: they hold names.",
+    "What a model has learnt from its data.",
+)
+
+POSTGRES = "The PostgreSQL server's write-ahead log, replicas, backups and logs of statements."
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a client's name, or something that came of its data, is.
+
+    Attributes:
+        path: a file, a folder, a database without its password, or a function.
+        what: what stands there.
+        who_must_act: whether `covey forget` deletes it, or a person has to.
+        how: what to do, in one sentence.
+    """
+
+    path: str
+    what: str
+    kind: PlaceKind
+    who_must_act: Actor
+    how: str
+
 
 Listed = Iterator[Place | str]
 """Places; or, as a sentence, what covey knows no place of."""
@@ -203,17 +214,6 @@ def _data(client: ClientOfRun) -> Place | str:
     folder = data_folder(source.dir)
     file = source.file_of(client.name, folder)
     return client.place("data", YOU, "its data", file or folder, folder)
-
-
-ELSEWHERE = (
-    "Other runs over the same data, and other files that somebody put into these folders.",
-    "Backups and snapshots of all these places.",
-    "Copies made without covey, models that a program wrote itself, and what trackers keep.",
-    "Shell histories, process lists, logs of your own code, and printed output: they hold names.",
-    "What a model has learnt from its data.",
-)
-
-POSTGRES = "The PostgreSQL server's write-ahead log, replicas, backups and logs of statements."
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,33 @@ from covey.base.events import ClientsAssigned, Event, PricesSet, RiskMeasured, R
 from covey.base.names import ANSWERS, AnswerKind, Basis, Handle, round_number
 from covey.ledger.participation import AnonymitySet, Participation
 
+NO_SETS = (
+    "A denial needs a run that hides updates in anonymity sets, found another aggregation "
+    "(aggregation.name): ask with --answer retrain."
+)
+
+REMOVING: tuple[Basis, ...] = ("erasure", "objection")
+"""After these nothing of the client may stay in a round that counts."""
+
+_SPENT = (
+    "; privacy.releases are spent: the bound of clients who stay rises above what they accept, "
+    "and keeps only if the model stays"
+)
+
+_AFTERWARDS: Mapping[AnswerKind, str] = {
+    "deny": "nothing is removed from the model, which is unchanged; the client's update "
+    "may have been the one used in any round, and each set that held it keeps at least "
+    "x members",
+    "subtract": "the models are solved from the sums over everybody else, whose clusters "
+    "stay as they were chosen beside the client",
+    "roll_back": "the model is as if the client had left before the first replayed "
+    "round; the rounds before it still include the client",
+    "retrain": "the model is the one of a run that never met the client",
+    "calibrate": "the model is an approximation of one without the client",
+    "stop": "no later round uses the client's data; nothing is erased, and the model holds what "
+    "it learnt from them",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Influence:
@@ -236,12 +263,6 @@ def sizes_left(
     )
 
 
-NO_SETS = (
-    "A denial needs a run that hides updates in anonymity sets, found another aggregation "
-    "(aggregation.name): ask with --answer retrain."
-)
-
-
 def _deny(broken: int | None, rules: AnswerRules, in_the_open: int | None) -> Option:
     x = rules.deniability_threshold
     if x is None:
@@ -317,10 +338,6 @@ def _replay_option(answer: AnswerKind, affected: int, rules: AnswerRules) -> Opt
     return Option(answer, "", affected, start, replayed, exceeds_releases=spent)
 
 
-REMOVING: tuple[Basis, ...] = ("erasure", "objection")
-"""After these nothing of the client may stay in a round that counts."""
-
-
 def check_basis(wanted: str, basis: str) -> None:
     """Refuse an answer that does not go with what the request rests on.
 
@@ -360,26 +377,6 @@ def answer_for(options: Sequence[Option], wanted: str, basis: Basis) -> Option:
                 return cheapest(options, "stop")
         case _:
             return cheapest(options, "stop")
-
-
-_SPENT = (
-    "; privacy.releases are spent: the bound of clients who stay rises above what they accept, "
-    "and keeps only if the model stays"
-)
-
-_AFTERWARDS: Mapping[AnswerKind, str] = {
-    "deny": "nothing is removed from the model, which is unchanged; the client's update "
-    "may have been the one used in any round, and each set that held it keeps at least "
-    "x members",
-    "subtract": "the models are solved from the sums over everybody else, whose clusters "
-    "stay as they were chosen beside the client",
-    "roll_back": "the model is as if the client had left before the first replayed "
-    "round; the rounds before it still include the client",
-    "retrain": "the model is the one of a run that never met the client",
-    "calibrate": "the model is an approximation of one without the client",
-    "stop": "no later round uses the client's data; nothing is erased, and the model holds what "
-    "it learnt from them",
-}
 
 
 ReplayKind = Literal["recorded", "anew", "calibrated", "subtracted"]

@@ -25,6 +25,8 @@ from covey.base.signature import (
 )
 from covey.leaving.facts import STRICT, Facts, contradictions
 
+VERSION = 11
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof(Facts):
@@ -39,9 +41,6 @@ class Proof(Facts):
     format: Literal["covey-proof"]
     version: Literal[11]
     signature: Mapping[str, str]
-
-
-VERSION = 11
 
 
 def signed_proof(key: SigningKey, facts: Facts) -> dict[str, Any]:

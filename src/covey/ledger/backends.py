@@ -29,6 +29,18 @@ from covey.ledger.tables import clients, requests
 ENVIRONMENT, FILE = "env:", "file:"
 
 
+CONNECT_SECONDS = "10"
+"""How long a database may take to answer, unless its URL says so."""
+
+BUSY_SECONDS = 30.0  # a commit waits for readers to finish, and they for it
+
+LOOK_SECONDS = 0.1  # `is_locked` holds a lock for an instant, which stops no writer
+
+RUN = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+HELD = sql.text("SELECT true FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+
+
 def _resolved(location: str) -> str:
     """Return what stands where `env:NAME` or `file:PATH` says: never a part of a message.
 
@@ -56,13 +68,6 @@ def _resolved(location: str) -> str:
             f"600 {path}`, and change the ledger's password if others could read it."
         )
     return url
-
-
-CONNECT_SECONDS = "10"
-"""How long a database may take to answer, unless its URL says so."""
-
-BUSY_SECONDS = 30.0  # a commit waits for readers to finish, and they for it
-LOOK_SECONDS = 0.1  # `is_locked` holds a lock for an instant, which stops no writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +221,6 @@ class SqliteFile:
             return bounded(opened)
 
         return _engine("sqlite://", *at_begin, creator=connect)
-
-
-RUN = re.compile(r"[a-z][a-z0-9_]{0,62}")
-HELD = sql.text("SELECT true FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,11 @@ GENESIS = "0" * 64
 """The head of a ledger that holds nothing yet."""
 
 
+REWIND = "RunRolledBack"
+"""The kind of a record between rounds that rewinds the run; its body's `round_index`
+is the first round that no longer counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One fact; `body` has text keys and only JSON's values.
@@ -153,11 +158,6 @@ def verify(links: Iterable[Link], after: Link | None = None) -> None:
         head = link(head, entry.round_index, entry.kind, entry.body)
         if (position, head) != (entry.position, entry.hash):
             raise torn(position, "what was sealed, found something else")
-
-
-REWIND = "RunRolledBack"
-"""The kind of a record between rounds that rewinds the run; its body's `round_index`
-is the first round that no longer counts."""
 
 
 def rewound_to(record: Record) -> int | None:

@@ -38,6 +38,12 @@ MOST_BYTES = 4_000_000
 """Bytes of events that `read_piece` fetches, or one round if that is longer."""
 
 
+SEALED = (tables.clients, tables.requests, tables.tombstones)
+
+_CELLS = json.JSONEncoder(default=repr)
+"""With repr, as a damaged file can hold any type in any column."""
+
+
 def add(
     connection: Connection, round_index: int | None, records: Sequence[Record], written_at: str
 ) -> list[Link]:
@@ -230,12 +236,6 @@ class FileHashes:
         """Return the hashes that a file may have; none: nothing is known of it."""
         with self._database.reading() as connection:
             return _hashes_of(connection, name)
-
-
-SEALED = (tables.clients, tables.requests, tables.tombstones)
-
-_CELLS = json.JSONEncoder(default=repr)
-"""With repr, as a damaged file can hold any type in any column."""
 
 
 def seal_tables(connection: Connection, changed: Iterable[Table] = SEALED) -> None:

@@ -33,6 +33,10 @@ from cryptography.exceptions import InvalidSignature
 from covey.base.errors import LedgerError
 from covey.base.signature import PublicKey, SigningKey, key_id
 
+_SIGNATURE = re.compile("— ([^\\s+\x00-\x1f]+) ([A-Za-z0-9+/=]+)\n")
+
+_MOST_SIGNATURES = 64
+
 
 def entries_of(hashes: Sequence[str]) -> list[bytes]:
     """Return the leaves of a ledger whose chain has these hashes, in order."""
@@ -153,8 +157,6 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 _NUMBER, _HASH = r"(0|[1-9][0-9]{0,18})", r"[A-Za-z0-9+/]{43}="
 _BODY = re.compile(rf"([^\x00-\x1f]+)\n{_NUMBER}\n({_HASH})\n")
-_SIGNATURE = re.compile("— ([^\\s+\x00-\x1f]+) ([A-Za-z0-9+/=]+)\n")
-_MOST_SIGNATURES = 64
 
 
 @dataclass(frozen=True, slots=True)

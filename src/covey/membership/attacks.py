@@ -34,6 +34,13 @@ from covey.base.errors import ConfigError
 from covey.base.figure import RiskEstimate
 from covey.base.names import Params
 
+MIN_REFERENCES = {"global": 1, "per-example": 2, "bayesian-n": 2, "bayesian-t": 2}
+
+SMALLEST = 1e-6
+"""Of a deviation: below it, a difference would count without bounds."""
+
+MIN_OTHERS = 2
+
 
 def scores_of(losses: Float[ndarray, " records"]) -> Float[ndarray, " records"]:
     """Return minus the losses; a diverged one (NaN) is the least member-like of all."""
@@ -289,11 +296,6 @@ class PlainEntropyAttack(Attack):
 Variance = Literal["global", "per-example", "bayesian-n", "bayesian-t"]
 """One variance for all records, for few references (below 64), or each record's own; or what
 is known of it by both, as a number ("n") or with what is not known of it ("t")."""
-
-MIN_REFERENCES = {"global": 1, "per-example": 2, "bayesian-n": 2, "bayesian-t": 2}
-
-SMALLEST = 1e-6
-"""Of a deviation: below it, a difference would count without bounds."""
 
 
 @component("attack", "lira")
@@ -601,9 +603,6 @@ class GradientNorm(Attack):
             )
         parts = ((g.square().sum() for g in gradient.values()) for gradient in signals.gradients())
         return -np.array([float(sum(part)) for part in parts])
-
-
-MIN_OTHERS = 2
 
 
 def fedmia(

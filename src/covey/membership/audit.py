@@ -40,6 +40,24 @@ from covey.membership.truth import (
 QUARTERS = ("easiest", "easy", "hard", "hardest")
 
 
+FEDMIA = "fedmia"
+"""The attack on clients' updates, which are more than `Signals` hold."""
+
+WEIGHTS = "weights"
+"""The attack on the weights of a last layer, which needs no references."""
+
+NO_CLASSES = (
+    "withheld: these attacks need the log-probability of the true class, and the model's "
+    "task has no single one per example; the audit at the run's end rests on "
+    "losses alone, and stands"
+)
+
+NO_REFERENCE = (
+    "withheld: a reference that plays the run's recipe again diverged, so that nothing "
+    "shows how a model that learnt a record differs"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class AttackFigures:
     """What one attack achieves on one cluster model.
@@ -125,26 +143,6 @@ def _parts(
     quarter = quarters(candidates, signals)
     for index, name in enumerate(QUARTERS):
         yield "difficulty", name, quarter == index
-
-
-FEDMIA = "fedmia"
-"""The attack on clients' updates, which are more than `Signals` hold."""
-
-WEIGHTS = "weights"
-"""The attack on the weights of a last layer, which needs no references."""
-
-
-NO_CLASSES = (
-    "withheld: these attacks need the log-probability of the true class, and the model's "
-    "task has no single one per example; the audit at the run's end rests on "
-    "losses alone, and stands"
-)
-
-
-NO_REFERENCE = (
-    "withheld: a reference that plays the run's recipe again diverged, so that nothing "
-    "shows how a model that learnt a record differs"
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

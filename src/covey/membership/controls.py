@@ -22,6 +22,11 @@ from covey.data.examples import Examples, hashes
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.attacks import cross_fitted, risk_at, scores_of
 
+NO_BLIND = "too few records on a side for a classifier of their inputs"
+
+MOST = 0.01
+"""Share of the non-members that may be copies: a risk is then off by 0.005 at most."""
+
 
 def negative_control(
     engine: Engine, params: Params, unseen: Examples, streams: Streams
@@ -79,9 +84,6 @@ def blind_baseline(
     return risk_at(0.5, inside, outside)
 
 
-NO_BLIND = "too few records on a side for a classifier of their inputs"
-
-
 def blind_figure(auc: float | None, reason: str = "") -> Figure:
     """Return the AUC of a classifier that never sees the model, or why it is unknown.
 
@@ -97,10 +99,6 @@ def _blind_halves(
     shuffled = generator.permutation(side)
     middle = len(side) // 2
     return shuffled[:middle], shuffled[middle:]
-
-
-MOST = 0.01
-"""Share of the non-members that may be copies: a risk is then off by 0.005 at most."""
 
 
 def copied(members: Iterable[Examples], others: Iterable[Examples]) -> str:

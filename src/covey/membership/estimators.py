@@ -43,6 +43,26 @@ CountAll = Callable[[Sequence[Target], Callable[[int], Streams]], Sequence[tuple
 """The same of several clusters at once, each with the streams of its own."""
 
 
+FOLDS = 5
+
+EDGES = np.geomspace(1e-6, 20.0, 80)
+"""The agreed thresholds, in nats: over-fitted members differ by orders of magnitude."""
+
+LARGEST = 5
+"""A client counts as so many times the median of the clients' examples at most."""
+
+FENCE = 4.0
+"""Standard deviations from the median at which a client's own AUC is left out."""
+
+MIN_TO_COMPARE = 3
+"""Clients from which on they are compared."""
+
+SHAPE = FOLDS, len(EDGES) + 1
+
+COUNTS_NORM = math.sqrt(2)
+"""What a client's counts have at most where each side of them adds up to 1."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RiskContext:
     """What an estimator may use beside the model that it looks at.
@@ -165,20 +185,6 @@ class RiskEstimator(Component):
             return finding if finding.is_known else None
 
         return {c.handle: [found(c, j) for j in range(len(models))] for c in cohort}
-
-
-FOLDS = 5
-EDGES = np.geomspace(1e-6, 20.0, 80)
-"""The agreed thresholds, in nats: over-fitted members differ by orders of magnitude."""
-
-LARGEST = 5
-"""A client counts as so many times the median of the clients' examples at most."""
-
-FENCE = 4.0
-"""Standard deviations from the median at which a client's own AUC is left out."""
-
-MIN_TO_COMPARE = 3
-"""Clients from which on they are compared."""
 
 
 def combined_counts(inside: Sequence[Counts], outside: Sequence[Counts]) -> tuple[Counts, Counts]:
@@ -332,11 +338,6 @@ def own_counts(
     if copied([client.train], [client.holdout]):
         return 0 * inside, 0 * outside
     return inside, outside
-
-
-SHAPE = FOLDS, len(EDGES) + 1
-COUNTS_NORM = math.sqrt(2)
-"""What a client's counts have at most where each side of them adds up to 1."""
 
 
 def numbers_of_counts(

@@ -20,6 +20,11 @@ MIN_RECORDS = 10
 """Records on each side below which an estimate says nothing."""
 
 
+LEVEL = 0.95
+
+ACCUSED = 0.01
+
+
 def stratified(strata: Sequence[RiskEstimate]) -> RiskEstimate | None:
     """Average the estimates of several groups, weighted by their members.
 
@@ -45,8 +50,6 @@ def known_aucs(estimates: Sequence[RiskEstimate]) -> list[float]:
     """Return the AUC of each; NaN where it was not measured."""
     return [float("nan") if estimate.auc is None else estimate.auc for estimate in estimates]
 
-
-LEVEL = 0.95
 
 Sides = tuple[Float[ndarray, "_"], Float[ndarray, "_"]]
 """The scores of one group's members and of its non-members."""
@@ -259,9 +262,6 @@ def _hits(accused: int, sides: Sides) -> int:
     if accused >= len(others):
         return len(inside)
     return int(np.sum(inside > np.sort(others)[::-1][accused])) if accused >= 0 else 0
-
-
-ACCUSED = 0.01
 
 
 def with_extremes(

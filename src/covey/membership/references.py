@@ -30,6 +30,12 @@ PlayRound = Callable[[int, Params, tuple[Examples, ...], Streams], Params]
 """Plays the round of this index from a model, over these data sets."""
 
 
+SHARE = 0.01
+
+PAIR = 2
+"""References come in pairs that learnt opposite halves of the records."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RetrainRecipe:
     """How to play a run's own recipe again, on other records.
@@ -139,12 +145,6 @@ def top_share(scores: Float[ndarray, " records"], share: float) -> Bool[ndarray,
     chosen = np.zeros(len(scores), dtype=bool)
     chosen[order[:count]] = True
     return chosen
-
-
-SHARE = 0.01
-
-PAIR = 2
-"""References come in pairs that learnt opposite halves of the records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,17 @@ PRIOR_WEIGHT = 4
 """Degrees of freedom that the sampling error counts for beside the shadows' spread."""
 
 
+MIN_NON_MEMBERS = 2_000
+"""Non-members of a shadow, if it has fewer members: they cost a forward pass only."""
+
+MOST_GAP = 0.03
+"""By how much the shadows' gap between train and test accuracy may differ from the cluster's."""
+
+MOST_LEVEL = 0.1
+"""The same of the train accuracy itself: while models learn fast, as after a warm start, equal
+recipes on other examples differ by several points. What they remember shows in the gap."""
+
+
 def moderated(values: Sequence[float], sampling_error: float) -> float:
     """Return the standard deviation of one draw, out of a few draws.
 
@@ -99,10 +110,6 @@ def power_law(by_size: Sequence[Sequence[RiskEstimate]], members: int) -> RiskEs
     draw = _averaged(largest, 1.0)
     error = float(np.hypot(advantage * log_error / 2, draw.standard_error))
     return replace(draw, figure=Figure(0.5 + advantage / 2, error), calibrated=False)
-
-
-MIN_NON_MEMBERS = 2_000
-"""Non-members of a shadow, if it has fewer members: they cost a forward pass only."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -351,14 +358,6 @@ def gap_corrected(
         replace(estimate, figure=Figure(risk, estimate.standard_error))
         for estimate, risk in zip(estimates, moved, strict=True)
     ]
-
-
-MOST_GAP = 0.03
-"""By how much the shadows' gap between train and test accuracy may differ from the cluster's."""
-
-MOST_LEVEL = 0.1
-"""The same of the train accuracy itself: while models learn fast, as after a warm start, equal
-recipes on other examples differ by several points. What they remember shows in the gap."""
 
 
 def _mismatch(

@@ -35,6 +35,26 @@ Profile = tuple[tuple[int, int], ...]
 Counts = Real[ndarray, "folds bins"]
 
 
+MAX_EXAMPLES = 2_000
+"""Examples that a model is judged on, evenly spaced, and at least one per client."""
+
+ROUNDING = 1e-4
+"""Share of a loss by which single precision may understate it."""
+
+EXPLODED = 3.0
+"""So often the loss of guessing, a model in the middle of a run has diverged."""
+
+STALLED = "diverged: no update of its clients was finite, so all were refused"
+"""Why a model that did not move is none."""
+
+NEIGHBOURS = 10
+"""Nearest inputs that a class is compared with; each side has as many records at least."""
+
+FEW = f"fewer than {MIN_RECORDS} member or non-member records in every group"
+
+APART = "members can be distinguished"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """One cluster model under attack, before the round `round_index`.
@@ -69,19 +89,6 @@ SelfAssessment = Callable[
     [tuple[Params, ...], Sequence[Client], Streams], dict[Handle, list[RiskEstimate | None]]
 ]
 """What each client finds of each model that it receives, on its own side."""
-
-
-MAX_EXAMPLES = 2_000
-"""Examples that a model is judged on, evenly spaced, and at least one per client."""
-
-ROUNDING = 1e-4
-"""Share of a loss by which single precision may understate it."""
-
-EXPLODED = 3.0
-"""So often the loss of guessing, a model in the middle of a run has diverged."""
-
-STALLED = "diverged: no update of its clients was finite, so all were refused"
-"""Why a model that did not move is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,10 +253,6 @@ def _some(sets: Sequence[Examples]) -> Examples | None:
     return Examples.joined(examples_of) if examples_of else None
 
 
-NEIGHBOURS = 10
-"""Nearest inputs that a class is compared with; each side has as many records at least."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class NonMembers:
     """Non-members to compare with: per group, or else the members' own holdouts."""
@@ -276,10 +279,6 @@ class Membership:
     chosen: tuple[tuple[Client, ...], ...]
     trained: tuple[tuple[Client, ...], ...]
     pooled: tuple[tuple[Client, ...], ...]
-
-
-FEW = f"fewer than {MIN_RECORDS} member or non-member records in every group"
-APART = "members can be distinguished"
 
 
 def true_risk(

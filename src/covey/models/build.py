@@ -20,6 +20,24 @@ from covey.base.params import STATISTICS, model_hash
 from covey.base.rng import Streams
 from covey.models import networks
 
+_DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+_MASKS = "_covey_infinite_buffers"
+
+NETWORKS = tuple(filter(None, map(built_in_name, vars(networks).values())))
+"""The name of every shipped network."""
+
 
 class ModelFactory(Component):
     """A model with settings that are checked: write `build`.
@@ -212,19 +230,6 @@ def model_outputs(
     return outputs
 
 
-_DROPOUTS = (
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Dropout3d,
-    nn.AlphaDropout,
-    nn.FeatureAlphaDropout,
-)
-
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-
-
 def frozen_params(module: nn.Module) -> Params:
     """Return what does not train: all models of a run have the module's own.
 
@@ -237,9 +242,6 @@ def frozen_params(module: nn.Module) -> Params:
         buffers = module.named_buffers(remove_duplicate=False)
         frozen |= {name: value for name, value in buffers if name in masks}
     return frozen
-
-
-_MASKS = "_covey_infinite_buffers"
 
 
 def _infinite_buffers(module: nn.Module) -> frozenset[str]:
@@ -480,10 +482,6 @@ class ModelFunction(ModelFactory, OwnFunction):
         if isinstance(module, nn.Sequential) and isinstance(module[-1], nn.LogSoftmax):
             del module[-1]
         return module
-
-
-NETWORKS = tuple(filter(None, map(built_in_name, vars(networks).values())))
-"""The name of every shipped network."""
 
 
 def build_model(

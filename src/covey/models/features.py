@@ -17,6 +17,15 @@ from covey.base.rng import Streams
 from covey.data.examples import normalised
 from covey.models.build import check_image, made_module, refuse_module
 
+CACHE = 2**22
+"""Bytes of responses at a time."""
+
+STEPS = 2**20
+
+REMEDY = "correct it: beside its settings it takes input_shape or nothing."
+
+REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 class FeatureMap(Component):
     """A fixed map from examples to features; no client's data are in it.
@@ -43,11 +52,6 @@ class FeatureMap(Component):
 
 Response = Literal["signed", "absolute"]
 Drawn = Float64[ndarray, "filters c h w"]
-
-CACHE = 2**22
-"""Bytes of responses at a time."""
-
-STEPS = 2**20
 
 
 class FilterBank(nn.Module):
@@ -202,10 +206,6 @@ class AsTheyAre(FeatureMap):
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:  # noqa: ARG002
         """Return the flattening."""
         return nn.Flatten()
-
-
-REMEDY = "correct it: beside its settings it takes input_shape or nothing."
-REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class FeatureFunction(FeatureMap, OwnFunction):

@@ -20,6 +20,9 @@ from covey.models.build import ModelFactory
 from covey.models.features import FeatureMap, Gabor
 from covey.models.frozen import FrozenFeatures, build_features
 
+MOST_PUBLIC = 3_000
+"""Public examples that are looked at: the first ones of a data set."""
+
 
 class LinearHeadNetwork(nn.Module):
     """scale * head(features(x)); the head starts at zero, and it alone is the state."""
@@ -53,10 +56,6 @@ class HeadAlone(nn.Module):
     def forward(self, rows: Shaped[Tensor, "batch d_and_one"]) -> Float[Tensor, "batch k"]:
         """Return logits."""
         return self.scale * self.head(rows[:, :-1].float() / self.unit)
-
-
-MOST_PUBLIC = 3_000
-"""Public examples that are looked at: the first ones of a data set."""
 
 
 def public_examples(name: str, input_shape: tuple[int, ...]) -> Examples:

@@ -26,6 +26,20 @@ from covey.base.rng import Streams
 TINY = 1e-6
 
 
+SLOPE = 1.2
+"""Of amplitude against frequency: that of photographs is 1 to 1.5."""
+
+SHARED = 0.6
+"""Of the variance of each colour channel, what all have in common."""
+
+LEAST_DIRECTION = 1e-7
+"""Of the largest variance, the least that is divided by."""
+
+MIN_IMAGES = 3_000
+
+CHUNK = 500
+
+
 class OneNorm(nn.Module):
     """Each record's features less their own mean, scaled to one L2 norm.
 
@@ -45,19 +59,6 @@ class OneNorm(nn.Module):
         centred = features - features.mean(dim=1, keepdim=True)
         lengths = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
         return centred * (self.norm / lengths.clamp(min=TINY))
-
-
-SLOPE = 1.2
-"""Of amplitude against frequency: that of photographs is 1 to 1.5."""
-
-SHARED = 0.6
-"""Of the variance of each colour channel, what all have in common."""
-
-LEAST_DIRECTION = 1e-7
-"""Of the largest variance, the least that is divided by."""
-
-MIN_IMAGES = 3_000
-CHUNK = 500
 
 
 Axes = tuple[Float[Tensor, " d"], Float[Tensor, "d k"]]

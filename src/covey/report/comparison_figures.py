@@ -35,6 +35,13 @@ Curve = Sequence[tuple[float, float]]
 """(FPR, TPR), rising."""
 
 
+BUDGET_PANELS = {
+    "accuracy": ("Accuracy", "", ""),
+    "true_risk_minority": ("Membership risk, smallest group", "", ""),
+    "violations": ("Violations", "", "epsilon"),
+}
+
+
 def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
     """Draw each attack's ROC curve on logarithmic axes.
 
@@ -217,13 +224,6 @@ def front(points: Sequence[tuple[float, float]]) -> list[int]:
         if not best or points[i][1] > points[best[-1]][1] or points[i] == points[best[-1]]:
             best.append(i)
     return best
-
-
-BUDGET_PANELS = {
-    "accuracy": ("Accuracy", "", ""),
-    "true_risk_minority": ("Membership risk, smallest group", "", ""),
-    "violations": ("Violations", "", "epsilon"),
-}
 
 
 def epsilon_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:

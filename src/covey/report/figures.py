@@ -38,6 +38,12 @@ WIDTH, HEIGHT = 6.0, 3.6
 """In inches without the legend: narrow enough for letters that can be read on a phone."""
 
 
+MOST_CLASSES = 12
+"""Classes whose counts are legible in their cells."""
+
+MOST_SAMPLES = 8
+
+
 class Picture(Figure):
     """A figure that a notebook shows, whether or not pyplot was ever imported."""
 
@@ -460,12 +466,6 @@ def confusion_figure(history: History) -> Figure:
     counted(axes.xaxis, 10)
     counted(axes.yaxis, 10)
     return figure
-
-
-MOST_CLASSES = 12
-"""Classes whose counts are legible in their cells."""
-
-MOST_SAMPLES = 8
 
 
 def samples_figure(samples: Mapping[str, Tensor]) -> Figure:

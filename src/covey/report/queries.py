@@ -21,6 +21,12 @@ from covey.settings.load import flat
 OVERALL = "all clients"
 
 
+REPORTED = "reported accuracy"
+
+CLUSTERS_SHOWN = 6
+"""Clusters in the display; local training has one per client."""
+
+
 @dataclass(frozen=True, eq=False)
 class Reported:
     """One run, with all that its report shows.
@@ -63,9 +69,6 @@ class NamedUtility(Utility):
     """How good models are, and by what: "accuracy", or "mean squared error" of numbers."""
 
     name: str
-
-
-REPORTED = "reported accuracy"
 
 
 def utility_of(row: RoundRow | RunFinished | None) -> NamedUtility:
@@ -229,10 +232,6 @@ def _tracked(column: Column) -> str:
     """Return what trackers call a figure: what it is, then of whom."""
     name, of = column
     return f"{name}/cluster_{of}" if isinstance(of, int) else f"{name}/{of}" if of else name
-
-
-CLUSTERS_SHOWN = 6
-"""Clusters in the display; local training has one per client."""
 
 
 def round_line(history: History) -> str:

@@ -46,6 +46,15 @@ PROMISE = (
 )
 
 
+UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"), (1.0, "second"))
+
+FIGURES = {
+    "lowest-accuracy": "the lowest accuracy of a group",
+    "highest-risk": "the highest risk of a cluster",
+    "over": "the clients above what they accept",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Utility:
     """How good models are on unseen data, each client under the one that it uses.
@@ -486,9 +495,6 @@ def deniability(history: History) -> Deniability:
     )
 
 
-UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"), (1.0, "second"))
-
-
 def age(seconds: float | None) -> str:
     """Return how long ago something was, in its largest unit."""
     if seconds is None:
@@ -522,13 +528,6 @@ def by_attacks(violations: Violations) -> str:
 def spread(row: Mapping[str, Any]) -> Figure:
     """Return a mean over seeds with its standard deviation, as `means` gives them."""
     return Figure(row["mean"], row["deviation"], reason=row["reason"])
-
-
-FIGURES = {
-    "lowest-accuracy": "the lowest accuracy of a group",
-    "highest-risk": "the highest risk of a cluster",
-    "over": "the clients above what they accept",
-}
 
 
 def describe_early_end(ended: events.RunEndedEarly | None) -> str:

@@ -31,6 +31,24 @@ from covey.runs.session import Session, reading_session, rounds_of
 from covey.runs.states import kept_state
 from covey.settings.run import BuiltRun
 
+DEFAULT_ATTACKS = USUAL_ATTACKS
+
+SOURCE = "source"
+"""Source inference: not who was trained on, but by which cluster."""
+
+NOT_BY_ANSWERS = (FEDMIA, SOURCE, WEIGHTS)
+"""Attacks that look at more than what models say of a record."""
+
+VIEW = (
+    "The auditor's view, in a simulation: it has the real members, and replays the "
+    "run's recipe on random halves of them and of matched non-members. A server holds "
+    "neither and could not do this. Intervals (95%) are over records."
+)
+
+NO_SOURCE = "source inference was not chosen, or fewer than two clusters are in use"
+
+RATES = ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent")
+
 
 def is_finished(path: Path) -> bool:
     """Say whether a run lies in this folder, and was played to its end."""
@@ -61,23 +79,6 @@ def finished_session(run: BuiltRun, folder: RunFolder, purpose: str) -> Generato
     raise RunError(
         f"{purpose} needs a finished run, found one that is not: run `covey resume {folder.path}`."
     )
-
-
-DEFAULT_ATTACKS = USUAL_ATTACKS
-SOURCE = "source"
-"""Source inference: not who was trained on, but by which cluster."""
-
-NOT_BY_ANSWERS = (FEDMIA, SOURCE, WEIGHTS)
-"""Attacks that look at more than what models say of a record."""
-
-
-VIEW = (
-    "The auditor's view, in a simulation: it has the real members, and replays the "
-    "run's recipe on random halves of them and of matched non-members. A server holds "
-    "neither and could not do this. Intervals (95%) are over records."
-)
-NO_SOURCE = "source inference was not chosen, or fewer than two clusters are in use"
-RATES = ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,9 @@ The matched test set of its group or, for users' own data, its own holdout.
 """
 
 
+EVERYBODY = "all clients"
+
+
 def reported_accuracies(facts: Sequence[Event]) -> Accuracies:
     """Return the accuracies that clients report."""
     reports = (fact.accuracy.items() for fact in facts if isinstance(fact, ClientsReported))
@@ -104,8 +107,6 @@ def squared_errors(
 
     return _measured(_answered(engine, models, population), figure)
 
-
-EVERYBODY = "all clients"
 
 Answers = Mapping[Handle, tuple[Scored, Tensor]]
 """By client, what the model that it uses answers on unseen examples, and their labels."""

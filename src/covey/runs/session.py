@@ -35,6 +35,21 @@ After rounds that are only read again or replayed, too; see `OnRound` for one th
 """
 
 
+TRACES = (
+    "checkpoints",
+    "copies",
+    "exports",
+    "frozen.safetensors",
+    "metrics.csv",
+    "proofs",
+    "report.html",
+    "secret",
+    "superseded",
+    "updates",
+)
+"""What a run's folder holds once its ledger was begun."""
+
+
 def no_op(*_: object) -> None:
     """Watch nothing."""
 
@@ -272,21 +287,6 @@ def with_recorded_handles(run: BuiltRun, roster: ClientRoster, secrets: Secrets)
     clients = tuple(recorded(client) for client in all_clients if client.name not in left)
     same = [c.handle for c in clients] == [c.handle for c in all_clients]
     return run if same else run.with_clients(clients)
-
-
-TRACES = (
-    "checkpoints",
-    "copies",
-    "exports",
-    "frozen.safetensors",
-    "metrics.csv",
-    "proofs",
-    "report.html",
-    "secret",
-    "superseded",
-    "updates",
-)
-"""What a run's folder holds once its ledger was begun."""
 
 
 def _ledger(folder: RunFolder) -> Ledger:

@@ -48,19 +48,18 @@ from covey.secure_sums.messages import (
     Unmasking,
 )
 
-
-def overlapping(clients: Set[str], earlier: Iterable[Set[str]]) -> bool:
-    """Say whether some earlier sum is over some of these clients, but not the same ones."""
-    return any(group & clients and group != clients for group in earlier)
-
-
 SERVER = "server"
-
 
 M = TypeVar("M", bound=Message)
 
 MOST_CLIENTS = 2**16
+
 UNSIGNED = Unsigned()
+
+
+def overlapping(clients: Set[str], earlier: Iterable[Set[str]]) -> bool:
+    """Say whether some earlier sum is over some of these clients, but not the same ones."""
+    return any(group & clients and group != clients for group in earlier)
 
 
 @dataclass(frozen=True, slots=True)

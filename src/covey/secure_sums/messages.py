@@ -32,6 +32,26 @@ COEFFICIENT_BYTES = 48
 """Drawn for one coefficient: reduced by the prime, it is uniform up to 2^-127."""
 
 
+SESSION_BYTES = 32
+
+MAJORITY = 0.6
+"""Share that signs, and that takes a mask off, where clients are on machines of their own:
+two lists of survivors need a fifth of the clients on the server's side, and three in ten
+may drop out."""
+
+M = TypeVar("M", bound="Message")
+
+HEADER = 4_096
+"""Bytes that any message may have."""
+
+PER_CLIENT = 2_048
+"""Bytes that a message may have for every client that it speaks of."""
+
+JSON_BYTES = ConfigDict(
+    extra="forbid", strict=True, ser_json_bytes="base64", val_json_bytes="base64"
+)
+
+
 def shares_of(
     secret: bytes, threshold: int, points: Iterable[int], drawn: bytes
 ) -> dict[int, bytes]:
@@ -79,13 +99,6 @@ def _value(highest_first: list[int], x: int) -> int:
         value = (value * x + coefficient) % PRIME
     return value
 
-
-SESSION_BYTES = 32
-
-MAJORITY = 0.6
-"""Share that signs, and that takes a mask off, where clients are on machines of their own:
-two lists of survivors need a fifth of the clients on the server's side, and three in ten
-may drop out."""
 
 ProtocolStep = Literal["keys", "shares", "masked", "agreements", "unmasking", "over"]
 """What the server waits for, and what a client sends next."""
@@ -237,8 +250,6 @@ class SecureSum:
     clients: tuple[str, ...]
 
 
-M = TypeVar("M", bound="Message")
-
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Bytes32 = Annotated[bytes, Field(min_length=32, max_length=32)]
 Signature = Annotated[bytes, Field(max_length=256)]
@@ -246,16 +257,6 @@ Share = Annotated[bytes, Field(min_length=SHARE_BYTES, max_length=SHARE_BYTES)]
 SealedShares = Annotated[
     bytes, Field(min_length=2 * SHARE_BYTES + 16, max_length=2 * SHARE_BYTES + 16)
 ]
-
-HEADER = 4_096
-"""Bytes that any message may have."""
-
-PER_CLIENT = 2_048
-"""Bytes that a message may have for every client that it speaks of."""
-
-JSON_BYTES = ConfigDict(
-    extra="forbid", strict=True, ser_json_bytes="base64", val_json_bytes="base64"
-)
 
 
 @cache

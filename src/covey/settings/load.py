@@ -24,13 +24,23 @@ IN_USER = re.compile(r"(://[^/?#@:]*):[^@/]*@")
 IN_QUERY = re.compile(r"(\b\w*password=)[^&\s\"']+", re.IGNORECASE)
 
 
+RECORDED = "recorded"
+"""The context of validation of settings that a run recorded."""
+
+CHANGES_NOTHING = (
+    "engine.workers",
+    "engine.address",  # where the work is done
+    "checkpoints.",
+    "tracking",
+    "ledger.",  # where the record is kept; its head says what is in it
+    "data.dir",
+    "aggregation.deniability_threshold",  # judges requests, not training
+)
+
+
 def without_passwords(text: str) -> str:
     """Return a text with stars for the passwords of URLs in it."""
     return IN_QUERY.sub(r"\1***", IN_USER.sub(r"\1:***@", text))
-
-
-RECORDED = "recorded"
-"""The context of validation of settings that a run recorded."""
 
 
 class Config(Sections):
@@ -133,17 +143,6 @@ def idle_settings(config: Config) -> tuple[Idle, ...]:
             if holds and f"{key}.".startswith(of):
                 idle.setdefault(key, Idle(key, value, why))
     return tuple(idle[key] for key in changed if key in idle)
-
-
-CHANGES_NOTHING = (
-    "engine.workers",
-    "engine.address",  # where the work is done
-    "checkpoints.",
-    "tracking",
-    "ledger.",  # where the record is kept; its head says what is in it
-    "data.dir",
-    "aggregation.deniability_threshold",  # judges requests, not training
-)
 
 
 def that_matter(config: Config) -> dict[str, Any]:

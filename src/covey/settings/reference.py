@@ -38,6 +38,13 @@ _ONE = {
 _MANY = {"string": "strings", "object": "tables", "number": "numbers"}
 
 
+_HEAD = (
+    "The settings of a covey run, at their defaults: change what you need, and leave out what you "
+    "do not change. `covey config check FILE` lists what is wrong with it, and what in it does "
+    "nothing; the reference explains each, and those of other components."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting.
@@ -199,11 +206,6 @@ def _list_in_words(spec: Spec) -> str:
     return f"a list of {_MANY[item['type']]}{inside}"
 
 
-_HEAD = (
-    "The settings of a covey run, at their defaults: change what you need, and leave out what you "
-    "do not change. `covey config check FILE` lists what is wrong with it, and what in it does "
-    "nothing; the reference explains each, and those of other components."
-)
 _WIDTH, _COLUMN = 100, 32
 
 

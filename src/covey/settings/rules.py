@@ -31,6 +31,16 @@ SHARED_MODELS = "models that several clients share"
 SINGLE_UPDATES = "the server to see single updates"
 
 
+_OF_TWO_GROUPS = ("minority_share", "minority", "majority", "examples_per_client")
+
+_OF_SIMULATION = (
+    *("population.clients", "population.shift", "population.shift_per", "population.groups"),
+    *("population.partition", "population.images", "population.audit_examples", "population.pool"),
+    *("audit.non_members", *(f"population.{name}" for name in _OF_TWO_GROUPS)),
+)
+"""What makes clients out of a data set."""
+
+
 class SettingsConflict(NamedTuple):
     """Why settings cannot be had together.
 
@@ -630,15 +640,6 @@ class Idle:
     def sentence(self) -> str:
         """The fact as a sentence."""
         return f"{self.key} = {self.value!r} does nothing: {self.reason}."
-
-
-_OF_TWO_GROUPS = ("minority_share", "minority", "majority", "examples_per_client")
-_OF_SIMULATION = (
-    *("population.clients", "population.shift", "population.shift_per", "population.groups"),
-    *("population.partition", "population.images", "population.audit_examples", "population.pool"),
-    *("audit.non_members", *(f"population.{name}" for name in _OF_TWO_GROUPS)),
-)
-"""What makes clients out of a data set."""
 
 
 def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:

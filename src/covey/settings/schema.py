@@ -56,6 +56,10 @@ ByHandle = Annotated[
 ]
 
 
+FIGURES = ("none", "accuracy", "lowest-accuracy", "highest-risk", "over")
+"""Figures by which rounds are compared, beside metrics: higher accuracies, lower risks."""
+
+
 class GroupConfig(SettingsSection):
     """One group of clients that share a data distribution.
 
@@ -297,10 +301,6 @@ class LedgerConfig(SettingsSection):
     """
 
     url: str = ""
-
-
-FIGURES = ("none", "accuracy", "lowest-accuracy", "highest-risk", "over")
-"""Figures by which rounds are compared, beside metrics: higher accuracies, lower risks."""
 
 
 class StoppingConfig(SettingsSection):

@@ -26,6 +26,9 @@ View = Mapping[str, Any]
 """What a page says."""
 
 
+HOST = "127.0.0.1"
+
+
 def application(roots: list[Path], port: int, on_used: Callable[[str], object]) -> Guard:
     """Return the whole server as one ASGI app; its `link` opens it.
 
@@ -96,9 +99,6 @@ def application(roots: list[Path], port: int, on_used: Callable[[str], object]) 
         exception_handlers={404: lambda *_: HTMLResponse(pages.page("missing.html", {}), 404)},
     )
     return Guard(app, port, on_used)
-
-
-HOST = "127.0.0.1"
 
 
 class _Uvicorn(uvicorn.Server):

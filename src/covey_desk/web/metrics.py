@@ -30,6 +30,9 @@ Sample = tuple[str, dict[str, str], float | None]
 """A metric, its labels, and its value; None: unknown."""
 
 
+_REASONS = {reason.value: reason.name.lower() for reason in Reason}
+
+
 def metrics_text(runs: WatchedRuns) -> str:
     """Return the figures of all runs and of the register.
 
@@ -89,9 +92,6 @@ def _of_run(runs: WatchedRuns, run: FollowedRun) -> Iterator[Sample]:
     reasons = Counter(map(_reason, refused))
     for reason, count in sorted(reasons.items()):
         yield "covey_answers_refused_total", {**of, "reason": reason}, count
-
-
-_REASONS = {reason.value: reason.name.lower() for reason in Reason}
 
 
 def _reason(event: AnswerRefused) -> str:

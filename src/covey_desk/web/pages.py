@@ -38,6 +38,10 @@ LATEST = 24
 """How many of the newest events a page shows."""
 
 
+PAGE = 100
+"""Clients on one page of the list."""
+
+
 def page(template: str, view: Mapping[str, Any]) -> str:
     """Return a page of `templates`."""
     return _pages.get_template(template).render(view)
@@ -178,10 +182,6 @@ def _proof(path: Path) -> Proof | None:
     with suppress(OSError, ValueError):
         return read_proof(read_bounded(path))
     return None
-
-
-PAGE = 100
-"""Clients on one page of the list."""
 
 
 def _names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:

@@ -26,6 +26,13 @@ REDONE_AFTER_SECONDS = 15.0
 """Figures and pictures take a moment, so a run that goes on has others no sooner than this."""
 
 
+RESCAN_AFTER = 3.0
+"""Seconds for which a list of folders counts."""
+
+RELIST_AFTER = 15.0
+"""Seconds for which a run's line counts, if its ledger stays as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What is known of a run at one moment: all that was in its ledger, verified.
@@ -113,13 +120,6 @@ class FollowedRun:
             return replace(self._now, problem=str(error))
         is_known = record is self._now.record and not self._now.problem
         return self._now if is_known else Snapshot(record, times, problem="")
-
-
-RESCAN_AFTER = 3.0
-"""Seconds for which a list of folders counts."""
-
-RELIST_AFTER = 15.0
-"""Seconds for which a run's line counts, if its ledger stays as it is."""
 
 
 class WatchedRuns:

@@ -39,6 +39,27 @@ from covey_papers.reproduce.specification import (
 Value = float | None
 
 
+GROUPS = {"majority": -1, "minority": 0}
+
+UNBOUNDED = "unbounded: in some run it is 0, and nothing is divided by 0"
+
+NAMES = {"retrain": "fedAvg", "federaser": "fedEraser"}
+"""What the second paper calls the baselines."""
+
+EVERY_ANSWER = TableRow(name="every answer")
+
+LEAVING_MEASURES: Mapping[str, tuple[str, Callable[[Outcome], Value]]] = {
+    "accuracy": ("accuracy", lambda own: own.accuracy),
+    "seconds": ("seconds per request", lambda own: fmean(own.seconds) if own.seconds else None),
+    "replays": (
+        "requests that were not denied",
+        lambda own: float(len(own.seconds) - own.answers.get("deny", 0)),
+    ),
+    "bytes": ("bytes on the server", lambda own: float(own.server_bytes)),
+}
+"""Title, and how to read it off an outcome."""
+
+
 @dataclass(frozen=True)  # no slots: what several measures ask for is found once
 class Seen:
     """A finished run, as a measure looks at it."""
@@ -146,8 +167,6 @@ def _non_members(which: int) -> Callable[[Sequence[Seen]], str]:
 
     return why
 
-
-GROUPS = {"majority": -1, "minority": 0}
 
 MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("accuracy", lambda seen: accuracies(seen.history)[OVERALL]),
@@ -298,9 +317,6 @@ def _compared(experiment: Experiment, runs: Runs, row: TableRow, column: Column)
         yield Cell(row.name, column.name, title, values)
 
 
-UNBOUNDED = "unbounded: in some run it is 0, and nothing is divided by 0"
-
-
 def _printed(table: Table, row: TableRow, column: Column, measure: str) -> Printed | None:
     name = row.printed.get(measure)
     return table.get((name, column.printed or column.name)) if name else None
@@ -314,11 +330,6 @@ def _lines(runs: Runs) -> Iterator[FigureLine]:
             points = averaged([lines[group] for lines in every])
             yield FigureLine(column, f"{row}, {group}", points)
 
-
-NAMES = {"retrain": "fedAvg", "federaser": "fedEraser"}
-"""What the second paper calls the baselines."""
-
-EVERY_ANSWER = TableRow(name="every answer")
 
 ByRow = Mapping[str, Sequence[Outcome]]
 
@@ -414,15 +425,3 @@ def _leaving_cells(
                 why=experiment.why.get(measure, ""),
                 reason=reason,
             )
-
-
-LEAVING_MEASURES: Mapping[str, tuple[str, Callable[[Outcome], Value]]] = {
-    "accuracy": ("accuracy", lambda own: own.accuracy),
-    "seconds": ("seconds per request", lambda own: fmean(own.seconds) if own.seconds else None),
-    "replays": (
-        "requests that were not denied",
-        lambda own: float(len(own.seconds) - own.answers.get("deny", 0)),
-    ),
-    "bytes": ("bytes on the server", lambda own: float(own.server_bytes)),
-}
-"""Title, and how to read it off an outcome."""

@@ -29,6 +29,14 @@ DASHES = ("--", ":", "-.")
 PRINTED: dict[str, Any] = {"marker": "D", "color": INK, "markerfacecolor": "white"}
 
 
+HEADS = (
+    *("measure", "row", "column", "printed", "printed_deviation", "where"),
+    *("mean", "low", "high", "values", "verdict"),
+)
+
+PAGE = "reproduction.html"
+
+
 def drawn(record: ExperimentRecord) -> Figure:
     """Draw lines, or a panel per measure with a line per row, named at the left.
 
@@ -140,12 +148,6 @@ def words(cell: Cell) -> RowInWords:
     )
 
 
-HEADS = (
-    *("measure", "row", "column", "printed", "printed_deviation", "where"),
-    *("mean", "low", "high", "values", "verdict"),
-)
-
-
 def as_csv(record: ExperimentRecord) -> str:
     """Return every cell as a line, with all its values."""
     text = StringIO()
@@ -165,9 +167,6 @@ def _short(value: float) -> str:
     if value and abs(value) < 0.0005:
         return f"{value:.1e}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
-
-
-PAGE = "reproduction.html"
 
 
 def write_page(records: Sequence[ExperimentRecord], out: Path) -> Path:

@@ -26,6 +26,10 @@ Settings = Mapping[str, Any]
 SectionType = TypeVar("SectionType", bound=Section)
 
 
+ALIKE = 0.02
+"""Two accuracies of an attack that are no further apart than this count as equal."""
+
+
 class Base(Section):
     """Settings that several experiments share.
 
@@ -250,9 +254,6 @@ def _paper(paper: str) -> dict[str, Any]:
     place = files("covey_papers.reproduce") / "papers" / f"{paper}.toml"
     return tomllib.loads(place.read_text(encoding="utf-8"))
 
-
-ALIKE = 0.02
-"""Two accuracies of an attack that are no further apart than this count as equal."""
 
 Values = Sequence[float | None]
 """One figure per repeat; None where it is unknown."""

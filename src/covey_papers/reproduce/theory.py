@@ -72,6 +72,51 @@ LIMITS = (
 """What a reader of the figures must know."""
 
 
+TILTED = MixtureSetting(
+    shares=(0.15, 0.85),
+    clients=40,
+    examples=10,
+    dimension=40,
+    noise=0.5,
+    separation=0.5,
+    condition=1.0,
+    rounds=16,
+    step=0.5,
+)
+"""A small group whose model fits its 60 examples exactly; a full step would diverge."""
+
+DESCENTS = (
+    *(
+        MixtureSetting(shares=shares, condition=condition)
+        for shares in ((0.5, 0.5), (0.3, 0.7))
+        for condition in (2.0, 4.0, 8.0)
+    ),
+    MixtureSetting(shares=(0.25,) * 4, examples=300),
+)
+
+DATA = "linear regressions"
+
+METHODS: Sequence[Method] = ("ifca", "ifca-mir")
+
+RISK_WEIGHTS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
+
+QUICK_RISK_WEIGHTS = (0.0, 0.3, 0.5, 0.6, 0.7, 1.0)
+
+SEEDS = (0, 1, 2)
+"""In the quick form only the first."""
+
+CLAIMS = {
+    "abstract, lower end": 1.6,
+    "abstract, upper end": 500_769.0,
+    "section 4, k = 8, FMNIST, non-iid": 500_769.0,
+}
+"""The abstract: "1.6-500769 times"; section 4: "k = 8 for FMNIST in noniid setting"."""
+
+TIMES = "times faster"
+
+TABLES = {"Table 4": "LeNet-5", "Table 5": "ResNet-mini"}
+
+
 def contraction_bound(share: float, smallest: float, largest: float) -> float:
     """Return 1 - p lambda / (8 L), by which the distance shrinks in a round, or more."""
     return 1 - share * smallest / (8 * largest)
@@ -208,35 +253,6 @@ class Tilt:
     def unlawful(self) -> int:
         """How many choices were not what the margin says: 0, or something is wrong."""
         return sum(not choice.lawful for choice in self.choices)
-
-
-TILTED = MixtureSetting(
-    shares=(0.15, 0.85),
-    clients=40,
-    examples=10,
-    dimension=40,
-    noise=0.5,
-    separation=0.5,
-    condition=1.0,
-    rounds=16,
-    step=0.5,
-)
-"""A small group whose model fits its 60 examples exactly; a full step would diverge."""
-
-DESCENTS = (
-    *(
-        MixtureSetting(shares=shares, condition=condition)
-        for shares in ((0.5, 0.5), (0.3, 0.7))
-        for condition in (2.0, 4.0, 8.0)
-    ),
-    MixtureSetting(shares=(0.25,) * 4, examples=300),
-)
-DATA = "linear regressions"
-METHODS: Sequence[Method] = ("ifca", "ifca-mir")
-RISK_WEIGHTS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
-QUICK_RISK_WEIGHTS = (0.0, 0.3, 0.5, 0.6, 0.7, 1.0)
-SEEDS = (0, 1, 2)
-"""In the quick form only the first."""
 
 
 def descent(setting: MixtureSetting, method: Method, seed: int, cache: RunCache) -> Descent:
@@ -391,16 +407,6 @@ def _ratios(name: str, descent: Descent) -> Iterator[FigureLine]:
         name, "bound 1 - p lambda / (8 L)", tuple((t, descent.bound) for t in ends), bound=True
     )
     yield FigureLine(name, "1 - lambda / L", tuple((t, descent.expected) for t in ends), bound=True)
-
-
-CLAIMS = {
-    "abstract, lower end": 1.6,
-    "abstract, upper end": 500_769.0,
-    "section 4, k = 8, FMNIST, non-iid": 500_769.0,
-}
-"""The abstract: "1.6-500769 times"; section 4: "k = 8 for FMNIST in noniid setting"."""
-TIMES = "times faster"
-TABLES = {"Table 4": "LeNet-5", "Table 5": "ResNet-mini"}
 
 
 def arithmetic(experiment: Experiment) -> Findings:
