@@ -358,8 +358,8 @@ def _restored(session: Session, before: int | None) -> tuple[ServerState, bool]:
     seen = state.round_index - 1
     if record.head_of(seen) != head:
         seen_head = (record.head_of(seen) or "nothing")[:12]
-        found = f"{seen_head} for head {head[:12]} after round {seen}"
-        raise lost_rounds(session.ledger, newest, found)
+        heads = f"{seen_head} for head {head[:12]} after round {seen}"
+        raise lost_rounds(session.ledger, newest, heads)
     left = state.assignment.keys() - {client.handle for client in run.population.clients}
     return state.without(left), not left
 

@@ -36,8 +36,8 @@ class Replay:
     @property
     def recorded(self) -> Mapping[int, Mapping[Handle, int]]:
         """The choices by round, if they are kept."""
-        kept = self.choices if self.event.how == "recorded" else {}
-        return {t: snapshot.clusters for t, snapshot in kept.items()}
+        choices = self.choices if self.event.how == "recorded" else {}
+        return {t: snapshot.clusters for t, snapshot in choices.items()}
 
     def solved_by(self, t: int) -> ClientsAssigned | None:
         """Return the choices by which this round is solved again; None: it is played.
