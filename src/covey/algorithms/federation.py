@@ -19,7 +19,7 @@ from covey.algorithms.state import NO_INPUTS, Cohort, ObjectiveInputs, ServerSta
 from covey.base.events import Event
 from covey.base.names import Handle
 from covey.base.rng import Streams
-from covey.ridge.state import ClusterSums
+from covey.ridge.head import ClusterSums
 from covey.ridge.sums import Sums
 
 

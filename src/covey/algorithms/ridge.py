@@ -24,10 +24,8 @@ from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
 from covey.engine.fixed_features import LocalRecords
 from covey.membership.references import PlayRound
-from covey.ridge.head import is_head, shape_of, solved_head
-from covey.ridge.masks import SumCohorts
-from covey.ridge.state import ClusterSums
-from covey.ridge.sums import Sums
+from covey.ridge.head import ClusterSums, is_head, shape_of, solved_head
+from covey.ridge.sums import SumCohorts, Sums
 
 MEANS = "mean features"
 
