@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Examples, Streams
-from covey.data.data_hash import EVERY, DataHashes, data_hash
 from covey.data.examples import Client
-from covey.data.population import Population, absent_population
+from covey.data.population import EVERY, DataHashes, Population, absent_population, data_hash
 
 
 def examples(size: int, start: int) -> Examples:

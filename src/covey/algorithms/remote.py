@@ -18,7 +18,7 @@ from covey.algorithms.client_requests import (
     RequestType,
     Send,
 )
-from covey.algorithms.federation import Comparison, SumsAnswer
+from covey.algorithms.clients import Comparison, SumsAnswer
 from covey.algorithms.group_sums import play_sums
 from covey.algorithms.selection import UNASSIGNED, SelectionConfig, SelectionResult, choice_events
 from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState

@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from covey.algorithms.algorithm import Clustered, Subtractable, Traits
-from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.federation import Comparison, SumsAnswer
+from covey.algorithms.clients import Clients, Comparison, Setup, SumsAnswer
 from covey.algorithms.selection import ClusterSelection, Weighted
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import Cohort, RoundResult, ServerState

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate, NoisySteps
 from covey.aggregation.server import Models
-from covey.algorithms.federation import Comparison, SumsAnswer
+from covey.algorithms.clients import Comparison, SumsAnswer
 from covey.algorithms.selection import (
     ComparesOn,
     Losses,
