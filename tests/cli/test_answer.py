@@ -156,11 +156,11 @@ ROW = CommandRow("their.greeting:greet", "Greet.")
 """
 GREETING = """
 from dataclasses import dataclass
-from covey.cli.answer import Answer
+from covey.cli.answer import CommandResult
 from covey.cli.commands import command
 
 @dataclass(frozen=True)
-class Greeting(Answer):
+class Greeting(CommandResult):
     "A greeting."
     word: str
 

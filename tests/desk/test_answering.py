@@ -261,7 +261,7 @@ def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, basis
             break
 
 
-@pytest.mark.parametrize("name", ["program", "ridge"])
+@pytest.mark.parametrize("name", ["program", pytest.param("ridge", marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_while_it_answered_is_finished_by_the_same_command(
     three, tmp_path, dying, name
 ):

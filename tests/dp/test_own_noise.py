@@ -223,7 +223,7 @@ def test_who_accepts_nothing_adds_nothing(tau: float, expected: float):
     assert exposure_within(tau, 10, 2.0) == expected
 
 
-@pytest.mark.parametrize(("z", "n"), [(4.6, 60), (2.0, 1), (10.0, 200), (1.0, 3)])
+@pytest.mark.parametrize(("z", "n"), [(4.6, 60), (2.0, 1), (10.0, 200)])
 def test_the_account_is_that_of_dp_accounting(z: float, n: int):
     fact = SumPerturbed(0, 0.5, z, 1.0, "record")
     facts: list[Event] = [ClientsAssigned({"a": 0}, "shared"), fact, ModelsMerged("", (1,))] * n
@@ -430,7 +430,7 @@ def test_counts_of_a_client_of_copies_move_a_sum_by_what_is_accounted(copies):
     assert copies > 1 or length > 0.99 * COUNTS_NORM  # of more copies each is in some fold
 
 
-@pytest.mark.parametrize("copies", [1, 7, 60])
+@pytest.mark.parametrize("copies", [1, 60])
 def test_a_representative_of_copies_moves_a_model_by_what_is_accounted(copies):
     """One client is replaced by another; the same draws, so that noise and speakers are too."""
     sets = {

@@ -90,7 +90,7 @@ FACTS: Lies = {
             "max_distance: the ledger gives None",
         ),
         "a distance of nothing": (put(distance="cosine"), "said of distance"),
-        "asked in 1999": (put(asked=LONG_AGO), "asked: the ledger"),
+        "asked in 1999": (put(requested=LONG_AGO), "requested: the ledger"),
         "answered in 2099": (put(answered=LATER), "answered: after"),
         "answered some day": (put(answered="lately"), "format: not a covey proof: 'answered'"),
         "answered on no day": (put(answered="2025-13-41T00:00:00.000+00:00"), "said of answered"),

@@ -17,9 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors.torch
 from pydantic import TypeAdapter
-from safetensors import SafetensorError
 
 from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import RunError
@@ -65,8 +63,10 @@ REQUESTER = "[requester]"
 
 def model_bytes(params: Params, header: Mapping[str, str] | None = None) -> bytes:
     """Return a model as it is exported; equal arguments give equal bytes."""
+    from safetensors.torch import save  # torch takes seconds to import
+
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in params.items()}
-    return safetensors.torch.save(tensors, dict(header) if header else None)
+    return save(tensors, dict(header) if header else None)
 
 
 def hash_of_model(params: Params) -> str:
@@ -81,9 +81,12 @@ def exported_hashes(models: Iterable[Params]) -> frozenset[str]:
 
 def hash_inside(path: Path) -> str:
     """Return the hash of the model in a file; "": the file holds none."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
         check_regular(path)
-        return hash_of_model(safetensors.torch.load_file(path))
+        return hash_of_model(load_file(path))
     except (SafetensorError, OSError, ValueError):
         return ""
 
