@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -32,10 +32,13 @@ from covey.base.files import (
     read_bounded,
     replace_whole,
 )
-from covey.base.names import ClientName, Handle, Params, __version__
+from covey.base.names import ClientName, Handle, __version__
 from covey.leaving.facts import AnswerInProgress, CopyFact, Fate
 from covey.ledger.requests import LeaveRequest
 from covey.runs.folder import RunFolder, as_written, now
+
+if TYPE_CHECKING:
+    from covey.base.names import Params  # which loads torch
 
 HEADER = "covey"
 """The one key of the header: safetensors writes several in an order that changes."""
@@ -61,7 +64,7 @@ REQUESTER = "[requester]"
 """What replaces a leaving client's name in a record."""
 
 
-def model_bytes(params: Params, header: Mapping[str, str] | None = None) -> bytes:
+def model_bytes(params: "Params", header: Mapping[str, str] | None = None) -> bytes:
     """Return a model as it is exported; equal arguments give equal bytes."""
     from safetensors.torch import save  # torch takes seconds to import
 
@@ -69,12 +72,12 @@ def model_bytes(params: Params, header: Mapping[str, str] | None = None) -> byte
     return save(tensors, dict(header) if header else None)
 
 
-def hash_of_model(params: Params) -> str:
+def hash_of_model(params: "Params") -> str:
     """Return SHA-256 of a model's safetensors bytes without a header."""
     return hashlib.sha256(model_bytes(params)).hexdigest()
 
 
-def exported_hashes(models: Iterable[Params]) -> frozenset[str]:
+def exported_hashes(models: "Iterable[Params]") -> frozenset[str]:
     """Return the hash of each model, whatever the headers of its files say."""
     return frozenset(map(hash_of_model, models))
 
