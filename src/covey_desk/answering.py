@@ -415,8 +415,10 @@ def _as_they_come(
     who = {e: e.name for e in requesters if e.name in run.names}
     salts = [delivery.salt for delivery in run.unacknowledged if delivery.answer]
     with Ledger.read(RunFolder(run.folder).ledger) as ledger:
-        found = {e: salt_of(ledger, e.name, (*e.salts, *salts)) for e in requesters if e not in who}
-    return who | {e: ReturningClient(e.name, salt) for e, salt in found.items() if salt}
+        salts_of = {
+            e: salt_of(ledger, e.name, (*e.salts, *salts)) for e in requesters if e not in who
+        }
+    return who | {e: ReturningClient(e.name, salt) for e, salt in salts_of.items() if salt}
 
 
 def proof_of(path: Path) -> tuple[bytes, dict[str, Any]]:
@@ -434,13 +436,13 @@ def proof_of(path: Path) -> tuple[bytes, dict[str, Any]]:
         ) from error
 
 
-def _is_about(run: Run, kept: Handover, name: ClientName) -> bool:
+def _is_about(run: Run, handover: Handover, name: ClientName) -> bool:
     """Say whether the proof that a salt goes with is about this name."""
-    path = proof_path(run.folder, kept.request)
+    path = proof_path(run.folder, handover.request)
     if not path.is_file():
         return False
     mark = str(proof_of(path)[1].get("subject"))
-    return hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(kept.salt)))
+    return hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(handover.salt)))
 
 
 def _lacks_its_end(run: Run) -> bool:

@@ -144,11 +144,11 @@ def reproduce(
             repeats=repeats,
             overrides=overrides,
         )
-        found = record.found
-        rows = [words(cell) for cell in found.cells]
+        findings = record.findings
+        rows = [words(cell) for cell in findings.cells]
         measured.append(
             ExperimentMeasured(
-                record.name, record.title, record.shows, record.quick, rows, found.notes
+                record.name, record.title, record.shows, record.quick, rows, findings.notes
             )
         )
     return Reproduced(measured, write_page(records(out), out))

@@ -283,8 +283,8 @@ class Clients:
         then = self.recorded.get(state.round_index)
         if not then:
             return chosen
-        kept = {handle: then.get(handle, j) for handle, j in chosen.clusters.items()}
-        return replace(chosen, clusters=kept)
+        clusters = {handle: then.get(handle, j) for handle, j in chosen.clusters.items()}
+        return replace(chosen, clusters=clusters)
 
     def _inputs(self, state: ServerState) -> ObjectiveInputs:
         """Return what clients' objectives look at in a round."""

@@ -512,15 +512,15 @@ def _several_shapes(what: str, one: Sequence[int], other: Sequence[int]) -> Data
 def _shapes(values: object) -> list[tuple[int, ...]]:
     """Return the first two shapes of the parts of a list, or of an array of objects."""
     listed = isinstance(values, (list, tuple)) or getattr(values, "dtype", 0) == np.object_
-    found = dict[tuple[int, ...], None]()
+    shapes = dict[tuple[int, ...], None]()
     for item in cast("Sequence[Any]", values) if listed else ():
         if isinstance(item, (list, tuple)):
-            found[(len(cast("Sequence[Any]", item)),)] = None
+            shapes[(len(cast("Sequence[Any]", item)),)] = None
         else:
-            found[tuple(getattr(item, "shape", ()))] = None
-        if len(found) > 1:
+            shapes[tuple(getattr(item, "shape", ()))] = None
+        if len(shapes) > 1:
             break
-    return list(found)
+    return list(shapes)
 
 
 def _tensor(who: str, what: str, array: object) -> Tensor:
@@ -537,10 +537,14 @@ def _tensor(who: str, what: str, array: object) -> Tensor:
                 f"{who}: {what} must be a dense tensor of real numbers, found {array.dtype} and "
                 f"{kind}: convert it, with to_dense() or to_padded_tensor(0)."
             )
-        kept = array.detach().cpu()
-        if kept.is_floating_point():
-            return kept.float()
-        return kept if kept.dtype in (torch.uint8, torch.bool) else kept.long()
+        values_on_cpu = array.detach().cpu()
+        if values_on_cpu.is_floating_point():
+            return values_on_cpu.float()
+        return (
+            values_on_cpu
+            if values_on_cpu.dtype in (torch.uint8, torch.bool)
+            else values_on_cpu.long()
+        )
     shapes = _shapes(array)
     if len(shapes) > 1:
         raise _several_shapes(f"{who}: {what}", *shapes)

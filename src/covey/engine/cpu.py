@@ -378,8 +378,8 @@ class ParallelEngine:
         """Return each job's scores, in the order of the jobs."""
         parts = (part for job in jobs for part in split_job(job))
         bundles = bundled(parts, scoring_work, SCORED_TOGETHER, SCORING_WORK)
-        found = self._results(self._score_bundle, bundles, BUNDLES_IN_FLIGHT * self._workers)
-        scored = chain.from_iterable(found)
+        results = self._results(self._score_bundle, bundles, BUNDLES_IN_FLIGHT * self._workers)
+        scored = chain.from_iterable(results)
         return [concatenated(islice(scored, num_parts(job))) for job in jobs]
 
     def _results(

@@ -96,10 +96,10 @@ class LocalRecords:
 
     def features(self, examples: Examples) -> Int16[Tensor, "n d"]:
         """Return the features of every example in steps of their grid, and 1 last."""
-        found = self._kept.get(id(examples))
-        if found is not None:
+        stored = self._kept.get(id(examples))
+        if stored is not None:
             self._kept.move_to_end(id(examples))
-            return found[1]
+            return stored[1]
         records = hashes(examples.inputs)
         known = [row for row in map(self._rows.get, records) if row is not None]
         if records and len(known) == len(records):

@@ -408,8 +408,8 @@ def carried_over(session: Session, leavers: Sequence[Handle], answers: Sequence[
     def played() -> tuple[str, Sequence[Event]]:
         state = run.algorithm.init(run.streams)
         if first:
-            kept = kept_state(session.folder, session.ledger, after=first - 1)
-            state = kept.without(leavers)
+            earlier = kept_state(session.folder, session.ledger, after=first - 1)
+            state = earlier.without(leavers)
         result = run.algorithm.round(state, run.clients(stay, first), streams)
         return model_hash(result.state.clusters), result.events
 

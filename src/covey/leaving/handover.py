@@ -137,10 +137,10 @@ def acknowledge(folder: RunFolder, request: str) -> None:
         RunError: none is kept of this request.
     """
     if not request.isalnum() or not (path := _path(folder, request)).exists():
-        kept = ", ".join(sorted(file.stem for file in folder.unacknowledged.glob("*.sealed")))
+        waiting = ", ".join(sorted(file.stem for file in folder.unacknowledged.glob("*.sealed")))
         raise RunError(
             f"A salt must be kept of a request to be acknowledged, once, found {request!a}, and "
-            f"kept are {kept or 'none'}: see `covey forget {folder.path} --again`."
+            f"kept are {waiting or 'none'}: see `covey forget {folder.path} --again`."
         )
     path.unlink()
     flush_folder(path.parent)

@@ -274,7 +274,7 @@ def _rounds_left(config: Config, history: History, next_round: int) -> int | Non
 
 def _priced(plan: ClientPlan, folder: RunFolder, took: Sequence[float]) -> ClientPlan:
     """Return the plan with what each option would take, by what the run's rounds took."""
-    kept = [
+    paths = [
         path
         for folder_of in (folder.checkpoints, folder.updates)
         for path in checkpoint_paths(folder_of)
@@ -285,7 +285,7 @@ def _priced(plan: ClientPlan, folder: RunFolder, took: Sequence[float]) -> Clien
         if not option.possible or first is None:
             return replace(option, seconds=0.0, bytes_deleted=0)
         every = option.answer == "subtract"
-        obsolete = [path for path in kept if every or round_of(path) >= first]
+        obsolete = [path for path in paths if every or round_of(path) >= first]
         return replace(
             option,
             seconds=option.rounds_replayed * median(took) if took else None,

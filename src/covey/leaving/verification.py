@@ -390,10 +390,10 @@ def _receipt(place: RunFolder, proof: Proof, hashes: Sequence[str]) -> Iterator[
     from covey.runs.receipts import anchors_of
 
     try:
-        kept = anchors_of(place, proof.request, hashes)
+        anchors = anchors_of(place, proof.request, hashes)
     except (LedgerError, ValueError):
-        kept = None
-    if kept != (proof.receipt, proof.consistency):
+        anchors = None
+    if anchors != (proof.receipt, proof.consistency):
         yield "receipt: the run's folder holds another of this request, or none"
 
 

@@ -176,8 +176,8 @@ def factory_of(model: object) -> Callable[[], nn.Module]:
             function raises or returns something else.
     """
     if isinstance(model, nn.Module):
-        kept = copied(model)
-        return lambda: copied(kept)
+        original = copied(model)
+        return lambda: copied(original)
     if not callable(model):
         raise ModelError(
             f"model must be an nn.Module or a function without arguments that returns one, found a "
@@ -279,8 +279,8 @@ def personal_params(module: nn.Module, patterns: Collection[str]) -> Params:
                 f"buffers, such as {next(iter(params))!r}, found {pattern!r}: correct it."
             )
     tensors = dict(module.named_parameters(remove_duplicate=False))
-    kept = {id(tensors[name]) for name in own if name in tensors}
-    if tied := [name for name in params if name not in own and id(tensors.get(name)) in kept]:
+    trained = {id(tensors[name]) for name in own if name in tensors}
+    if tied := [name for name in params if name not in own and id(tensors.get(name)) in trained]:
         raise ConfigError(
             f"model.personal must match all names of a tensor, found {list(patterns)}, which leave "
             f"{tied[0]}: match that, too."

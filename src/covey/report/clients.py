@@ -225,10 +225,10 @@ def group_models(clients: Iterable[ClientSummary], num_clusters: int) -> Mapping
 
     table = np.array([[counts[group, j] for j in range(num_clusters)] for group in groups])
     own = linear_sum_assignment(table, maximize=True)[1].tolist()
-    found: dict[str, GroupModel] = {}
+    models: dict[str, GroupModel] = {}
     for group, j, row in zip(groups, own, table, strict=True):
         known = [end.accuracy for _, end in ended if end.cluster == j]
         whole = [value for value in known if value is not None]
         accuracy = fmean(whole) if known and len(whole) == len(known) else None
-        found[group] = GroupModel(j, len(known), accuracy, int(row.sum() - row[j]))
-    return found
+        models[group] = GroupModel(j, len(known), accuracy, int(row.sum() - row[j]))
+    return models

@@ -153,8 +153,8 @@ class Replay:
     @property
     def recorded(self) -> Mapping[int, Mapping[Handle, int]]:
         """The choices by round, if they are kept."""
-        kept = self.choices if self.event.how == "recorded" else {}
-        return {t: snapshot.clusters for t, snapshot in kept.items()}
+        choices = self.choices if self.event.how == "recorded" else {}
+        return {t: snapshot.clusters for t, snapshot in choices.items()}
 
     def solved_by(self, t: int) -> ClientsAssigned | None:
         """Return the choices by which this round is solved again; None: it is played.
@@ -504,8 +504,8 @@ def _restored(session: Session, before: int | None) -> tuple[ServerState, bool]:
     seen = state.round_index - 1
     if record.head_of(seen) != head:
         seen_head = (record.head_of(seen) or "nothing")[:12]
-        found = f"{seen_head} for head {head[:12]} after round {seen}"
-        raise lost_rounds(session.ledger, newest, found)
+        heads = f"{seen_head} for head {head[:12]} after round {seen}"
+        raise lost_rounds(session.ledger, newest, heads)
     left = state.assignment.keys() - {client.handle for client in run.population.clients}
     return state.without(left), not left
 
