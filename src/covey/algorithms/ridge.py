@@ -263,7 +263,7 @@ class Ridge(Subtractable):
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.as_recorded(state, chosen)
         counted = recount(state, chosen.clusters, clients)
-        played = self._solved(counted, chosen)
+        played = self._solve_heads(counted, chosen)
         converged = Converged.after(state, counted.chosen)
         return RoundResult(played.state.with_state(converged), (*events, *played.events))
 
@@ -273,9 +273,9 @@ class Ridge(Subtractable):
 
     def solve(self, state: ServerState, chosen: ClientsAssigned, clients: Clients) -> RoundResult:
         """Solve every cluster's head for these choices; no client chooses again."""
-        return self._solved(recount(state, chosen.clusters, clients), chosen)
+        return self._solve_heads(recount(state, chosen.clusters, clients), chosen)
 
-    def _solved(self, recounted: Recount, chosen: ClientsAssigned) -> RoundResult:
+    def _solve_heads(self, recounted: Recount, chosen: ClientsAssigned) -> RoundResult:
         """Solve every cluster's head; a client that sends no sums has not chosen."""
         state, counted, events = recounted
         sums, clusters = state.get_state(ClusterSums), range(len(state.clusters))

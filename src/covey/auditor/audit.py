@@ -256,7 +256,9 @@ def _refusal(
     """
     if diverged:
         return f"the model {diverged}", {}
-    if why := no_better_than_guessing(_ENGINE, answers, [records.numbers], whose="the members"):
+    if why := no_better_than_guessing(
+        _ENGINE, answers, [records.numbers], examples_name="the members"
+    ):
         return (
             f"the model {why}. Prepare inputs as in training, and number the classes "
             f"alike: whatever answers nothing looks private, and is no model"

@@ -143,10 +143,10 @@ class ModelAudit:
             f". Not counted: {name}, of an attacker who has {KNOWS[self.knows[name]]}: AUC "
             f"{self.figure(name, 'auc')}"
         )
-        return f"{self._found}{more}"
+        return f"{self._finding}{more}"
 
     @property
-    def _found(self) -> str:
+    def _finding(self) -> str:
         """What the attacks that count found."""
         if (name := self.strongest) is None:
             return (

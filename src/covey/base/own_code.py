@@ -231,11 +231,11 @@ def check_allowed(folder: Path, name: str, source: CodeSource) -> None:
     )
 
 
-def no_part(key: str, name: str, whose: str) -> ConfigError:
+def no_part(key: str, name: str, author: str) -> ConfigError:
     """Return what is raised where settings name what is not made to be a part of a run."""
     return ConfigError(
         f"{key} must be code of yours, a class derived from covey's, or of a package with an entry "
-        f"point covey.components, found {name!r}, which is {whose}: call it from a function in a "
+        f"point covey.components, found {name!r}, which is {author}: call it from a function in a "
         f"module of your own, and name that."
     )
 

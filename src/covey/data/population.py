@@ -288,10 +288,12 @@ def _aside(source: PublishedData, spec: PopulationSpec, need: int) -> list[int]:
     has_test = source.test is not None
     least_test = 0 if has_test else 1
     if left < max(spec.pool, 0) + least_test:
-        whose = "its largest group" if spec.images == "per-group" else f"{spec.clients:,} clients"
+        recipients = (
+            "its largest group" if spec.images == "per-group" else f"{spec.clients:,} clients"
+        )
         raise DataError(
-            f"The population needs {need:,} images for {whose}, {spec.audit_examples:,} to audit, "
-            f"{max(spec.pool, 0):,} for the pool and {least_test} or more to test, found "
+            f"The population needs {need:,} images for {recipients}, {spec.audit_examples:,} to "
+            f"audit, {max(spec.pool, 0):,} for the pool and {least_test} or more to test, found "
             f"{len(source.train):,} in {source.name}: lower population.clients, "
             f".examples_per_client, .audit_examples or .pool."
         )

@@ -108,8 +108,8 @@ def record_requests(
         check(plan)
     for plan in plans:
         if plan.chosen is None:
-            who = f"{plan.client}: " if len(requests) > 1 else ""
-            raise RunError(f"{who}{plan.reason}")
+            prefix = f"{plan.client}: " if len(requests) > 1 else ""
+            raise RunError(f"{prefix}{plan.reason}")
     chosen = [plan.chosen for plan in plans if plan.chosen]
     if problem := carried_over(session, [request.handle for request in requests], chosen):
         raise RunError(problem)

@@ -300,7 +300,7 @@ def play_round(at: Position, *, wants_losses: bool) -> tuple[Position, Played]:
     session, state, t = at.session, at.state, at.round_index
     chosen = None if at.replay is None else at.replay.solved_by(t)
     if chosen is not None:
-        return at, Played(_solved(session.run, state, chosen))
+        return at, Played(_solve_round(session.run, state, chosen))
     before = at.history.all_events if has_budgets(session.run) else ()
     gone = recorded_as_spent(before) | {*spent(session.run, state, before)}
     session, present, joined = _gather_present(session, gone)
@@ -433,7 +433,7 @@ def _round(at: Position, present: Cohort, *, wants_losses: bool) -> Played:
     return Played(played._replace(events=events), tuple(reports.leaving))
 
 
-def _solved(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
+def _solve_round(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
     """Play a round again of which the sums are known, without requests or measurements."""
     played = solved_again(run, state, chosen)
     empty = replace(run.population, clients=())

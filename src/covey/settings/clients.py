@@ -149,9 +149,9 @@ def _shares(what: str, shares: Any) -> dict[ClientName, float]:  # noqa: ANN401 
         return _of_clients({} if shares is None else shares)
     except ValidationError as error:
         problem = error.errors()[0]
-        whose = "".join(f" for {name}" for name in problem["loc"])
+        names_of = "".join(f" for {name}" for name in problem["loc"])
         raise ConfigError(
-            f"{what} must have numbers in [0, 1], found {problem['input']!r}{whose}: correct it."
+            f"{what} must have numbers in [0, 1], found {problem['input']!r}{names_of}: correct it."
         ) from None
 
 
@@ -246,11 +246,11 @@ def _request_of(config: Config, streams: Streams) -> PopulationRequest:
     """Return what a data source is to make."""
     task, settings = TASKS[config.model.task], config.population
 
-    def outputs(labels: Shaped[Tensor, "examples *label"], whose: str) -> int:
+    def outputs(labels: Shaped[Tensor, "examples *label"], holder: str) -> int:
         try:
             return task.outputs(labels)
         except DataError as error:
-            raise DataError(f"{whose}: {error}") from None
+            raise DataError(f"{holder}: {error}") from None
 
     return PopulationRequest(
         folder=data_folder(config.data.dir),
