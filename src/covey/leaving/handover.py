@@ -15,6 +15,7 @@ import json
 import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -26,7 +27,9 @@ from covey.base.files import flush_folder, make_folder, path_inside, read_bounde
 from covey.base.names import ClientName, Handle
 from covey.base.signature import SigningKey
 from covey.ledger.requests import Mark
-from covey.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from covey.runs.folder import RunFolder  # which loads SQLAlchemy
 
 NONCE = 12
 
@@ -102,7 +105,7 @@ class Handover:
     proof: str = ""
 
 
-def keep_handover(folder: RunFolder, key: SigningKey, handover: Handover) -> None:
+def keep_handover(folder: "RunFolder", key: SigningKey, handover: Handover) -> None:
     """Seal what is to be handed over, before anyone else sees it."""
     make_folder(folder.unacknowledged)
     content, beside = json.dumps(asdict(handover)).encode(), handover.request.encode()
@@ -110,7 +113,7 @@ def keep_handover(folder: RunFolder, key: SigningKey, handover: Handover) -> Non
     replace_whole(_path(folder, handover.request), sealed, mode=0o600)
 
 
-def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
+def unacknowledged(folder: "RunFolder", key: SigningKey) -> tuple[Handover, ...]:
     """Return what was handed out and not acknowledged, in order of the requests' names.
 
     Raises:
@@ -130,7 +133,7 @@ def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
     return tuple(handovers)
 
 
-def acknowledge(folder: RunFolder, request: str) -> None:
+def acknowledge(folder: "RunFolder", request: str) -> None:
     """Delete a salt that arrived.
 
     Raises:
@@ -146,5 +149,5 @@ def acknowledge(folder: RunFolder, request: str) -> None:
     flush_folder(path.parent)
 
 
-def _path(folder: RunFolder, request: str) -> Path:
+def _path(folder: "RunFolder", request: str) -> Path:
     return path_inside(folder.unacknowledged, f"{request}.sealed")
