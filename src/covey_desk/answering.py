@@ -18,9 +18,8 @@ from covey.api.parts import wanted_answer
 from covey.base.files import read_bounded
 from covey.base.names import Basis, ClientName
 from covey.leaving.forgetting import finish_requests
-from covey.leaving.handover import Handover
-from covey.leaving.joint_requests import ClientPlan
-from covey.leaving.marks import subject_mark
+from covey.leaving.handover import Handover, subject_mark
+from covey.leaving.planning import ClientPlan
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from covey.runs.receipts import Receipt

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import ConfigError, LedgerError, LedgerLocked
-from covey.base.databases import LAYOUT, bounded, layout, strange
-from covey.base.files import make_folder
+from covey.base.files import LAYOUT, bounded, layout, make_folder, strange
 from covey.leaving.copies import Mention
 from covey.runs.folder import RunFolder
 from covey_desk.request import (

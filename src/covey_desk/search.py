@@ -12,7 +12,7 @@ from covey.base.as_json import json_of
 from covey.base.names import ClientName
 from covey.data.population import handle_of
 from covey.leaving.copies import BASELINE
-from covey.leaving.marks import unsealed
+from covey.leaving.handover import unsealed
 from covey.leaving.places import YOU, explain_client
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder

@@ -20,7 +20,7 @@ from covey.base.built_ins import default_of
 from covey.base.files import permissions_of_others, read_bounded
 from covey.base.names import how_to_install
 from covey.data.arrays import read_client
-from covey.settings.needs import check_enough
+from covey.settings.schema import check_enough
 from covey.settings.trust import Trust, trust
 from covey_flower.deployment import (
     AUTHORITY,

@@ -12,8 +12,7 @@ import click
 from covey import ConfigError
 from covey.cli.answer import CommandResult, Line, table_of
 from covey.cli.commands import PATH, PRIVACY, CommandRow, argument, command
-from covey.cli.console import console
-from covey.cli.progress import shown
+from covey.cli.console import console, shown
 from covey.cli.runs import set_option
 
 if TYPE_CHECKING:

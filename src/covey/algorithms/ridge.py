@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from covey.algorithms.algorithm import Clustered, Subtractable, Traits
-from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.federation import Comparison, SumsAnswer
+from covey.algorithms.clients import Clients, Comparison, Setup, SumsAnswer
 from covey.algorithms.selection import ClusterSelection, Weighted
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import Cohort, RoundResult, ServerState
@@ -24,10 +23,8 @@ from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
 from covey.engine.fixed_features import LocalRecords
 from covey.membership.references import PlayRound
-from covey.ridge.head import is_head, shape_of, solved_head
-from covey.ridge.masks import SumCohorts
-from covey.ridge.state import ClusterSums
-from covey.ridge.sums import Sums
+from covey.ridge.head import ClusterSums, is_head, shape_of, solved_head
+from covey.ridge.sums import SumCohorts, Sums
 
 MEANS = "mean features"
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate, NoisySteps
 from covey.aggregation.server import Models
-from covey.algorithms.federation import Comparison, SumsAnswer
+from covey.algorithms.clients import Comparison, SumsAnswer
 from covey.algorithms.selection import (
     ComparesOn,
     Losses,
@@ -51,10 +51,8 @@ from covey.engine.example_gradients import sampling_rate
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob, num_steps
 from covey.engine.recipe import Recipe
-from covey.ridge.head import shape_of
-from covey.ridge.masks import SumCohorts, masked_sums
-from covey.ridge.state import ClusterSums
-from covey.ridge.sums import Sums
+from covey.ridge.head import ClusterSums, shape_of
+from covey.ridge.sums import SumCohorts, Sums, masked_sums
 
 SHARE = 0.5
 """Of the local training: what a calibration takes, at least one epoch."""

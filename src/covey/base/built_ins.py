@@ -18,7 +18,7 @@ MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "aggregation": ("aggregation.mean", "aggregation.anonymity", "aggregation.robust"),
         "algorithm": ("algorithms.fedavg", "algorithms.ifca", "algorithms.ridge"),
-        "augment": ("data.augment",),
+        "augment": ("data.source",),
         "data": ("data.sets",),
         "engine": ("engine.kinds",),
         "features": ("models.features",),

@@ -16,15 +16,13 @@ from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.names import ANSWERS, BASES, Basis
 from covey.cli.answer import BAD, CommandResult, Line, Text, fail_if, table_of, text_of, wants_json
 from covey.cli.commands import PATH, argument, command, trust_code_option
-from covey.cli.console import errors
-from covey.cli.stopping import stoppable
+from covey.cli.console import errors, stoppable
 
 if TYPE_CHECKING:
     from covey.leaving.forgetting import ForgetResult
     from covey.leaving.handover import Handover
-    from covey.leaving.joint_requests import ClientPlan
     from covey.leaving.plan import Option
-    from covey.leaving.planning import ReturningClient
+    from covey.leaving.planning import ClientPlan, ReturningClient
     from covey.leaving.signing import AnsweredRequest
     from covey.leaving.verification import Verification
     from covey.report.summary import Deniability
@@ -285,7 +283,7 @@ def _forget(
     wanted: str,
     basis: Basis,
 ) -> Iterator[Forgotten]:
-    from covey.cli.progress import shown
+    from covey.cli.console import shown
     from covey.report.summary import deniability
 
     def on_receipt(client: str, receipt: Receipt) -> None:  # before anything that could fail

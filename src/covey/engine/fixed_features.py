@@ -142,7 +142,7 @@ class LocalRecords:
         Args:
             examples: the client's.
             heads: solved from everybody's sums, the client's among them.
-            shares: of its records in each (`covey.ridge.state.ClusterSums.shares`).
+            shares: of its records in each (`covey.ridge.head.ClusterSums.shares`).
         """
         rows, heads_and_shares = self.rows(examples), zip(heads, shares, strict=True)
         scores = (scores_without_client(head, rows, share) for head, share in heads_and_shares)

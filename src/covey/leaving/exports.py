@@ -12,8 +12,14 @@ from covey.base.files import delete_whole, make_folder, replace_whole
 from covey.base.history import History
 from covey.base.names import Params, unknown
 from covey.engine.metrics import metric_named
-from covey.leaving.copies import Copy, erase_copy, record_copy
-from covey.leaving.model_files import hash_of_model, header_of, model_bytes
+from covey.leaving.copies import (
+    Copy,
+    erase_copy,
+    hash_of_model,
+    header_of,
+    model_bytes,
+    record_copy,
+)
 from covey.ledger.store import Ledger
 from covey.runs.evaluation import FIGURES, BestRound, best_round
 from covey.runs.folder import RunFolder, rounds_in

@@ -29,9 +29,8 @@ from covey.base.signature import (
     key_records,
 )
 from covey.leaving.facts import Facts
-from covey.leaving.marks import subject_mark, unsealed
-from covey.leaving.proof import Proof, brief, check_proof
-from covey.leaving.proof_text import statements
+from covey.leaving.handover import subject_mark, unsealed
+from covey.leaving.proof import Proof, brief, check_proof, statements
 from covey.ledger import tree
 from covey.ledger.tree import TreeHead, begins_with, entries_of, is_included, origin_of
 from covey.runs.grammar import check_times

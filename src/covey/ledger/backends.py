@@ -20,9 +20,8 @@ from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
-from covey.base.databases import bounded
 from covey.base.errors import LedgerError, LedgerLocked, LedgerUnavailable
-from covey.base.files import read_text
+from covey.base.files import bounded, read_text
 from covey.base.names import how_to_install
 from covey.ledger.tables import clients, requests
 

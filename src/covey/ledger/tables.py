@@ -11,8 +11,8 @@ from functools import cache
 import sqlalchemy as sql
 from sqlalchemy import Column, Connection, Index, Integer, Table, Text, event
 
-from covey.base.databases import LAYOUT, layout, strange
 from covey.base.errors import LedgerError
+from covey.base.files import LAYOUT, layout, strange
 from covey.base.names import another_format
 
 VERSION = 13

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.base.databases import LAYOUT, bounded, layout, strange
 from covey.base.errors import RunError
-from covey.base.files import make_folder
+from covey.base.files import LAYOUT, bounded, layout, make_folder, strange
 
 _TABLES = (
     "CREATE TABLE rows (key BLOB PRIMARY KEY, row BLOB NOT NULL, sum BLOB NOT NULL)",
