@@ -207,7 +207,7 @@ NOISE = "client_clip = 1.0\nclient_noise = 1.0\nnoise_model = 'distributed'\n"
 def test_it_says_who_has_to_trust_whom_for_what(federate, settings, whom, for_what):
     folder = federate(settings, more=("carol",))
     for place in (folder, folder / "nodes/alice"):
-        rows = [each for each in trust_in(place) if each.who == "a client"]
+        rows = [each for each in trust_in(place) if each.truster == "a client"]
         (row,) = [each for each in rows if each.whom == whom]
         assert for_what in row.for_what
 
