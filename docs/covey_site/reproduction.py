@@ -41,7 +41,7 @@ def reproduction_page(docs: Path) -> Mapping[str, str]:
 
 def _section(record: ExperimentRecord, docs: Path) -> Iterator[str]:
     """Yield one table or figure, closed: its title, then what is in it."""
-    played = [cell for cell in record.found.cells if cell.values]
+    played = [cell for cell in record.findings.cells if cell.values]
     beside = [cell for cell in played if cell.printed and not cell.says]
     within = sum(cell.is_within for cell in beside)
     alone = sum(cell.interval is None for cell in beside)
@@ -58,10 +58,13 @@ def _section(record: ExperimentRecord, docs: Path) -> Iterator[str]:
         cells = (astuple(words(cell)) for cell in played)
         yield from (f"| {' | '.join(map(escaped, row))} |" for row in cells)
         yield ""
-    reasons = dict.fromkeys(cell.reason for cell in record.found.cells if not cell.values)
-    yield from (f"- {escaped(each)}" for each in {**reasons, **dict.fromkeys(record.found.notes)})
+    reasons = dict.fromkeys(cell.reason for cell in record.findings.cells if not cell.values)
+    yield from (
+        f"- {escaped(each)}" for each in {**reasons, **dict.fromkeys(record.findings.notes)}
+    )
     yield ""
     sizes = "; ".join(f"{column}: {size}" for column, size in record.sizes.items())
     yield f"`{record.command}`, seeds {', '.join(map(str, record.seeds))}, {record.date}."
-    yield f"{sizes + '.' if sizes else ''} {record.machine}; commit {record.found.commits[0][:12]}."
+    commit = record.findings.commits[0][:12]
+    yield f"{sizes + '.' if sizes else ''} {record.machine}; commit {commit}."
     yield from ("", "</details>", "")

@@ -41,11 +41,10 @@ from .base.figure import Figure, RiskEstimate
 from .base.history import History
 from .base.names import Params, __version__
 from .base.rng import Streams
-from .data.augment import Augment
 from .data.clients import ClientData, PopulationRequest
 from .data.examples import Examples, PublishedData, Shift
 from .data.partition import Partition
-from .data.source import ClientSource, DataSet
+from .data.source import Augment, ClientSource, DataSet
 from .dp.one_run import OneRunAudit, audit_one_run, draw_canaries
 from .engine.cpu import ReferenceEngine
 from .engine.metrics import Metric
@@ -61,7 +60,7 @@ from .models.build import ModelFactory
 from .models.features import FeatureMap
 from .runs.evaluation import RoundMetrics
 from .settings.load import Config, load_config
-from .settings.trackers import Figures, TrackedRun, Tracker
+from .settings.schema import Figures, TrackedRun, Tracker
 
 __all__ = [
     "Adam",

@@ -18,9 +18,8 @@ from covey.api.parts import wanted_answer
 from covey.base.files import read_bounded
 from covey.base.names import Basis, ClientName
 from covey.leaving.forgetting import finish_requests
-from covey.leaving.handover import Handover
-from covey.leaving.joint_requests import ClientPlan
-from covey.leaving.marks import subject_mark
+from covey.leaving.handover import Handover, subject_mark
+from covey.leaving.planning import ClientPlan
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from covey.runs.receipts import Receipt
@@ -186,9 +185,9 @@ def plan_answers(
         try:
             for batch in _batches(here):
                 run = run or load(Path(place))
-                who = _as_they_come(run, batch)
-                plans = run.plan([*who.values()], batch[0].wanted, batch[0].basis)
-                planned += [NamePlan.of(e.number, p) for e, p in zip(who, plans, strict=True)]
+                leavers = _as_they_come(run, batch)
+                plans = run.plan([*leavers.values()], batch[0].wanted, batch[0].basis)
+                planned += [NamePlan.of(e.number, p) for e, p in zip(leavers, plans, strict=True)]
         except CoveyError as error:
             problem = str(error)
         if here:
@@ -369,14 +368,14 @@ class _InRun:
 
     def _forget(self, run: Run, requesters: Sequence[_Requester]) -> dict[_Requester, str]:
         """Let the run forget the names that it has, and say why some cannot be answered."""
-        who = _as_they_come(run, requesters)
-        if not who:
+        leavers = _as_they_come(run, requesters)
+        if not leavers:
             return {}
-        by_name = {requester.name: requester for requester in who}
+        by_name = {requester.name: requester for requester in leavers}
         answer, basis = requesters[0].wanted, requesters[0].basis
-        plans = run.plan([*who.values()], answer, basis)
+        plans = run.plan([*leavers.values()], answer, basis)
         refused = {by_name[plan.client]: plan.reason for plan in plans if plan.chosen is None}
-        leaving = [client for requester, client in who.items() if requester not in refused]
+        leaving = [client for requester, client in leavers.items() if requester not in refused]
 
         def on_receipt(name: str, receipt: Receipt) -> None:
             self._write([self._of(by_name[name], run_request=receipt.request)])
@@ -413,11 +412,13 @@ def _as_they_come(
     run: Run, requesters: Sequence[_Requester]
 ) -> dict[_Requester, ClientName | ReturningClient]:
     """Return the clients of a run, and those that left it and come back with a salt."""
-    who = {e: e.name for e in requesters if e.name in run.names}
+    leavers = {e: e.name for e in requesters if e.name in run.names}
     salts = [delivery.salt for delivery in run.unacknowledged if delivery.answer]
     with Ledger.read(RunFolder(run.folder).ledger) as ledger:
-        found = {e: salt_of(ledger, e.name, (*e.salts, *salts)) for e in requesters if e not in who}
-    return who | {e: ReturningClient(e.name, salt) for e, salt in found.items() if salt}
+        salts_of = {
+            e: salt_of(ledger, e.name, (*e.salts, *salts)) for e in requesters if e not in leavers
+        }
+    return leavers | {e: ReturningClient(e.name, salt) for e, salt in salts_of.items() if salt}
 
 
 def proof_of(path: Path) -> tuple[bytes, dict[str, Any]]:
@@ -435,13 +436,13 @@ def proof_of(path: Path) -> tuple[bytes, dict[str, Any]]:
         ) from error
 
 
-def _is_about(run: Run, kept: Handover, name: ClientName) -> bool:
+def _is_about(run: Run, handover: Handover, name: ClientName) -> bool:
     """Say whether the proof that a salt goes with is about this name."""
-    path = proof_path(run.folder, kept.request)
+    path = proof_path(run.folder, handover.request)
     if not path.is_file():
         return False
     mark = str(proof_of(path)[1].get("subject"))
-    return hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(kept.salt)))
+    return hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(handover.salt)))
 
 
 def _lacks_its_end(run: Run) -> bool:

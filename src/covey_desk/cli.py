@@ -18,8 +18,7 @@ from covey import ConfigError
 from covey.base.names import how_to_install
 from covey.cli.answer import CommandResult, Line, fail_if, short, table_of, text_of
 from covey.cli.commands import LEAVING, OPERATION, PATH, CommandGroup, CommandRow, argument, command
-from covey.cli.console import errors
-from covey.cli.progress import shown
+from covey.cli.console import errors, shown
 from covey.cli.runs import DEFAULT_ROOT, root_option
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from covey import ConfigError, CoveyError, Run
 from covey.base.files import delete_whole
 from covey.base.names import do_you_mean
 from covey.leaving.copies import masked
-from covey.leaving.marks import SALT_BYTES
+from covey.leaving.handover import SALT_BYTES
 from covey_desk.answering import Load
 from covey_desk.register import (
     ERASED,

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import ConfigError, LedgerError, LedgerLocked
-from covey.base.databases import LAYOUT, bounded, layout, strange
-from covey.base.files import make_folder
+from covey.base.files import LAYOUT, bounded, layout, make_folder, strange
 from covey.leaving.copies import Mention
 from covey.runs.folder import RunFolder
 from covey_desk.request import (
@@ -391,12 +390,12 @@ def _is_made(database: sqlite3.Connection, path: Path) -> bool:
     Raises:
         LedgerError: it has others.
     """
-    (found,) = database.execute("PRAGMA user_version").fetchone()
+    (format_version,) = database.execute("PRAGMA user_version").fetchone()
     tables = layout(database.execute(LAYOUT))
-    if found != FORMAT and tables:
+    if format_version != FORMAT and tables:
         raise LedgerError(
-            f"{path} must be a register of format {FORMAT}, found {found}: close its requests with "
-            f"the covey that wrote it, and move it away."
+            f"{path} must be a register of format {FORMAT}, found {format_version}: close its "
+            f"requests with the covey that wrote it, and move it away."
         )
     if tables and (odd := strange(tables, _layout())):
         raise LedgerError(

@@ -12,7 +12,7 @@ from covey.base.as_json import json_of
 from covey.base.names import ClientName
 from covey.data.population import handle_of
 from covey.leaving.copies import BASELINE
-from covey.leaving.marks import unsealed
+from covey.leaving.handover import unsealed
 from covey.leaving.places import YOU, explain_client
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
@@ -135,7 +135,7 @@ def searched(
         mine = {run.run: run for run in request.runs if run.index == index}
         for run in dict.fromkeys((*holdings.known, *holdings.unreadable, *mine)):
             fresh = RunOfRequest(request=number, person=name, run=run, index=index)
-            now, found = mine.get(run, fresh), None
+            now, entry = mine.get(run, fresh), None
             left = holdings.left.get(run, {}).get(name)
             answered = (
                 listed.held
@@ -149,7 +149,7 @@ def searched(
                 if look_up and not (held or now.held):
                     held = json.dumps(held_in(run, name))
                 if run not in mine or held not in ("", now.held):
-                    found = replace(fresh, held=held)
+                    entry = replace(fresh, held=held)
             elif (
                 run not in mine
                 or (waits and not now.held)
@@ -161,9 +161,9 @@ def searched(
                 elif left is not None:
                     why = left
                 if run in mine or why != "elsewhere":
-                    found = replace(fresh, ended=why)
-            if found is not None:
-                new.append(found)
+                    entry = replace(fresh, ended=why)
+            if entry is not None:
+                new.append(entry)
     return new
 
 

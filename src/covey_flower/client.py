@@ -164,9 +164,9 @@ class Node:
 
     def sums(self, run: str) -> SumRounds:
         """Return the client in the rounds of secure sums of a run."""
-        kept = self.memory(run).path / f"{run}.sums.json"
+        sums_file = self.memory(run).path / f"{run}.sums.json"
         simulated = self.examples is None and not self.file.data
-        return SumRounds(self.path.parent, self.config, self.file, kept, simulated)
+        return SumRounds(self.path.parent, self.config, self.file, sums_file, simulated)
 
 
 def answer_message(
@@ -237,11 +237,11 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
 
     def trained(cluster: int) -> ClientUpdate:
         """Train, and keep what the objective goes on from."""
-        kept = folder.read_tensors(context.memory_round)
-        made = member().train(request, cluster, train, kept)
+        memory_tensors = folder.read_tensors(context.memory_round)
+        made = member().train(request, cluster, train, memory_tensors)
         if made.kept is not None and request.round_index >= 0:
             # an objective that keeps nothing new leaves its memory as it was
-            folder.write_tensors(request.round_index, made.kept or kept)
+            folder.write_tensors(request.round_index, made.kept or memory_tensors)
         return made
 
     if request.sums is not None:
@@ -265,7 +265,7 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
     if request.task in OF_FEATURES:
         node.release("sums", 0)
         return encode(reply, member().feature_sums(request, context))
-    kept = folder.read_tensors(context.memory_round)
+    memory_tensors = folder.read_tensors(context.memory_round)
 
     def choose(before: int | None) -> ClusterChoice:
         memory = folder.read()
@@ -287,7 +287,7 @@ def _reply(node: Node, question: Question, train: Train | None) -> RecordDict:
 
     chosen = node.allowance.answer(request, context, member().client, choose)
     model = request.models[chosen.cluster]  # its own one, or its own entries, if it has any
-    in_use = kept.get(PERSONAL, {**model, **kept.get(LAYERS, {})})
+    in_use = memory_tensors.get(PERSONAL, {**model, **memory_tensors.get(LAYERS, {})})
     reports = request.task in (*CHOOSING, "train")
     threshold = member().client.preference.risk_threshold
     reply = replace(

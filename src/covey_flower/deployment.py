@@ -37,7 +37,7 @@ from covey.algorithms.algorithm import Clustered
 from covey.base.built_ins import NEWCOMERS, ROBUST, default_of
 from covey.base.components import reference
 from covey.base.files import flush_folder, read_bounded, read_text, replace_whole
-from covey.settings.needs import check_enough
+from covey.settings.schema import check_enough
 from covey_flower.engine import FlowerNodes
 
 CONNECTION = "covey"

@@ -20,7 +20,7 @@ from covey.base.built_ins import default_of
 from covey.base.files import permissions_of_others, read_bounded
 from covey.base.names import how_to_install
 from covey.data.arrays import read_client
-from covey.settings.needs import check_enough
+from covey.settings.schema import check_enough
 from covey.settings.trust import Trust, trust
 from covey_flower.deployment import (
     AUTHORITY,
@@ -198,18 +198,18 @@ def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
 def _versions(declared: Declaration) -> str:
     least, below = (".".join(map(str, numbers)) for numbers in FLOWER)
     try:
-        found = version("flwr")
+        installed = version("flwr")
     except PackageNotFoundError:
-        found = "0.0: none"
-    if not FLOWER[0] <= tuple(map(int, found.split(":")[0].split(".")[:2])) < FLOWER[1]:
+        installed = "0.0: none"
+    if not FLOWER[0] <= tuple(map(int, installed.split(":")[0].split(".")[:2])) < FLOWER[1]:
         raise RunError(
-            f"expected flwr >= {least}, < {below}, found {found}: {how_to_install('flower')}."
+            f"expected flwr >= {least}, < {below}, found {installed}: {how_to_install('flower')}."
         )
     if version("covey") != declared.version:
         raise RunError(
             f"expected covey {declared.version}, found {version('covey')}: install it everywhere."
         )
-    return f"version {found}, with covey {declared.version}; use the same on every machine"
+    return f"version {installed}, with covey {declared.version}; use the same on every machine"
 
 
 def _agrees(folder: Path, home: Path) -> str:
@@ -227,10 +227,10 @@ def _agrees(folder: Path, home: Path) -> str:
         f"other settings in {config.name}": hashes[0] != hashes[1],
         "another certificate in ca.crt": certificates[0] != certificates[1],
     }
-    if found := [what for what, is_so in wrong.items() if is_so]:
+    if faults := [what for what, is_so in wrong.items() if is_so]:
         raise RunError(
             f'expected node "{own.node}" to agree with the server in {home}, found '
-            f"{'; '.join(found)}: copy what the server has, or install the same."
+            f"{'; '.join(faults)}: copy what the server has, or install the same."
         )
     return f'node "{own.node}" has the covey, settings and certificate of the server'
 

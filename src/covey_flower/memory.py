@@ -44,9 +44,9 @@ def read_kept(file: Path, read: Callable[[object], T], loss: str) -> T:
     if not file.is_file():
         return read({})
     try:
-        kept = json.loads(checked(read_bounded(file)))
-        del kept["checksum"]
-        return read(kept)
+        content = json.loads(checked(read_bounded(file)))
+        del content["checksum"]
+        return read(content)
     except UNREADABLE as error:
         raise _damaged(file, error, loss) from error
 
@@ -176,23 +176,23 @@ class MemoryFolder:
             raise RunError(
                 f"{file} must be there, as the server goes on from it, found none: put it back."
             )
-        found: dict[str, dict[str, Tensor]] = {}
+        stored: dict[str, dict[str, Tensor]] = {}
         try:
             tensors = _whole(file)
         except UNREADABLE as error:
             raise _damaged(file, error, _SPENT) from error
         for name, value in tensors.items():
             key, _, parameter = name.partition("/")
-            found.setdefault(unquote(key), {})[parameter] = value
-        return found
+            stored.setdefault(unquote(key), {})[parameter] = value
+        return stored
 
-    def write_tensors(self, round_index: int, kept: Mapping[str, Params]) -> None:
+    def write_tensors(self, round_index: int, values_of: Mapping[str, Params]) -> None:
         """Keep what the objective goes on from, should the server take the update."""
         file = self._tensors(round_index)
         file.parent.mkdir(mode=0o700, exist_ok=True, parents=True)
         flat = {
             f"{quote(key, safe='')}/{name}": value.contiguous().clone()
-            for key, tensors in kept.items()
+            for key, tensors in values_of.items()
             for name, value in tensors.items()
         }
         digest = {"sha256": _digest(flat)}

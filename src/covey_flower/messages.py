@@ -22,8 +22,7 @@ from covey import CoveyError, Params, __version__
 from covey.algorithms.client_requests import ClientContext, ClientRequest, ClientResponse
 from covey.base.names import ClientName, Handle
 from covey.membership.estimators import EDGES, FOLDS
-from covey.ridge.checks import fault_of, fault_of_mean
-from covey.ridge.sums import Sums
+from covey.ridge.sums import Sums, fault_of, fault_of_mean
 from covey.secure_sums.messages import Reason
 from covey_flower.identity import BudgetSpentError, InvalidMessageError
 

@@ -355,11 +355,11 @@ class FlowerServer:
         """
         if self._rejected.get(node) != reason:
             self._rejected[node] = reason
-            who = name or self._identities.get(node, NodeIdentity()).name or str(node)
+            node_name = name or self._identities.get(node, NodeIdentity()).name or str(node)
             home = self._policy.home
             where = f" The list of nodes: {home / DECLARATION}." if home else ""
             why = reason[2:] if reason.startswith("it ") else f": {reason}"
-            log.warning('Refused: node "%s"%s.%s', who, why, where)
+            log.warning('Refused: node "%s"%s.%s', node_name, why, where)
             self._events.append(AnswerRefused(None, reason))
 
     def _admit(self, node: int, hello: Hello, expected: NodeKind | None) -> None:

@@ -244,22 +244,22 @@ def attack_model(rows: Sequence[AttackData], streams: Streams) -> AttackModel:
                 networks[c] = network.fit(confidences[chosen], member[chosen])
 
     def a(data: AttackData) -> Float[ndarray, " records"]:
-        found = np.full(len(data.labels), 0.5)
+        risks = np.full(len(data.labels), 0.5)
         for c, network in networks.items():
             of_class = data.labels == c
             if of_class.any():
-                found[of_class] = np.asarray(network.predict_proba(data.confidences[of_class]))[
+                risks[of_class] = np.asarray(network.predict_proba(data.confidences[of_class]))[
                     :, 1
                 ]
-        return found
+        return risks
 
     return a
 
 
 def judge(a: AttackModel, data: AttackData) -> RiskEstimate:
     """Return (TPR + TNR) / 2 of an attack model on records that it has not seen."""
-    found = a(data)
-    members, others = found[data.member], found[~data.member]
+    scores = a(data)
+    members, others = scores[data.member], scores[~data.member]
     return RiskEstimate.of_rates(
         float(np.mean(members > 0.5)),
         float(np.mean(others <= 0.5)),

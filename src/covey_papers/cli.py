@@ -12,8 +12,7 @@ import click
 from covey import ConfigError
 from covey.cli.answer import CommandResult, Line, table_of
 from covey.cli.commands import PATH, PRIVACY, CommandRow, argument, command
-from covey.cli.console import console
-from covey.cli.progress import shown
+from covey.cli.console import console, shown
 from covey.cli.runs import set_option
 
 if TYPE_CHECKING:
@@ -145,11 +144,11 @@ def reproduce(
             repeats=repeats,
             overrides=overrides,
         )
-        found = record.found
-        rows = [words(cell) for cell in found.cells]
+        findings = record.findings
+        rows = [words(cell) for cell in findings.cells]
         measured.append(
             ExperimentMeasured(
-                record.name, record.title, record.shows, record.quick, rows, found.notes
+                record.name, record.title, record.shows, record.quick, rows, findings.notes
             )
         )
     return Reproduced(measured, write_page(records(out), out))

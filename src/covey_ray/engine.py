@@ -227,7 +227,7 @@ class RayEngine:
                 job,
                 start=models.held(job.start),
                 examples=self._held(job.examples),
-                memory={key: models.held(kept) for key, kept in job.memory.items()},
+                memory={key: models.held(value) for key, value in job.memory.items()},
                 on_losses=None,
             ), job.on_losses is not None
 
@@ -279,8 +279,8 @@ class _Models:
     def held(self, params: Params) -> Stand:
         """Return a model in Ray's store."""
         # the model is kept beside, which keeps its id from others
-        kept = self._kept.pop(id(params), None) or (params, Held(self._ray, params))
-        self._kept[id(params)] = kept
+        held = self._kept.pop(id(params), None) or (params, Held(self._ray, params))
+        self._kept[id(params)] = held
         if len(self._kept) > _MODELS:
             self._kept.popitem(last=False)
-        return kept[1]
+        return held[1]

@@ -13,12 +13,12 @@ from torch import Tensor
 from aggregation.hiding import hidden_by, hiding, sound
 from covey import AggregationResult, ClientUpdate, Params, Streams
 from covey.aggregation.anonymity import Hiding, HidingRound, noise_scale
-from covey.aggregation.limited_sets import sets_within
 from covey.aggregation.partition import (
     balanced_kmeans,
     diameters,
     mdav,
     neighbours,
+    sets_within,
     sketch_error,
     unit_rows,
 )

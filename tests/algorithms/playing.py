@@ -6,8 +6,8 @@ from typing import Any
 
 from covey import Algorithm, Clients, Params, RoundResult, ServerState, Setup, Streams
 from covey.algorithms.algorithm import Opening
+from covey.algorithms.clients import Federation
 from covey.algorithms.fedavg import FedAvg, LocalTraining
-from covey.algorithms.federation import Federation
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.round import RoundSteps

@@ -59,8 +59,7 @@ from covey.engine.recipe import MULTICLASS
 from covey.membership.estimators import FederatedEstimator
 from covey.membership.truth import Assessment, divergence
 from covey.models.build import initial_params
-from covey.models.frozen import FixedMap, FrozenFeatures
-from covey.models.linear_head import LinearHeadNetwork
+from covey.models.linear_head import FixedMap, FrozenFeatures, LinearHeadNetwork
 from covey_papers.pooling import PooledIfca
 
 CLIENTS, EXAMPLES = 8, 12

@@ -11,9 +11,8 @@ from covey import ConfigError, ModelError
 from covey.algorithms.ridge import recount
 from covey.base.events import ClientsWaited
 from covey.base.params import model_hash
-from covey.ridge.masks import SumCohorts, masked_sums
-from covey.ridge.state import ClusterSums
-from covey.ridge.sums import Sums
+from covey.ridge.head import ClusterSums
+from covey.ridge.sums import SumCohorts, Sums, masked_sums
 from covey.secure_sums.messages import RoundGivenUpError
 from covey.settings.run import build_run
 

@@ -12,7 +12,7 @@ from covey.algorithms.ridge import recount, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client
-from covey.ridge.state import ClusterSums
+from covey.ridge.head import ClusterSums
 from covey.settings.run import BuiltRun, build_run
 from runs.ridge_runs import RIDGE
 

@@ -11,7 +11,7 @@ from algorithms.playing import changed, rounds_of
 from covey import ConfigError
 from covey.base.events import HeadsSolved
 from covey.base.params import model_hash
-from covey.ridge.state import ClusterSums
+from covey.ridge.head import ClusterSums
 from covey.ridge.sums import FEATURE_STEPS
 from covey.settings.run import BuiltRun, build_run
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cli.conftest import SMALL, refused, sets
 from covey import Config, load, run
-from covey.cli import progress
+from covey.cli import console
 
 TINY = """
 rounds = 1
@@ -93,14 +93,14 @@ def test_export_by_client_is_its_clusters_model(ran, answer, tmp_path):
 def test_a_terminal_shows_rounds_accuracy_risk_violations_and_time_left(tmp_path, monkeypatch):
     written = StringIO()
     wide = Console(file=written, force_terminal=True, width=100, height=40)
-    monkeypatch.setattr(progress, "console", wide)
+    monkeypatch.setattr(console, "console", wide)
     settings = {
         "rounds": 2,
         "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
         "model": {"name": "linear"},
         "risk": {"every": 1},
     }
-    with progress.shown("example") as observe:
+    with console.shown("example") as observe:
         run(config=Config.of(settings), out=tmp_path / "run", observe=observe)
     text = written.getvalue()
     for word in (

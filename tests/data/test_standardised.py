@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as npst
 import covey
 from covey import ConfigError, DataError, Streams
 from covey.base.guarantee import Term
-from covey.data.data_hash import data_hash
 from covey.data.examples import TrainTest, normalised, standardised
+from covey.data.population import data_hash
 from covey.settings.clients import Overrides, population_and_notes
 from covey_flower.client_runtime import client_runtime_of
 from covey_flower.node_file import NodeFile

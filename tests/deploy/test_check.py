@@ -17,7 +17,7 @@ import tomli_w
 
 from covey import Config, ConfigError, RunError
 from covey.settings.load import replace_setting
-from covey.settings.needs import check_enough
+from covey.settings.schema import check_enough
 from covey_flower.deployment import DeploymentPlan, write_federation
 from covey_flower.folder_check import FLOWER, Finding, check, trust_in
 from deploy.conftest import NOW

@@ -19,8 +19,8 @@ from covey import (
     run,
     verify,
 )
-from covey.data.augment import Augment, OwnAugment
 from covey.data.examples import to_floats
+from covey.data.source import Augment, OwnAugment
 from covey.engine.cpu import ParallelEngine
 from covey.models.build import initial_params
 from engine.jobs import make_module, some_images

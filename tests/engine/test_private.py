@@ -27,8 +27,7 @@ from covey.engine.optimizers import Sgd
 from covey.engine.protocol import num_steps
 from covey.engine.recipe import MULTICLASS
 from covey.models.features import Gabor
-from covey.models.frozen import build_features
-from covey.models.linear_head import HeadAlone, LinearHeadNetwork
+from covey.models.linear_head import HeadAlone, LinearHeadNetwork, build_features
 from covey.ridge.sums import FEATURE_STEPS
 from engine.jobs import build_module, make_jobs, make_module, point_job, some_images
 

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 import covey
 from covey import Run
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
-from covey.ridge.state import ClusterSums
+from covey.ridge.head import ClusterSums
 from covey.runs.folder import RunFolder, checkpoint_paths
 from covey.runs.states import load_state
 from flower.conftest import Built, all_of, same_risks, settings_with

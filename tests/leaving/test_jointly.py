@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from covey import RunError
 from covey.base.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunRolledBack
 from covey.base.names import ANSWERS
-from covey.leaving.joint_requests import choose_answers
-from covey.leaving.marks import sealed, unsealed
+from covey.leaving.handover import sealed, unsealed
 from covey.leaving.plan import AnswerRules, Option, answer_for, options, replay_kind
+from covey.leaving.planning import choose_answers
 from covey.ledger.participation import AnonymitySet, Participation, participation_of
 from covey.ledger.requests import LeaveRequest
 

@@ -24,10 +24,16 @@ from covey.leaving.facts import (
     ValueOrReason,
     contradictions,
 )
-from covey.leaving.marks import subject_mark
+from covey.leaving.handover import subject_mark
 from covey.leaving.plan import Influence
-from covey.leaving.proof import check_proof, read_proof, signed_proof
-from covey.leaving.proof_text import REASONS, proof_page, sentences
+from covey.leaving.proof import (
+    REASONS,
+    check_proof,
+    proof_page,
+    read_proof,
+    sentences,
+    signed_proof,
+)
 from covey.leaving.verification import verify
 
 KEY = SigningKey.from_private_bytes(bytes(32))

@@ -1,7 +1,6 @@
 """A request that is being served."""
 
-from covey.leaving.answer_in_progress import AnswerInProgress
-from covey.leaving.facts import AttackFigure, ValueOrReason
+from covey.leaving.facts import AnswerInProgress, AttackFigure, ValueOrReason
 from covey.leaving.plan import Option
 
 SERVED = AnswerInProgress(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
 from covey import LedgerError
-from covey.base.databases import bounded, stopping
+from covey.base.files import bounded, stopping
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from ledger.conftest import noon

@@ -10,7 +10,7 @@ import pytest
 
 from covey import LedgerError
 from covey.base.names import Basis
-from covey.leaving.answer_in_progress import AnswerInProgress
+from covey.leaving.facts import AnswerInProgress
 from covey.ledger.chain import REWIND, Record
 from covey.ledger.requests import LeaveRequest, Mark
 from covey.ledger.store import Ledger

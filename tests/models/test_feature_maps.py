@@ -11,8 +11,8 @@ import covey
 from covey import ConfigError, FeatureMap, ModelError, Streams
 from covey.base.components import create
 from covey.models.build import ModelFactory, build_model
-from covey.models.frozen import build_features as built_features
 from covey.models.linear_head import LinearHead, LinearHeadNetwork
+from covey.models.linear_head import build_features as built_features
 
 
 def build_features(name, shape, seed, options=None):

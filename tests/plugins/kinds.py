@@ -26,7 +26,7 @@ Settings = Mapping[str, Any]
 BASE = small(
     population={"clients": 5},
     train={"learning_rate": 0.5},
-    method={"name": "ifca-mir", "initialisation": "random"},
+    method={"name": "ifca-mir"},
     risk={"every": 2},
 )
 FEDAVG: Settings = {"method": {"name": "fedavg"}}

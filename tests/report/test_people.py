@@ -23,10 +23,9 @@ from covey.base.events import (
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History, pooled_clusters, trained_clusters
-from covey.report.clients import ClientSummary
+from covey.report.clients import ClientSummary, GroupModel, group_models
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
-from covey.report.group_models import GroupModel, group_models
 from covey.report.queries import group_sizes
 from covey.report.summary import summary
 from covey.runs.ledger_record import LedgerRecord, RecordedEvent

@@ -78,7 +78,7 @@ def test_a_record_comes_back_as_it_was(cells, lines, sizes, seconds):
         commits=tuple(sizes.values()),
         seconds=seconds,
     )
-    whole = record(sizes=sizes, found=found, quick=bool(cells), command="'a\"b'")
+    whole = record(sizes=sizes, findings=found, quick=bool(cells), command="'a\"b'")
     with TemporaryDirectory() as folder:
         note(Path(folder) / "record.json", whole)
         assert records(Path(folder)) == [whole]
@@ -103,7 +103,7 @@ FOUND = Findings(
     commits=("0123abcd", "4567cdef+"),
     seconds=90.0,
 )
-TABLE = record(found=FOUND)
+TABLE = record(findings=FOUND)
 BRIEF = replace(TABLE, quick=True, command="covey reproduce tiny --quick")
 
 

@@ -84,7 +84,7 @@ def record(**told: Any) -> ExperimentRecord:
             "machine": "an abacus, 2 cores",
             "date": "2026-01-02T03:04+00:00",
             "sizes": {"digits": "2 rounds, 8 clients with 30 examples, mlp"},
-            "found": Findings(),
+            "findings": Findings(),
             **told,
         }
     )

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.ridge.checks import fault_of, fault_of_mean
 from covey.ridge.head import SentHead, scores_without_client, solved_head
-from covey.ridge.sums import FEATURE_STEPS, Rows, Sums, sums_of
+from covey.ridge.sums import FEATURE_STEPS, Rows, Sums, fault_of, fault_of_mean, sums_of
 
 D, CLASSES, RECORDS = 5, 3, 7
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey import ModelError
-from covey.ridge.head import Head, scores_without_client, solved_head
-from covey.ridge.state import ClusterSums
+from covey.ridge.head import ClusterSums, Head, scores_without_client, solved_head
 from covey.ridge.sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
 
 D, CLASSES = 5, 3

@@ -8,7 +8,7 @@ from covey import Config, Examples, load
 from covey.base.events import ClientsAssigned
 from covey.base.params import model_hash
 from covey.ledger.participation import latest_models
-from covey.ridge.state import ClusterSums
+from covey.ridge.head import ClusterSums
 from covey.runs.folder import RunFolder
 from covey.settings.run import build_run
 from recorded import events_of, facts

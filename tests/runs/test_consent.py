@@ -15,9 +15,9 @@ import torch.nn.functional
 import covey
 from cli.conftest import command
 from covey import Config
-from covey.base.consent import CodeSource
 from covey.base.errors import ConfigError
 from covey.base.files import user_folder
+from covey.base.own_code import CodeSource
 from covey.runs.folder import FederationMetadata, RunFolder
 from covey.settings.ledger_terms import own_parts
 from covey.settings.load import settings_hash

@@ -18,10 +18,13 @@ from covey.leaving.copies import (
     copies_of,
     delete_obsolete_copies,
     erase_from_copies,
+    exported_hashes,
+    hash_of_model,
+    header_of,
+    model_bytes,
     record_copy,
 )
 from covey.leaving.exports import export_model
-from covey.leaving.model_files import exported_hashes, hash_of_model, header_of, model_bytes
 from covey.ledger.requests import LeaveRequest
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder

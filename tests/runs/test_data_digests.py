@@ -13,7 +13,7 @@ import covey
 from covey import Run, RunError, load_config
 from covey.base.events import ClientLeft, HeadsSolved
 from covey.base.history import of_kinds
-from covey.data.data_hash import data_hash
+from covey.data.population import data_hash
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from covey.runs.inputs import PREFERENCES, input_hashes

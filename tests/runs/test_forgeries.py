@@ -8,7 +8,7 @@ import pytest
 
 from covey import Config, Run, resume, verify
 from covey.base.signature import signing_key
-from covey.leaving.marks import subject_mark
+from covey.leaving.handover import subject_mark
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.ledger.tree import root_of

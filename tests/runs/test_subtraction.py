@@ -11,7 +11,7 @@ from algorithms.playing import changed
 from covey import Config, ReturningClient, RunError, load, resume, run, verify
 from covey.base.events import ClientsAssigned, ModelAttacked, RunRolledBack
 from covey.base.params import model_hash
-from covey.ridge.state import ClusterSums
+from covey.ridge.head import ClusterSums
 from covey.runs import head_attacks
 from covey.runs.folder import RunFolder, rounds_in
 from covey.runs.states import load_state

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Examples, Streams
-from covey.data.data_hash import EVERY, DataHashes, data_hash
 from covey.data.examples import Client
-from covey.data.population import Population, absent_population
+from covey.data.population import MARKED_EVERY, DataHashes, Population, absent_population, data_hash
 
 
 def examples(size: int, start: int) -> Examples:
@@ -23,7 +22,7 @@ def population(clients: tuple[Client, ...]) -> Population:
 
 
 def everybody() -> tuple[Client, ...]:
-    names = {f"client-{i:04}" for i in range(2 * EVERY + 9)}
+    names = {f"client-{i:04}" for i in range(2 * MARKED_EVERY + 9)}
     there = absent_population(names, examples(0, 0), Streams(0), 2).clients
     return tuple(
         replace(client, train=examples(1 + i % 2, i), holdout=examples(i % 3, 7 * i))

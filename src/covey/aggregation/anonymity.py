@@ -28,7 +28,6 @@ from covey.aggregation.base import (
     mean_per_cluster,
     updates_per_cluster,
 )
-from covey.aggregation.limited_sets import sets_within
 from covey.aggregation.mean import NoiseShape, noisy, projected
 from covey.aggregation.partition import (
     Sets,
@@ -40,6 +39,7 @@ from covey.aggregation.partition import (
     neighbours,
     public_random,
     set_sizes,
+    sets_within,
     sketch_error,
     unit_rows,
     update_bytes,

@@ -269,10 +269,10 @@ def mean_of_numbers(
         shares: the noise that is in it.
     """
     sums = numbers[1:] / STEPS if shares is None else shares.values(numbers[1:])
-    moved, found = dict[str, torch.Tensor](), torch.from_numpy(sums / (numbers[0] / STEPS))
+    moved, rest = dict[str, torch.Tensor](), torch.from_numpy(sums / (numbers[0] / STEPS))
     for name, value in sorted(trained(model).items()):
-        moved[name] = found[: value.numel()].reshape(value.shape).float()
-        found = found[value.numel() :]
+        moved[name] = rest[: value.numel()].reshape(value.shape).float()
+        rest = rest[value.numel() :]
     return {name: moved.get(name, torch.zeros_like(value)) for name, value in model.items()}
 
 

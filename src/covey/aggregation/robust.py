@@ -77,12 +77,12 @@ def trimmed(updates: Sequence[Params], cut: int) -> Params:
 
     BatchNorm's statistics are coordinates here. Counters take their maximum instead.
     """
-    kept = slice(cut, len(updates) - cut)
+    inner = slice(cut, len(updates) - cut)
     result: dict[str, torch.Tensor] = {}
     for name, first in updates[0].items():
         values = torch.stack([update[name] for update in updates])
         result[name] = (
-            values.sort(dim=0).values[kept].mean(dim=0)
+            values.sort(dim=0).values[inner].mean(dim=0)
             if first.is_floating_point()
             else values.amax(dim=0)
         )
@@ -277,7 +277,7 @@ def bounded_by_median(updates: Sequence[ClientUpdate], times: float) -> tuple[Cl
     for update in updates:
         length = float(flatten(trained(update.update)).double().norm())
         norms.setdefault(update.cluster, []).append(length)
-    most = {j: times * median(found) for j, found in norms.items()}
+    most = {j: times * median(lengths) for j, lengths in norms.items()}
     return tuple(
         replace(update, update=bounded(update.update, most[update.cluster])) for update in updates
     )

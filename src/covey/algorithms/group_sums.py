@@ -11,7 +11,7 @@ from covey.algorithms.state import Cohort
 from covey.base.events import AnswerRefused, Event, SumGivenUp
 from covey.base.names import Handle, SummedUp
 from covey.data.examples import Client
-from covey.ridge.masks import SumCohorts
+from covey.ridge.sums import SumCohorts
 from covey.secure_sums.messages import Reason, RoundGivenUpError, Terms
 from covey.secure_sums.server import ServerRound
 

@@ -37,8 +37,8 @@ from covey.membership.truth import Assessment, Target
 
 def mistaken(part: str, rule: str, returned: object) -> ConfigError:
     """Return an error about a value of a wrong type."""
-    found = "None" if returned is None else f"a {type(returned).__name__}"
-    return ConfigError(f"Your {part} must {rule}, found {found}: correct it.")
+    kind = "None" if returned is None else f"a {type(returned).__name__}"
+    return ConfigError(f"Your {part} must {rule}, found {kind}: correct it.")
 
 
 def checked_selection(choice: ClusterSelection) -> Selection:
@@ -192,10 +192,10 @@ def checked_judge(estimator: RiskEstimator) -> Judge:
     def judged(
         models: Models, cohort: Sequence[Client], context: RiskContext, streams: Streams
     ) -> Judged:
-        found: Mapping[Handle, list[RiskEstimate | None]] = measure(
+        estimates: Mapping[Handle, list[RiskEstimate | None]] = measure(
             models, cohort, context, streams
         )
-        rows = {h: [e and _plain(estimator.name, e) for e in row] for h, row in found.items()}
+        rows = {h: [e and _plain(estimator.name, e) for e in row] for h, row in estimates.items()}
         return {h: [e if e and e.is_known else None for e in row] for h, row in rows.items()}
 
     return judged

@@ -102,8 +102,8 @@ class RedTeamed:
             attacked = [replace(t, counts=c) for t, c in zip(attacked, counts, strict=True)]
         for target in attacked:
             j = target.cluster
-            estimate, kept = self.look(replace(target, states=states), at(j))
-            states = states if kept is None else with_state(states, kept)
+            estimate, new_state = self.look(replace(target, states=states), at(j))
+            states = states if new_state is None else with_state(states, new_state)
             if estimate.diverged:
                 events.append(ModelDiverged(j, estimate.round_index, estimate.diverged))
                 estimates[j] = None

@@ -18,7 +18,7 @@ from covey.algorithms.client_requests import (
     RequestType,
     Send,
 )
-from covey.algorithms.federation import Comparison, SumsAnswer
+from covey.algorithms.clients import Comparison, SumsAnswer
 from covey.algorithms.group_sums import play_sums
 from covey.algorithms.selection import UNASSIGNED, SelectionConfig, SelectionResult, choice_events
 from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState
@@ -36,11 +36,8 @@ from covey.membership.estimators import (
     counts_of_numbers,
 )
 from covey.membership.truth import Target, has_non_finite_values
-from covey.ridge.checks import fault_of
-from covey.ridge.head import shape_of
-from covey.ridge.masks import SumCohorts
-from covey.ridge.state import ClusterSums
-from covey.ridge.sums import EXACT, Sums
+from covey.ridge.head import ClusterSums, shape_of
+from covey.ridge.sums import EXACT, SumCohorts, Sums, fault_of
 from covey.secure_sums.noise import NoiseShares
 
 TOO_LARGE = "its sums must leave those over all clients below 2^53 steps"

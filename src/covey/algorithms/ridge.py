@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from covey.algorithms.algorithm import Clustered, Subtractable, Traits
-from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.federation import Comparison, SumsAnswer
+from covey.algorithms.clients import Clients, Comparison, Setup, SumsAnswer
 from covey.algorithms.selection import ClusterSelection, Weighted
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import Cohort, RoundResult, ServerState
@@ -24,10 +23,8 @@ from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
 from covey.engine.fixed_features import LocalRecords
 from covey.membership.references import PlayRound
-from covey.ridge.head import is_head, shape_of, solved_head
-from covey.ridge.masks import SumCohorts
-from covey.ridge.state import ClusterSums
-from covey.ridge.sums import Sums
+from covey.ridge.head import ClusterSums, is_head, shape_of, solved_head
+from covey.ridge.sums import SumCohorts, Sums
 
 MEANS = "mean features"
 
@@ -266,7 +263,7 @@ class Ridge(Subtractable):
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.as_recorded(state, chosen)
         counted = recount(state, chosen.clusters, clients)
-        played = self._solved(counted, chosen)
+        played = self._solve_heads(counted, chosen)
         converged = Converged.after(state, counted.chosen)
         return RoundResult(played.state.with_state(converged), (*events, *played.events))
 
@@ -276,9 +273,9 @@ class Ridge(Subtractable):
 
     def solve(self, state: ServerState, chosen: ClientsAssigned, clients: Clients) -> RoundResult:
         """Solve every cluster's head for these choices; no client chooses again."""
-        return self._solved(recount(state, chosen.clusters, clients), chosen)
+        return self._solve_heads(recount(state, chosen.clusters, clients), chosen)
 
-    def _solved(self, recounted: Recount, chosen: ClientsAssigned) -> RoundResult:
+    def _solve_heads(self, recounted: Recount, chosen: ClientsAssigned) -> RoundResult:
         """Solve every cluster's head; a client that sends no sums has not chosen."""
         state, counted, events = recounted
         sums, clusters = state.get_state(ClusterSums), range(len(state.clusters))

@@ -209,8 +209,8 @@ def _next_models(
     overflown = {j: name for j, name in entries.items() if name and not not_finite(before[j])}
     if not overflown:
         return models, states, {}
-    kept = (before[j] if j in overflown else model for j, model in enumerate(models))
-    return tuple(kept), state.states, overflown
+    unchanged = (before[j] if j in overflown else model for j, model in enumerate(models))
+    return tuple(unchanged), state.states, overflown
 
 
 class Stalled(ComponentState):

@@ -19,8 +19,7 @@ from torch import Tensor
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
 from covey.algorithms.algorithm import Algorithm, Subtractable
-from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.federation import Comparison, Federation, SumsAnswer
+from covey.algorithms.clients import Clients, Comparison, Federation, Setup, SumsAnswer
 from covey.algorithms.own_steps import mistaken, models_problem
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult

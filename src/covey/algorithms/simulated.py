@@ -23,7 +23,7 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate, NoisySteps
 from covey.aggregation.server import Models
-from covey.algorithms.federation import Comparison, SumsAnswer
+from covey.algorithms.clients import Comparison, SumsAnswer
 from covey.algorithms.selection import (
     ComparesOn,
     Losses,
@@ -51,10 +51,8 @@ from covey.engine.example_gradients import sampling_rate
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob, num_steps
 from covey.engine.recipe import Recipe
-from covey.ridge.head import shape_of
-from covey.ridge.masks import SumCohorts, masked_sums
-from covey.ridge.state import ClusterSums
-from covey.ridge.sums import Sums
+from covey.ridge.head import ClusterSums, shape_of
+from covey.ridge.sums import SumCohorts, Sums, masked_sums
 
 SHARE = 0.5
 """Of the local training: what a calibration takes, at least one epoch."""
@@ -201,7 +199,7 @@ class Simulated:
         jobs, trained_now, beside_them = tee(map(job, cohort), 3)
         # In a list that is emptied: `zip` would hold a model until it has the next one.
         local = ([params] for params in engine.train(map(without_personal, trained_now)))
-        keeps, kept, starts = recipe.keeps_memory, None, dict[int, Params]()
+        keeps, new_memory, starts = recipe.keeps_memory, None, dict[int, Params]()
         own_memory = getattr(engine, "hands_over", False) and not keeps
         less = subtracted_in_place if own_memory else subtract
         beside = personal_training(engine, recipe, beside_them)
@@ -211,7 +209,7 @@ class Simulated:
             j = assignment[client.handle]
             model = models[j]
             if keeps:
-                kept = memory_after(trained_job, made[0], personal, model)
+                new_memory = memory_after(trained_job, made[0], personal, model)
                 if recipe.own_layers:
                     made[0] = {name: made[0][name] for name in model}
             if j not in starts:
@@ -226,7 +224,7 @@ class Simulated:
                 mean = float(torch.stack(steps).double().mean())
             own = streams.at("own noise", client.name) if self.adds_noise else None
             noisy = _noise_of(client, recipe) if recipe.record_noise else None
-            yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean, own, noisy)
+            yield ClientUpdate(client.handle, j, update.pop(), weight, new_memory, mean, own, noisy)
 
     def _own(self, recipe: Recipe, client: Client) -> Recipe:
         """Return how a client trains: with gradients clipped to its own C_i."""

@@ -99,8 +99,8 @@ def update_directions(updates: Sequence[Params]) -> Float[ndarray, "clients feat
     if not rows.isfinite().all():  # a client's training diverged
         return np.full((len(rows), 1), np.nan)
     values, vectors = np.linalg.eigh((rows @ rows.T).numpy())
-    kept = values > 1e-9 * values.max()
-    return vectors[:, kept] * np.sqrt(values[kept])
+    is_large = values > 1e-9 * values.max()
+    return vectors[:, is_large] * np.sqrt(values[is_large])
 
 
 def _k_means(
@@ -131,8 +131,8 @@ def opening_round(
     if opening.how != "warm":
         return None
     if state.assignment:
-        kept = t < opening.shared_rounds + opening.kept_rounds
-        return _kept_round(state, clients, streams) if kept else None
+        is_opening = t < opening.shared_rounds + opening.kept_rounds
+        return _kept_round(state, clients, streams) if is_opening else None
     if t < opening.shared_rounds or len(clients) <= len(state.clusters):
         return _shared_round(state, clients, streams)
     return _split_round(state, clients, streams)
@@ -193,10 +193,10 @@ def _members_in(cohort: Cohort, handles: Collection[Handle]) -> Cohort:
 
 def _kept_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
     """Keep the split; who was not there when it was made takes the lowest loss."""
-    kept = {c.handle: state.assignment.get(c.handle) for c in clients.cohort}
-    newcomers = tuple(c for c in clients.cohort if kept[c.handle] is None)
-    kept |= clients.among(newcomers).nearest(state, streams)
-    placed = {handle: j for handle, j in kept.items() if j is not None}
+    clusters = {c.handle: state.assignment.get(c.handle) for c in clients.cohort}
+    newcomers = tuple(c for c in clients.cohort if clusters[c.handle] is None)
+    clusters |= clients.among(newcomers).nearest(state, streams)
+    placed = {handle: j for handle, j in clusters.items() if j is not None}
     return clients.train_and_aggregate(state, ClientsAssigned(placed, "split"), streams)
 
 

@@ -97,10 +97,10 @@ class ServerState:
 
     def with_state(self, *states: ComponentState) -> "ServerState":
         """Return the state in which components keep these."""
-        found = self.states
+        states_now = self.states
         for state in states:
-            found = with_state(found, state)
-        return replace(self, states=found)
+            states_now = with_state(states_now, state)
+        return replace(self, states=states_now)
 
     def populated(self) -> tuple[bool, ...]:
         """Say which models somebody's latest choice trains; before the first one, all."""
@@ -257,12 +257,12 @@ def with_memory(
 
 def personal_models(state: ServerState) -> Mapping[Handle, Params]:
     """Return the models that clients have of their own, or in part."""
-    kept, use = state.get_state(ClientMemory).kept, state.assignment
+    memories, use = state.get_state(ClientMemory).kept, state.assignment
     return {
         handle: own[PERSONAL]
         if PERSONAL in own
         else {**state.clusters[use.get(handle, 0)], **own[LAYERS]}
-        for handle, own in kept.items()
+        for handle, own in memories.items()
         if PERSONAL in own or LAYERS in own
     }
 
@@ -272,7 +272,7 @@ def without_personal(job: TrainingJob) -> TrainingJob:
     apart = {PERSONAL, LAYERS}
     if apart.isdisjoint(job.memory):
         return job
-    seen = {key: kept for key, kept in job.memory.items() if key not in apart}
+    seen = {key: value for key, value in job.memory.items() if key not in apart}
     return replace(job, memory=seen)
 
 
@@ -312,11 +312,11 @@ def memory_after(
     """
     recipe, before = job.recipe, job.memory
     steps, seen = num_steps(len(job.examples), recipe), without_personal(job).memory
-    kept = {**recipe.objective.remember(seen, job.start, trained, steps, recipe)}
+    memory = {**recipe.objective.remember(seen, job.start, trained, steps, recipe)}
     own = {PERSONAL: personal}
     if recipe.own_layers:
         own[LAYERS] = {name: value for name, value in trained.items() if name not in shared}
     for key, new in own.items():
         last = before.get(key) if new is None or not_finite(new) else new
-        kept |= {} if last is None else {key: last}
-    return kept
+        memory |= {} if last is None else {key: last}
+    return memory

@@ -229,11 +229,11 @@ def load(
     """
     path = place("folder", folder)
     with usable(path):
-        found = RunFolder.existing(path)
+        existing = RunFolder.existing(path)
     if trust_code:
-        found.allow_code()
+        existing.allow_code()
     if trust_servers:
-        found.allow_servers()
+        existing.allow_servers()
     overrides = _overrides(model, clients)
     if config is not None:
         overrides = replace(overrides, parts=config_of(config))

@@ -10,8 +10,7 @@ from covey.base.errors import CoveyError, RunError
 from covey.base.files import read_bounded
 from covey.base.history import History
 from covey.leaving.copies import copies_of
-from covey.leaving.proof import check_proof, read_proof
-from covey.leaving.proof_text import proof_page
+from covey.leaving.proof import check_proof, proof_page, read_proof
 from covey.ledger.store import Ledger
 from covey.runs.folder import (
     RunFolder,

@@ -31,8 +31,7 @@ from covey.data.population import absent_population
 from covey.data.source import DataProfile
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
-from covey.leaving.joint_requests import ClientPlan
-from covey.leaving.planning import ReturningClient, planning_config, unplayed_reason
+from covey.leaving.planning import ClientPlan, ReturningClient, planning_config, unplayed_reason
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
 from covey.models.feature_store import FeatureStore

@@ -11,9 +11,9 @@ from typing import Literal
 
 from covey.api.listing import PRUNED, RunEntry, find_runs
 from covey.base.as_json import HIDDEN
-from covey.base.consent import Consent
 from covey.base.errors import LedgerLocked, RunError
 from covey.base.files import delete_whole, flush_folder, move
+from covey.base.own_code import Consent
 from covey.ledger.backends import backend_of
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder, checkpoint_paths

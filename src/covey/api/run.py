@@ -31,9 +31,8 @@ from covey.leaving.copies import Copy
 from covey.leaving.exports import best_kept_round, delete_unfinished, export_model, latest_model
 from covey.leaving.forgetting import ForgetResult, forget
 from covey.leaving.handover import Handover, acknowledge, unacknowledged
-from covey.leaving.joint_requests import ClientPlan
 from covey.leaving.places import Explanation, explain_client
-from covey.leaving.planning import ReturningClient, client_plans
+from covey.leaving.planning import ClientPlan, ReturningClient, client_plans
 from covey.leaving.requests import OnReceipt
 from covey.leaving.signing import AnsweredRequest
 from covey.leaving.verification import Verification, verify

@@ -182,13 +182,14 @@ def write_plot(swept: Sweep, figure: str, key: str, keys: Sequence[str]) -> tupl
     from covey.report.figures import saved
 
     columns = [*(other for other in keys if other != key), key]
-    found: dict[tuple[Any, ...], list[float]] = {}
+    values_at: dict[tuple[Any, ...], list[float]] = {}
     for row in swept.rows:
         value = row.get(figure, row.get(f"metric_{figure}"))
         at = tuple(row[column] for column in columns)
-        found.setdefault(at, []).append(nan if value is None else value)
+        values_at.setdefault(at, []).append(nan if value is None else value)
     table = [
-        dict(zip(columns, at, strict=True)) | spread_over(values) for at, values in found.items()
+        dict(zip(columns, at, strict=True)) | spread_over(values)
+        for at, values in values_at.items()
     ]
     picture = swept_figure(figure, columns, table)
     shown = [{c: row[c] for c in (*columns, "runs")} | {figure: spread(row)} for row in table]

@@ -14,7 +14,7 @@ from covey.runs.evaluation import OnRound, RoundMetrics
 from covey.runs.folder import RunFolder
 from covey.settings.load import Config, flat
 from covey.settings.reference import choices, settings_by_key
-from covey.settings.trackers import Figures, TrackedRun, Tracker
+from covey.settings.schema import Figures, TrackedRun, Tracker
 
 log = logging.getLogger(__name__)
 

@@ -256,7 +256,9 @@ def _refusal(
     """
     if diverged:
         return f"the model {diverged}", {}
-    if why := no_better_than_guessing(_ENGINE, answers, [records.numbers], whose="the members"):
+    if why := no_better_than_guessing(
+        _ENGINE, answers, [records.numbers], examples_name="the members"
+    ):
         return (
             f"the model {why}. Prepare inputs as in training, and number the classes "
             f"alike: whatever answers nothing looks private, and is no model"
@@ -298,11 +300,11 @@ def _scores(
         elif module is not None:
             own, by = copied(module).cpu().eval(), cast(LayerAttack, name)
             try:
-                found = layer_scores(by, own, examples, everyone)
+                layer = layer_scores(by, own, examples, everyone)
             except ConfigError as error:
                 withheld[name] = f"withheld: {error}"
             else:
-                scores[name] = found[: len(member)].numpy()
+                scores[name] = layer[: len(member)].numpy()
     return scores, withheld
 
 
@@ -444,9 +446,11 @@ def audit_model(  # noqa: PLR0913 - most have defaults
         ]
     elif references is not None:
         inside = halves(candidates, num_references, streams)
-        kept = None if folder is None else place("folder", folder)
-        with usable(kept) if kept else nullcontext():
-            theirs = _made(references, inside, records, candidates, streams, workers, kept, observe)
+        answers_folder = None if folder is None else place("folder", folder)
+        with usable(answers_folder) if answers_folder else nullcontext():
+            theirs = _made(
+                references, inside, records, candidates, streams, workers, answers_folder, observe
+            )
     no_references = _NO_REFERENCES
     if any(map(not_finite, theirs)):
         inside, theirs, no_references = inside[:, :0], list[Params](), NO_REFERENCE

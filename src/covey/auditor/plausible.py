@@ -126,12 +126,12 @@ def plausible_models(session: Session) -> PlausibleModels:
     by_cluster: dict[int, list[HiddenSet]] = {}
     for anonymity_set in sets:
         by_cluster.setdefault(anonymity_set.members[0].cluster, []).append(anonymity_set)
-    found = [
+    comparisons = [
         alternatives
         for j, own in by_cluster.items()
         for alternatives in _compared(session.run, state.clusters[j], released[j], own)
     ]
-    if not found:
+    if not comparisons:
         raise RunError(
             "An anonymity set of the last round must have a second member, found none: measure a "
             "run with aggregation.min_anonymity of 2 or more."
@@ -139,17 +139,17 @@ def plausible_models(session: Session) -> PlausibleModels:
     return PlausibleModels(
         view=VIEW,
         round_index=state.round_index,
-        sets=len(found),
-        alternatives=sum(len(comparison.distances) for comparison in found),
-        records=sum(comparison.records for comparison in found),
-        equivalent_sets=sum(not comparison.differing[0].any() for comparison in found),
+        sets=len(comparisons),
+        alternatives=sum(len(comparison.distances) for comparison in comparisons),
+        records=sum(comparison.records for comparison in comparisons),
+        equivalent_sets=sum(not comparison.differing[0].any() for comparison in comparisons),
         differing_nearest=Spread.of(
-            [share for comparison in found for share in comparison.differing[0]]
+            [share for comparison in comparisons for share in comparison.differing[0]]
         ),
         differing_any=Spread.of(
-            [share for comparison in found for share in comparison.differing.max(axis=0)]
+            [share for comparison in comparisons for share in comparison.differing.max(axis=0)]
         ),
-        distance=Spread.of([comparison.distances[0] for comparison in found]),
+        distance=Spread.of([comparison.distances[0] for comparison in comparisons]),
         not_said=NOT_SAID,
     )
 

@@ -125,15 +125,15 @@ def records_of(
     everything = Examples.joined([inside, outside])
     inputs, names = (hashes(everything.inputs), hashes(everything.inputs, everything.labels))
     both = set(inputs[: len(inside)]) & set(inputs[len(inside) :])
-    kept = [place for place, row in enumerate(inputs) if row not in both]
-    places = np.array(sorted(kept, key=names.__getitem__), dtype=np.int64)
+    unique = [place for place, row in enumerate(inputs) if row not in both]
+    places = np.array(sorted(unique, key=names.__getitem__), dtype=np.int64)
     everything = everything.take(torch.from_numpy(places))
     return Records(
         examples=everything,
         member=places < len(inside),
         places=places,
         offered=len(inside),
-        shared=len(inputs) - len(kept),
+        shared=len(inputs) - len(unique),
         digest=blake2b(b"".join(names) + str(len(inside)).encode(), digest_size=8).hexdigest(),
     )
 

@@ -143,10 +143,10 @@ class ModelAudit:
             f". Not counted: {name}, of an attacker who has {KNOWS[self.knows[name]]}: AUC "
             f"{self.figure(name, 'auc')}"
         )
-        return f"{self._found}{more}"
+        return f"{self._finding}{more}"
 
     @property
-    def _found(self) -> str:
+    def _finding(self) -> str:
         """What the attacks that count found."""
         if (name := self.strongest) is None:
             return (
@@ -201,14 +201,14 @@ class ModelAudit:
         Raises:
             ConfigError: there is no such attack here, or no such rate.
         """
-        for what, found, known in (
+        for what, value, known in (
             ("rate", rate, RATES),
             ("attack", attack, (*self.attacks, *self.withheld)),
         ):
-            if found not in known:
+            if value not in known:
                 raise ConfigError(
                     f"{what} must be one of {', '.join(known) or 'none, as there are no figures'}, "
-                    f"found {found!r}: correct the name."
+                    f"found {value!r}: correct the name."
                 )
         if attack in self.withheld:
             return Figure.unknown(self.withheld[attack])

@@ -18,7 +18,7 @@ MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "aggregation": ("aggregation.mean", "aggregation.anonymity", "aggregation.robust"),
         "algorithm": ("algorithms.fedavg", "algorithms.ifca", "algorithms.ridge"),
-        "augment": ("data.augment",),
+        "augment": ("data.source",),
         "data": ("data.sets",),
         "engine": ("engine.kinds",),
         "features": ("models.features",),
@@ -86,8 +86,8 @@ def built_ins(kind: str) -> Mapping[str, type]:
     places = {
         import_module(f"covey.{module}").__name__: i for i, module in enumerate(MODULES[kind])
     }
-    found = sorted(_classes[kind].items(), key=lambda cls: places[cls[1].__module__])
-    return MappingProxyType(dict(found))
+    classes = sorted(_classes[kind].items(), key=lambda cls: places[cls[1].__module__])
+    return MappingProxyType(dict(classes))
 
 
 def default_of(kind: str) -> str | None:

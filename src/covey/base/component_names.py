@@ -16,10 +16,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from covey.base.built_ins import built_in_name, built_ins, default_of
-from covey.base.consent import CodeSource
 from covey.base.errors import ConfigError
 from covey.base.names import unknown
-from covey.base.own_code import check_import, no_part
+from covey.base.own_code import CodeSource, check_import, no_part
 
 GROUP = "covey.components"
 PASSED = "python:"

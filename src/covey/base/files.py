@@ -1,7 +1,11 @@
-"""Files that are whole or not there, and outlive a power cut.
+"""Files that are whole or not there and outlive a power cut, and what anybody may have written.
 
 Whatever a run must not lose is changed through this module, so that a test can record
 every change and replay what a power cut may leave of them.
+
+Reading an SQLite file is bounded: a view stands in the place of a table and never ends; a trigger
+runs at a write. So a file's own list of what it holds is compared before anything else of it is
+read.
 """
 
 import ctypes
@@ -9,11 +13,14 @@ import hashlib
 import json
 import os
 import re
+import sqlite3
 import stat
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from threading import Event
+from time import monotonic
 from typing import Any, cast
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -26,6 +33,22 @@ _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 MEBIBYTE = 2**20
 
 KEY = "checksum"
+
+QUERY_SECONDS = 600.0
+"""How long one connection may work: a long ledger is read in many."""
+
+_LARGEST_ROW = 2**28
+"""Bytes of a value or a row."""
+
+_STEPS = 100_000
+"""Steps of SQLite's machine between two looks at the clock: some milliseconds."""
+
+stopping = Event()
+"""Set where the process is to end: every query then fails, in whatever thread it runs."""
+
+
+LAYOUT = "SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 1000"
+"""What a file says that it holds."""
 
 
 def num_cores() -> int:
@@ -317,3 +340,27 @@ def checked(content: bytes) -> bytes:
 def _digest(document: Mapping[str, Any]) -> str:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def bounded(connection: sqlite3.Connection, seconds: float = QUERY_SECONDS) -> sqlite3.Connection:
+    """Bound a connection's time and the bytes of a row; nothing in the file calls functions."""
+    deadline = monotonic() + seconds
+    connection.set_progress_handler(lambda: stopping.is_set() or monotonic() > deadline, _STEPS)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_ROW)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF").close()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def layout(rows: Iterable[Iterable[object]]) -> frozenset[tuple[str, ...]]:
+    """Return what `LAYOUT` finds, however its statements are broken into lines."""
+    return frozenset(tuple(" ".join(str(cell).split()) for cell in row) for row in rows)
+
+
+def strange(found: frozenset[tuple[str, ...]], expected: frozenset[tuple[str, ...]]) -> str:
+    """Name what a file holds and must not, or lacks: "view events"; "": nothing."""
+    odd = sorted(found - expected) or sorted(expected - found)
+    return f"{odd[0][0]} {odd[0][1]}" if odd else ""

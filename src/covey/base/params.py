@@ -161,9 +161,9 @@ def places_of(params: Params) -> tuple[Places, int] | None:
 
 def flat(params: Params) -> Params:
     """Return a copy of a model as one vector, or else the model itself."""
-    if (found := places_of(params)) is None:
+    if (layout := places_of(params)) is None:
         return params
-    places, length = found
+    places, length = layout
     return _filled(FlatParams.at(next(iter(params.values())).new_zeros(length), places), params)
 
 

@@ -20,8 +20,7 @@ from covey.base.errors import (
 from covey.base.names import __version__
 from covey.cli.answer import BAD_INPUT, FAILED_CHECK, has_answered
 from covey.cli.commands import app
-from covey.cli.console import errors, reset
-from covey.cli.stopping import StoppedError, TerminatedError, sigterm_raised
+from covey.cli.console import StoppedError, TerminatedError, errors, reset, sigterm_raised
 
 READING = {*("explain", "export", "report", "runs", "serve", "verify"), "ledger keys"}
 """Commands that import nothing from the current folder, whatever lies there."""

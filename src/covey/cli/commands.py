@@ -244,8 +244,8 @@ class _AllCommands(CommandGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the arguments name, and load it."""
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, loaded(str(name)) if isinstance(found, _Unloaded) else found, rest
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, loaded(str(name)) if isinstance(command, _Unloaded) else command, rest
 
     def help_panels(self, ctx: click.Context) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
         """Yield the options, then the commands by what they are for."""

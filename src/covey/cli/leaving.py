@@ -16,15 +16,13 @@ from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.names import ANSWERS, BASES, Basis
 from covey.cli.answer import BAD, CommandResult, Line, Text, fail_if, table_of, text_of, wants_json
 from covey.cli.commands import PATH, argument, command, trust_code_option
-from covey.cli.console import errors
-from covey.cli.stopping import stoppable
+from covey.cli.console import errors, stoppable
 
 if TYPE_CHECKING:
     from covey.leaving.forgetting import ForgetResult
     from covey.leaving.handover import Handover
-    from covey.leaving.joint_requests import ClientPlan
     from covey.leaving.plan import Option
-    from covey.leaving.planning import ReturningClient
+    from covey.leaving.planning import ClientPlan, ReturningClient
     from covey.leaving.signing import AnsweredRequest
     from covey.leaving.verification import Verification
     from covey.report.summary import Deniability
@@ -223,14 +221,14 @@ def forget(
         raise ConfigError(
             f"--salt must be one returning client's, found {len(names)} names: ask for each alone."
         )
-    who: list[str | ReturningClient] = (
+    leavers: list[str | ReturningClient] = (
         [*names] if salt is None else [ReturningClient(names[0], salt)]
     )
     folder = RunFolder.existing(run)
     held = covey.load(run, trust_code=trust_code)
     _name_own_parts(folder)
     if plan:
-        yield Plans(run, held.plan(who, wanted, known_basis))
+        yield Plans(run, held.plan(leavers, wanted, known_basis))
         return
     is_open = answer is None and basis is None
     if is_open and (wants_json.get() or not (sys.stdin.isatty() and sys.stdout.isatty())):
@@ -240,21 +238,21 @@ def forget(
             f"--plan shows every answer and does nothing."
         )
     if is_open:
-        plans = held.plan(who, wanted, known_basis)
+        plans = held.plan(leavers, wanted, known_basis)
         yield Plans(run, plans)
         wanted = _chosen_in_dialogue(plans)
     is_remote = FederationMetadata.of(folder) is not None
-    plans = held.plan(who, wanted, known_basis) if is_remote else ()
+    plans = held.plan(leavers, wanted, known_basis) if is_remote else ()
     replays = (
         planned.chosen and planned.chosen.first_replayed_round is not None for planned in plans
     )
     try:
         if not any(replays):
-            yield from _forget(held, names, who, wanted, known_basis)
+            yield from _forget(held, names, leavers, wanted, known_basis)
             return
         if salt is not None:
             with held.open(plays=False) as session:
-                record_requests(session, who, wanted, known_basis)
+                record_requests(session, leavers, wanted, known_basis)
     except LedgerLocked:
         if salt is not None:  # no request could be queued for an erased name
             raise
@@ -281,11 +279,11 @@ def _name_own_parts(folder: RunFolder) -> None:
 def _forget(
     run: covey.Run,
     names: Sequence[str],
-    who: list[str | ReturningClient],
+    leavers: list[str | ReturningClient],
     wanted: str,
     basis: Basis,
 ) -> Iterator[Forgotten]:
-    from covey.cli.progress import shown
+    from covey.cli.console import shown
     from covey.report.summary import deniability
 
     def on_receipt(client: str, receipt: Receipt) -> None:  # before anything that could fail
@@ -298,7 +296,7 @@ def _forget(
     with stoppable(run.folder), shown(run.folder.name) as observe:
         signed: list[AnsweredRequest] = []
         try:
-            done = run.forget(who, wanted, basis, observe, signed.append, on_receipt)
+            done = run.forget(leavers, wanted, basis, observe, signed.append, on_receipt)
         except BaseException:  # what was signed is said, whatever stops the others
             for signature in signed:
                 errors.print(signature.message, soft_wrap=True)

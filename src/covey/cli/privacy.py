@@ -90,11 +90,11 @@ class RunAudited(CommandResult):
 
 
 @text_of("covey.auditor.plausible.PlausibleModels")
-def _plausible_text(found: PlausibleModels) -> Iterator[Line]:
+def _plausible_text(audit: PlausibleModels) -> Iterator[Line]:
     """Yield how many answers differ, how far models are apart, and what that does not say."""
     yield (
-        f"round {round_number(found.round_index)}: {found.sets} anonymity sets allow "
-        f"{found.alternatives} other models, compared on {found.records:,} records"
+        f"round {round_number(audit.round_index)}: {audit.sets} anonymity sets allow "
+        f"{audit.alternatives} other models, compared on {audit.records:,} records"
     )
     yield tabled(
         ("", "median", "largest"),
@@ -103,16 +103,16 @@ def _plausible_text(found: PlausibleModels) -> Iterator[Line]:
             for name, spread in (
                 (
                     "share of a client's records with another answer, nearest model",
-                    found.differing_nearest,
+                    audit.differing_nearest,
                 ),
-                ("the same, of any model", found.differing_any),
-                ("distance of the nearest model, as a share of the round's step", found.distance),
+                ("the same, of any model", audit.differing_any),
+                ("distance of the nearest model, as a share of the round's step", audit.distance),
             )
         ],
     )
-    yield f"sets on which no answer differs of the nearest model: {found.equivalent_sets}"
-    yield found.view
-    yield found.not_said
+    yield f"sets on which no answer differs of the nearest model: {audit.equivalent_sets}"
+    yield audit.view
+    yield audit.not_said
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,16 +30,15 @@ from covey.cli.commands import (
     trust_code_option,
     trust_servers_option,
 )
-from covey.cli.console import console, errors
-from covey.cli.stopping import stoppable
+from covey.cli.console import console, errors, stoppable
 
 if TYPE_CHECKING:
     from covey.api.listing import RunEntry
     from covey.api.pruning import Retention
     from covey.base.figure import RiskEstimate
     from covey.base.history import History
+    from covey.report.clients import GroupModel
     from covey.report.comparison import Compared
-    from covey.report.group_models import GroupModel
     from covey.report.summary import ClusterSummary, Summary
     from covey.settings.load import Config
     from covey.settings.rules import Idle
@@ -235,7 +234,7 @@ def _note(unused: Iterable[Idle]) -> None:
 
 def _play(run: covey.Run) -> None:
     """Run to the end, and show progress and what was answered."""
-    from covey.cli.progress import shown
+    from covey.cli.console import shown
 
     with shown(run.folder.name) as observe:
         run.resume(observe, lambda done: errors.print(done.message, soft_wrap=True))

@@ -213,7 +213,7 @@ def described(data: object) -> str:
     return f"a {type(data).__name__}"
 
 
-def in_order(who: str, examples: Examples, columns: tuple[str, ...]) -> Examples:
+def in_order(subject: str, examples: Examples, columns: tuple[str, ...]) -> Examples:
     """Return examples of a table with its columns in this order; what has no names stays.
 
     Raises:
@@ -223,7 +223,7 @@ def in_order(who: str, examples: Examples, columns: tuple[str, ...]) -> Examples
     if not own or not columns or own == columns:
         return examples
     if len(own) != len(columns) or {*own} != {*columns}:
-        raise DataError(f"{who} must have columns {columns}, found {own}: give it these.")
+        raise DataError(f"{subject} must have columns {columns}, found {own}: give it these.")
     places = torch.tensor([own.index(name) for name in columns])
     return replace(examples, inputs=examples.inputs.index_select(1, places), columns=columns)
 
@@ -254,7 +254,7 @@ def kind_of(examples: Examples) -> str:
     return f"{kind} of shape {tuple(inputs.shape[1:])}{labels}"
 
 
-def _from_columns(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: ANN401
+def _from_columns(subject: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: ANN401
     """Return inputs and labels out of columns, of which one holds the labels.
 
     A table of whole numbers throughout gives whole numbers; a single column of a dict, images
@@ -265,19 +265,21 @@ def _from_columns(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: 
     candidates = [name for name in ((label,) if label else LABELS) if name in columns]
     if len(candidates) != 1:
         raise DataError(
-            f"{who} must have one column of labels, {label or ' or '.join(LABELS)}, found "
+            f"{subject} must have one column of labels, {label or ' or '.join(LABELS)}, found "
             f"{', '.join(candidates) or 'none'} among {', '.join([*columns][:8])}: set data.label."
         )
     labels = columns.pop(candidates[0])
     if not columns:
-        raise DataError(f"{who} must have input columns, found {candidates[0]!r} alone: add some.")
+        raise DataError(
+            f"{subject} must have input columns, found {candidates[0]!r} alone: add some."
+        )
     if isinstance(data, Mapping):
         first = next(iter(columns.values()))
         if len(columns) == 1 and getattr(first, "ndim", 2) != 1:
             return first, labels
         if all(getattr(column, "ndim", 1) > 1 for column in columns.values()):
             return columns, labels
-    return _Table(_stacked(who, columns), tuple(columns)), labels
+    return _Table(_stacked(subject, columns), tuple(columns)), labels
 
 
 class _Table(NamedTuple):
@@ -293,14 +295,14 @@ def _columns(data: Any) -> dict[str, Any]:  # noqa: ANN401 - a table, or a dict 
     return {str(name): data[name].to_numpy() for name in data.columns}
 
 
-def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
+def _stacked(subject: str, columns: Mapping[str, object]) -> Tensor:
     """Return columns of numbers side by side; whole only where all of them are."""
-    sides = [_tensor(who, f"column {name!r}", column) for name, column in columns.items()]
+    sides = [_tensor(subject, f"column {name!r}", column) for name, column in columns.items()]
     for name, side in zip(columns, sides, strict=True):
-        _check_finite(who, f"column {name!r}", side)
+        _check_finite(subject, f"column {name!r}", side)
         if side.shape != sides[0].shape or side.dim() != 1:
             raise DataError(
-                f"{who}: each of several columns must be a list of numbers, found {name!r} of "
+                f"{subject}: each of several columns must be a list of numbers, found {name!r} of "
                 f"{tuple(side.shape)}: keep one of inputs, or pass a pair (dict, labels), if a "
                 f"model takes all of them by keyword."
             )
@@ -309,25 +311,26 @@ def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
     return torch.stack([side.to(dtype) for side in sides], dim=1)
 
 
-def _check_repeatable(who: str, data: Any, label: str, first: Examples) -> None:  # noqa: ANN401
+def _check_repeatable(subject: str, data: Any, label: str, first: Examples) -> None:  # noqa: ANN401
     """Refuse a data set whose items are others when they are read again.
 
     Raises:
         DataError: naming the setting for what changes in training.
     """
     places = range(0, len(first), math.ceil(len(first) / _READ_TWICE))
-    again = _from_pair(who, *_from_items(who, data, label, places))
+    again = _from_pair(subject, *_from_items(subject, data, label, places))
     reads = (first.take(torch.tensor(places)), again)
     for at, one, other in zip(places, *(hashes(e.inputs, e.labels) for e in reads), strict=True):
         if one != other:
             raise DataError(
-                f"{who}: item {at} of your {type(data).__name__} must be the same when read again, "
-                f"found another: draw nothing there, but in a function that data.augment names."
+                f"{subject}: item {at} of your {type(data).__name__} must be the same when read "
+                f"again, found another: draw nothing there, but in a function that data.augment "
+                f"names."
             )
 
 
 def _from_items(
-    who: str,
+    subject: str,
     data: Any,  # noqa: ANN401 - duck-typed
     label: str,
     places: Sequence[int] | None = None,
@@ -339,41 +342,46 @@ def _from_items(
     """
     kind = type(data).__name__
     remedy = "pass a map-style data set, with __len__ and __getitem__."
-    with blamed(DataError, f"{who}: the length of its {kind}", remedy):
+    with blamed(DataError, f"{subject}: the length of its {kind}", remedy):
         count = len(data)
     items: list[Any] = []
     for at in range(count) if places is None else places:
-        with blamed(DataError, f"{who}: item {at} of your {kind}", "correct its __getitem__."):
+        with blamed(DataError, f"{subject}: item {at} of your {kind}", "correct its __getitem__."):
             items.append(data[at])
     if not items:
         return (), ()
     if isinstance(items[0], Mapping):
-        return _from_columns(who, _by_key(who, items), label or _class_label(data, items[0]))
+        return _from_columns(
+            subject, _by_key(subject, items), label or _class_label(data, items[0])
+        )
     for at, item in enumerate(items):
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise DataError(
-                f"{who}: item {at} of its {kind} must be (input, label) or a dict, found "
+                f"{subject}: item {at} of its {kind} must be (input, label) or a dict, found "
                 f"{described(item)}: return both from __getitem__."
             )
     inputs, labels = zip(*items, strict=True)
-    y = _column(who, "label", labels)
+    y = _column(subject, "label", labels)
     if isinstance(inputs[0], Mapping):
-        return _by_key(who, inputs), y
+        return _by_key(subject, inputs), y
     alike = all(isinstance(x, tuple) and len(x) == len(inputs[0]) for x in inputs)
     if alike and _are_arrays(inputs[0]):
-        return tuple(_column(who, "an input", values) for values in zip(*inputs, strict=True)), y
-    return _column(who, "input", inputs), y
+        return tuple(
+            _column(subject, "an input", values) for values in zip(*inputs, strict=True)
+        ), y
+    return _column(subject, "input", inputs), y
 
 
-def _by_key(who: str, items: Sequence[Any]) -> dict[str, Tensor | np.ndarray]:
+def _by_key(subject: str, items: Sequence[Any]) -> dict[str, Tensor | np.ndarray]:
     """Return the values of each key of the first as one array."""
     for at, item in enumerate(items):
         for name in items[0]:
             if not isinstance(item, Mapping) or name not in item:
                 raise DataError(
-                    f"{who}: item {at} must have {name!r}, too, found {described(item)}: add it."
+                    f"{subject}: item {at} must have {name!r}, too, found {described(item)}: "
+                    f"add it."
                 )
-    return {str(name): _column(who, name, [item[name] for item in items]) for name in items[0]}
+    return {str(name): _column(subject, name, [item[name] for item in items]) for name in items[0]}
 
 
 def _class_label(data: object, names: Mapping[Any, object]) -> str:
@@ -385,20 +393,20 @@ def _class_label(data: object, names: Mapping[Any, object]) -> str:
     return classes[0] if len(classes) == 1 else ""
 
 
-def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarray:
+def _column(subject: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarray:
     """Return one value of each item as one array."""
     arrays: list[Tensor | np.ndarray] = []
     for at, value in enumerate(values):
-        with blamed(DataError, f"{who}: {what} of item {at}", "make it numbers."):
+        with blamed(DataError, f"{subject}: {what} of item {at}", "make it numbers."):
             arrays.append(value.detach().cpu() if isinstance(value, Tensor) else np.asarray(value))
         if arrays[at].shape != arrays[0].shape:
-            raise _several_shapes(f"{who}: {what}", arrays[0].shape, arrays[at].shape)
+            raise _several_shapes(f"{subject}: {what}", arrays[0].shape, arrays[at].shape)
     if all(isinstance(array, Tensor) for array in arrays):
         return torch.stack([torch.as_tensor(array) for array in arrays])
     return np.stack([np.asarray(array) for array in arrays])
 
 
-def _from_pair(who: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN401 - many forms
+def _from_pair(subject: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN401 - many forms
     """Return inputs and labels as examples, after a look at both.
 
     Images of numpy get their channels second; those of torch lie as they are. A dict of
@@ -408,39 +416,39 @@ def _from_pair(who: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN4
     Raises:
         DataError: they do not fit together, or hold what is no number.
     """
-    y = _tensor(who, "its labels", labels)
+    y = _tensor(subject, "its labels", labels)
     y, layout = y if y.is_floating_point() else y.long(), None
     if y.is_floating_point() and y.dim() == 2 and y.shape[1] == 1:
         y = y.squeeze(1)  # a column of numbers to predict
     names: tuple[str, ...] = ()
     if _is_table(inputs):
-        inputs = _Table(_stacked(who, _columns(inputs)), tuple(_columns(inputs)))
+        inputs = _Table(_stacked(subject, _columns(inputs)), tuple(_columns(inputs)))
     if isinstance(inputs, _Table):
         x, names = inputs
     elif isinstance(inputs, Mapping) or (
         _are_arrays(inputs) and all(len(array) == len(y) for array in inputs)
     ):  # several inputs by name or by position, and no tuple of examples
-        x, layout = _packed(who, inputs)
+        x, layout = _packed(subject, inputs)
     else:
-        x = _input(who, "its inputs", inputs)
+        x = _input(subject, "its inputs", inputs)
         x = x.float() if x.dtype == torch.bool else x
     fits = y.dim() == 1 if y.is_floating_point() else y.dim() in (1, 2)
     if not x.dim() or not fits or len(x) != len(y):
         raise DataError(
-            f"{who} must bring inputs (examples, ...) and as many labels, whole (examples,) or "
+            f"{subject} must bring inputs (examples, ...) and as many labels, whole (examples,) or "
             f"(examples, labels), or floating-point (examples,), found {tuple(x.shape)} and "
             f"{tuple(y.shape)} of {y.dtype}: "
             f"{'pass labels.squeeze()' if y.numel() == len(x) else 'correct its arrays'}."
         )
     if not y.is_floating_point() and ((y < 0) & ((y != MASKED) | (y.dim() == 1))).any():
         raise DataError(
-            f"{who}: its labels must be class numbers from 0, or of padding {MASKED}, found "
+            f"{subject}: its labels must be class numbers from 0, or of padding {MASKED}, found "
             f"{int(y.min())}: number the classes 0, 1, 2 ..."
         )
     if not len(y):
-        raise DataError(f"{who} must bring an example, found none: leave it out.")
-    _check_finite(who, "its inputs", x)
-    _check_finite(who, "its labels", y)
+        raise DataError(f"{subject} must bring an example, found none: leave it out.")
+    _check_finite(subject, "its inputs", x)
+    _check_finite(subject, "its labels", y)
     return Examples(x, y, layout, names)
 
 
@@ -453,7 +461,7 @@ def _are_arrays(inputs: object) -> bool:
     )
 
 
-def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a dict or a tuple
+def _packed(subject: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a dict or a tuple
     """Return several inputs as one tensor; those of a dict in the order of their names.
 
     Raises:
@@ -461,14 +469,16 @@ def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a
     """
     by_name = isinstance(inputs, Mapping)
     pairs = sorted(_columns(inputs).items()) if by_name else [("", array) for array in inputs]
-    parts = [_input(who, f"its input {name!r}" if name else "an input", x) for name, x in pairs]
+    parts = [_input(subject, f"its input {name!r}" if name else "an input", x) for name, x in pairs]
     shapes = [tuple(part.shape) for part in parts]
     if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
-        raise DataError(f"{who} must bring as many of every input, found {shapes}: correct them.")
+        raise DataError(
+            f"{subject} must bring as many of every input, found {shapes}: correct them."
+        )
     for part in parts:
         if part.dtype == torch.int64 and ((part > LARGEST) | (part < -LARGEST)).any():
             raise DataError(
-                f"{who}: whole numbers of several inputs must lie within 2^53, found "
+                f"{subject}: whole numbers of several inputs must lie within 2^53, found "
                 f"{int(part.min())} to {int(part.max())}: number what they stand for 0, 1, 2 ..."
             )
     named = zip((name for name, _ in pairs), parts, strict=True)
@@ -476,18 +486,20 @@ def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a
     return layout.packed(parts), layout
 
 
-def _check_finite(who: str, what: str, values: Tensor) -> None:
+def _check_finite(subject: str, what: str, values: Tensor) -> None:
     if values.is_floating_point() and not values.isfinite().all():
-        raise DataError(f"{who}: {what} must be finite, found NaN or infinity: fill in or drop it.")
+        raise DataError(
+            f"{subject}: {what} must be finite, found NaN or infinity: fill in or drop it."
+        )
 
 
-def _input(who: str, what: str, array: object) -> Tensor:
+def _input(subject: str, what: str, array: object) -> Tensor:
     """Return an array as a tensor, and uint8 images of numpy with their channels second.
 
     Raises:
         DataError: it is not clear where the channels are, or whether there are any.
     """
-    x = _tensor(who, what, array)
+    x = _tensor(subject, what, array)
     if x.dtype != torch.uint8 or isinstance(array, Tensor):
         return x
     if x.dim() == 3:
@@ -495,7 +507,7 @@ def _input(who: str, what: str, array: object) -> Tensor:
     second, last = (x.dim() == 4 and x.shape[axis] in CHANNELS for axis in (1, -1))
     if second == last:
         raise DataError(
-            f"{who}: uint8 x must be images (n, h, w), or have 1 or 3 channels second or last, "
+            f"{subject}: uint8 x must be images (n, h, w), or have 1 or 3 channels second or last, "
             f"found {tuple(x.shape)}: transpose it, or make features float32 and ids int64."
         )
     return x if second else x.permute(0, 3, 1, 2).contiguous()
@@ -512,18 +524,18 @@ def _several_shapes(what: str, one: Sequence[int], other: Sequence[int]) -> Data
 def _shapes(values: object) -> list[tuple[int, ...]]:
     """Return the first two shapes of the parts of a list, or of an array of objects."""
     listed = isinstance(values, (list, tuple)) or getattr(values, "dtype", 0) == np.object_
-    found = dict[tuple[int, ...], None]()
+    shapes = dict[tuple[int, ...], None]()
     for item in cast("Sequence[Any]", values) if listed else ():
         if isinstance(item, (list, tuple)):
-            found[(len(cast("Sequence[Any]", item)),)] = None
+            shapes[(len(cast("Sequence[Any]", item)),)] = None
         else:
-            found[tuple(getattr(item, "shape", ()))] = None
-        if len(found) > 1:
+            shapes[tuple(getattr(item, "shape", ()))] = None
+        if len(shapes) > 1:
             break
-    return list(found)
+    return list(shapes)
 
 
-def _tensor(who: str, what: str, array: object) -> Tensor:
+def _tensor(subject: str, what: str, array: object) -> Tensor:
     """Return an array as uint8, bool, int64 or float32, on the CPU.
 
     Raises:
@@ -534,24 +546,28 @@ def _tensor(who: str, what: str, array: object) -> Tensor:
         if array.is_complex() or not dense:
             kind = "a nested tensor" if array.is_nested else array.layout
             raise DataError(
-                f"{who}: {what} must be a dense tensor of real numbers, found {array.dtype} and "
-                f"{kind}: convert it, with to_dense() or to_padded_tensor(0)."
+                f"{subject}: {what} must be a dense tensor of real numbers, found {array.dtype} "
+                f"and {kind}: convert it, with to_dense() or to_padded_tensor(0)."
             )
-        kept = array.detach().cpu()
-        if kept.is_floating_point():
-            return kept.float()
-        return kept if kept.dtype in (torch.uint8, torch.bool) else kept.long()
+        values_on_cpu = array.detach().cpu()
+        if values_on_cpu.is_floating_point():
+            return values_on_cpu.float()
+        return (
+            values_on_cpu
+            if values_on_cpu.dtype in (torch.uint8, torch.bool)
+            else values_on_cpu.long()
+        )
     shapes = _shapes(array)
     if len(shapes) > 1:
-        raise _several_shapes(f"{who}: {what}", *shapes)
-    with blamed(DataError, f"{who}: making one array of {what}", "give all one shape."):
+        raise _several_shapes(f"{subject}: {what}", *shapes)
+    with blamed(DataError, f"{subject}: making one array of {what}", "give all one shape."):
         values = np.asarray(array)
         if values.dtype == object and values.ndim == 1:
             values = np.array(values.tolist())  # a column that may hold missing values
     if values.dtype.kind not in "biuf":
         raise DataError(
-            f"{who}: {what} must be numbers, found {values.dtype}: number classes and words 0, 1, "
-            f"2 ..., and fill in or remove what lacks."
+            f"{subject}: {what} must be numbers, found {values.dtype}: number classes and words 0, "
+            f"1, 2 ..., and fill in or remove what lacks."
         )
     whole = np.uint8 if values.dtype == np.uint8 else np.int64
     return torch.from_numpy(

@@ -1,11 +1,13 @@
-"""A population: who holds which examples, what each accepts, and what is kept aside."""
+"""A population: who holds which examples, what each accepts, what is kept aside, and its hash."""
 
 import csv
+import hashlib
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -32,8 +34,14 @@ from covey.data.examples import (
 from covey.data.partition import Iid, Partition, Positions, apportion
 from covey.data.spreadsheet import cells_of
 
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
 _COLUMNS = ("risk_threshold", "risk_weight")
 """Of a file of preferences, beside each client's name."""
+
+MARKED_EVERY = 64
+"""Clients between two places from which a hash can be carried on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +288,12 @@ def _aside(source: PublishedData, spec: PopulationSpec, need: int) -> list[int]:
     has_test = source.test is not None
     least_test = 0 if has_test else 1
     if left < max(spec.pool, 0) + least_test:
-        whose = "its largest group" if spec.images == "per-group" else f"{spec.clients:,} clients"
+        recipients = (
+            "its largest group" if spec.images == "per-group" else f"{spec.clients:,} clients"
+        )
         raise DataError(
-            f"The population needs {need:,} images for {whose}, {spec.audit_examples:,} to audit, "
-            f"{max(spec.pool, 0):,} for the pool and {least_test} or more to test, found "
+            f"The population needs {need:,} images for {recipients}, {spec.audit_examples:,} to "
+            f"audit, {max(spec.pool, 0):,} for the pool and {least_test} or more to test, found "
             f"{len(source.train):,} in {source.name}: lower population.clients, "
             f".examples_per_client, .audit_examples or .pool."
         )
@@ -462,3 +472,55 @@ def normalised_population(population: Population) -> Population:
         non_members=tuple(seen(member, "non-members") for member in population.non_members),
         pool=population.pool if len(population.pool) else seen(population.pool, "pool"),
     )
+
+
+def data_hash(population: Population) -> str:
+    """Return SHA-256 over all clients' handles and examples, as hex.
+
+    Empty where the clients keep their examples to themselves. It is recorded under a run's
+    secret, if it has one (`Secrets.keyed`): all records but one, and this, give that one away.
+    """
+    return DataHashes().of(population)
+
+
+class DataHashes:
+    """Hashes populations of one run, which differ by few clients.
+
+    A hash is carried on from where the clients are others than in the one before: somebody
+    left, or came. Examples are frozen, so the same ones have the same bytes.
+    """
+
+    def __init__(self) -> None:
+        self._clients: tuple[Client, ...] = ()
+        self._marks: tuple[_Hash, ...] = ()
+
+    def of(self, population: Population) -> str:
+        """Return what `data_hash` does."""
+        clients = population.clients
+        if not any(len(client.train) for client in clients):
+            return ""
+        both = zip(self._clients, clients, strict=False)
+        alike = sum(1 for _ in takewhile(lambda pair: _have_same(*pair), both))
+        marks = [*self._marks[: alike // MARKED_EVERY]]
+        layout = population.layout or ""
+        digest = marks[-1].copy() if marks else hashlib.sha256(str(layout).encode())
+        for count, client in enumerate(clients[len(marks) * MARKED_EVERY :], 1):
+            _add(digest, client)
+            if count % MARKED_EVERY == 0:
+                marks.append(digest.copy())
+        self._clients, self._marks = clients, tuple(marks)
+        return digest.hexdigest()
+
+
+def _have_same(one: Client, other: Client) -> bool:
+    return one is other or (
+        one.handle == other.handle and one.train is other.train and one.holdout is other.holdout
+    )
+
+
+def _add(digest: "_Hash", client: Client) -> None:
+    digest.update(client.handle.encode())
+    for examples in (client.train, client.holdout):
+        if len(examples):  # of thousands of clients many hold out none
+            digest.update(np.ascontiguousarray(examples.inputs.numpy()).data)
+            digest.update(np.ascontiguousarray(examples.labels.numpy()).data)

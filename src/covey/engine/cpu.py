@@ -10,19 +10,23 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import chain, islice
 from typing import ClassVar, Literal, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import (
+    Tensor,
+    _foreach_copy_,  # pyright: ignore[reportPrivateImportUsage]
+    nn,
+)
 
 from covey.base.files import keep_freed_memory
 from covey.base.names import Params
-from covey.base.params import FlatParams
+from covey.base.params import FlatParams, flat, places_of
 from covey.data.examples import Examples
 from covey.engine.descent import corrected, in_order, reshaping, trainable
-from covey.engine.dropout import SeededDropout, check_dropout
+from covey.engine.dropout import SeededDropout, check_dropout, has_dropout
 from covey.engine.example_gradients import gradient_sum, private_gradients
 from covey.engine.protocol import (
     Scored,
@@ -38,7 +42,6 @@ from covey.engine.protocol import (
     split_job,
 )
 from covey.engine.recipe import MULTICLASS, Losses, Task
-from covey.engine.reused_model import ReusedModel
 from covey.models.build import exchanged_params, frozen_params, model_outputs, set_params
 
 Precision = Literal["float32", "bfloat16"]
@@ -59,6 +62,111 @@ BUNDLED_WORK = 1e6
 
 LARGE_MODEL = 16 * 2**20
 """From so many bytes on, one trained model waits for its turn, and not one per thread."""
+
+
+class ReusedModel:
+    """One module, whose parameters begin anew with every job.
+
+    Walking through a module takes longer than a step of a tiny model, so what does not
+    change from job to job is looked up once.
+
+    Attributes:
+        weights: what is trained, in the module's order.
+        names: theirs.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        own = trainable(module)
+        self.names, self.weights = list(own), list[Tensor](own.values())
+        self._has_dropout = has_dropout(module)
+        self._parameters = _whole_state(module)
+        self._shapes = {
+            name: parameter.shape for name, parameter in (self._parameters or {}).items()
+        }
+        self._places = places_of(self._parameters) if self._parameters else None
+
+    def begin_at(self, start: Params) -> None:
+        """Set what is trained, and the mode of training.
+
+        Raises:
+            RuntimeError: `start` is of another model.
+        """
+        self.train()
+        self.take(start)
+
+    def take(self, params: Params) -> None:
+        """Set what is trained.
+
+        Raises:
+            RuntimeError: it is of another model.
+        """
+        parameters = self._parameters
+        if parameters is None or self._shapes != {
+            name: value.shape for name, value in params.items()
+        }:
+            set_params(self.module, params)
+        else:
+            with torch.no_grad():
+                _foreach_copy_(list(parameters.values()), [params[name] for name in parameters])
+
+    def params(self) -> Params:
+        """Return a copy of what the module is by now."""
+        parameters = self._parameters
+        if parameters is not None and self._places is not None:
+            places, length = self._places
+            copy = FlatParams.at(self.weights[0].detach().new_zeros(length), places)
+            with torch.no_grad():
+                _foreach_copy_(list(copy.values()), list(parameters.values()))
+            return copy
+        state = exchanged_params(self.module) if parameters is None else parameters
+        return {
+            name: value.detach().clone(memory_format=torch.contiguous_format)
+            for name, value in state.items()
+        }
+
+    def train(self) -> None:
+        """Set the mode of training."""
+        if not self.module.training:
+            self.module.train()
+
+    @cached_property
+    def flat(self) -> FlatParams | None:
+        """The model as one vector, of which the module's parameters are views from now on.
+
+        None: it is large, more than its parameters, or in a layout of its own.
+        """
+        parameters = self._parameters or {}
+        apart = len({value.data_ptr() for value in parameters.values()}) == len(parameters)
+        model = (
+            flat({name: value.detach() for name, value in parameters.items()}) if apart else None
+        )
+        if not isinstance(model, FlatParams):
+            return None
+        if any(view.stride() != parameters[name].stride() for name, view in model.items()):
+            return None  # as those of convolutions, which go by it
+        for name, view in model.items():
+            parameters[name].data = view
+        return model
+
+    def dropout(self, job: TrainingJob) -> AbstractContextManager[object]:
+        """Return a block, to enter around each forward pass, that draws the job's masks."""
+        return SeededDropout(self.module, job) if self._has_dropout else nullcontext()
+
+
+def _whole_state(module: nn.Module) -> dict[str, Tensor] | None:
+    """Return a module's trained parameters, if they are a whole model; None: they are not.
+
+    A buffer may be replaced while a model runs, and a module may save other tensors than
+    it has: only parameters that are saved as they are can be set and read directly.
+    """
+    own = module.named_parameters(remove_duplicate=False)
+    parameters: dict[str, Tensor] = {name: value for name, value in own if value.requires_grad}
+    saved = exchanged_params(module)
+    is_whole = list(saved) == list(parameters) and all(
+        saved[name].data_ptr() == value.data_ptr() for name, value in parameters.items()
+    )
+    return parameters if is_whole else None
 
 
 def bundled(
@@ -270,8 +378,8 @@ class ParallelEngine:
         """Return each job's scores, in the order of the jobs."""
         parts = (part for job in jobs for part in split_job(job))
         bundles = bundled(parts, scoring_work, SCORED_TOGETHER, SCORING_WORK)
-        found = self._results(self._score_bundle, bundles, BUNDLES_IN_FLIGHT * self._workers)
-        scored = chain.from_iterable(found)
+        results = self._results(self._score_bundle, bundles, BUNDLES_IN_FLIGHT * self._workers)
+        scored = chain.from_iterable(results)
         return [concatenated(islice(scored, num_parts(job))) for job in jobs]
 
     def _results(

@@ -32,16 +32,16 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
 
 def in_order(job: TrainingJob, names: Sequence[str]) -> Memory:
     """Return a job's memory as an objective looks at it."""
-    return {key: _tensors(key, kept, names) for key, kept in job.memory.items()}
+    return {key: _tensors(key, remembered, names) for key, remembered in job.memory.items()}
 
 
-def _tensors(key: str, kept: Params, names: Sequence[str]) -> list[Tensor]:
-    if missing := [name for name in names if name not in kept]:
+def _tensors(key: str, remembered: Params, names: Sequence[str]) -> list[Tensor]:
+    if missing := [name for name in names if name not in remembered]:
         raise ConfigError(
             f"An objective's {key!r} must have a tensor per trained parameter, found none for "
             f"{missing[0]}: keep all names of the model."
         )
-    return [kept[name] for name in names]
+    return [remembered[name] for name in names]
 
 
 def reshaping(

@@ -41,12 +41,14 @@ def check_dropout(module: nn.Module) -> None:
             )
 
 
-def refuse_dropout(module: nn.Module, who: str, remedy: str, *, fused_alone: bool = False) -> None:
+def refuse_dropout(
+    module: nn.Module, subject: str, remedy: str, *, fused_alone: bool = False
+) -> None:
     """Refuse dropout layers whose masks would be drawn inside `vmap`.
 
     Args:
         module: the model.
-        who: cannot have them.
+        subject: what cannot have them, as the subject of a sentence.
         remedy: what to do.
         fused_alone: attention and recurrent layers that drop, where the masks of all other
             layers come from outside.
@@ -57,7 +59,7 @@ def refuse_dropout(module: nn.Module, who: str, remedy: str, *, fused_alone: boo
         if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):  # it may have layers of its own
             shown = f"{type(layer).__name__} with dropout {layer.dropout:g}"
         model = "whose dropout is in layers of its own" if fused_alone else "without dropout"
-        raise ModelError(f"{who} needs a model {model}, found {shown}: {remedy}")
+        raise ModelError(f"{subject} needs a model {model}, found {shown}: {remedy}")
 
 
 def has_dropout(module: nn.Module) -> bool:

@@ -96,10 +96,10 @@ class LocalRecords:
 
     def features(self, examples: Examples) -> Int16[Tensor, "n d"]:
         """Return the features of every example in steps of their grid, and 1 last."""
-        found = self._kept.get(id(examples))
-        if found is not None:
+        stored = self._kept.get(id(examples))
+        if stored is not None:
             self._kept.move_to_end(id(examples))
-            return found[1]
+            return stored[1]
         records = hashes(examples.inputs)
         known = [row for row in map(self._rows.get, records) if row is not None]
         if records and len(known) == len(records):
@@ -142,7 +142,7 @@ class LocalRecords:
         Args:
             examples: the client's.
             heads: solved from everybody's sums, the client's among them.
-            shares: of its records in each (`covey.ridge.state.ClusterSums.shares`).
+            shares: of its records in each (`covey.ridge.head.ClusterSums.shares`).
         """
         rows, heads_and_shares = self.rows(examples), zip(heads, shares, strict=True)
         scores = (scores_without_client(head, rows, share) for head, share in heads_and_shares)

@@ -128,8 +128,8 @@ class Auroc(Metric):
         assert scored.log_probs is not None, "one class per example"  # noqa: S101 - as tasks say
         scores, known = scored.log_probs.double().exp(), labels.unique().tolist()
         among = [c for c in known if len(known) > 1 and (scores.shape[1] > 2 or c == 1)]
-        found = [self._of((labels == c).numpy(), scores[:, c].numpy()) for c in among]
-        return torch.tensor(fmean(found) if found else nan, dtype=torch.float64)
+        figures = [self._of((labels == c).numpy(), scores[:, c].numpy()) for c in among]
+        return torch.tensor(fmean(figures) if figures else nan, dtype=torch.float64)
 
     def _of(self, truth: ndarray, scores: ndarray) -> float:
         from sklearn.metrics import roc_auc_score

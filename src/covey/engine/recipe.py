@@ -33,8 +33,8 @@ from covey.base.components import (
 )
 from covey.base.errors import ConfigError, DataError, blamed
 from covey.base.names import Params
-from covey.data.augment import Augment
 from covey.data.examples import MASKED
+from covey.data.source import Augment
 from covey.engine.optimizers import Optimizer, Sgd
 
 Outputs = Float[Tensor, "batch *outputs"]

@@ -173,17 +173,17 @@ def _rows(clients: list[int], device: torch.device) -> slice | Tensor:
 
 def activation_bytes(forward: Callable[[], object], weights: Mapping[str, Tensor]) -> int:
     """Return what a forward pass keeps for the backward pass, less the weights."""
-    kept: dict[int, int] = {}
+    bytes_at: dict[int, int] = {}
 
     def counted(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        bytes_at[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(counted, lambda tensor: tensor):
         forward()
     known = {value.untyped_storage().data_ptr() for value in weights.values()}
-    return sum(size for place, size in kept.items() if place not in known)
+    return sum(size for place, size in bytes_at.items() if place not in known)
 
 
 def client_bytes(job: TrainingJob, trained: Sequence[str], activations: int) -> int:
@@ -194,7 +194,7 @@ def client_bytes(job: TrainingJob, trained: Sequence[str], activations: int) -> 
     """
     model = sum(value.nbytes for value in job.start.values())
     weights = sum(job.start[name].nbytes for name in trained)
-    remembered = sum(v.nbytes for kept in job.memory.values() for v in kept.values())
+    remembered = sum(v.nbytes for values in job.memory.values() for v in values.values())
     examples = job.examples.inputs.nbytes + job.examples.labels.nbytes
     return model + COPIES * weights + remembered + examples + 2 * activations
 
@@ -513,7 +513,7 @@ class VmapEngine:
         memory = {
             key: [
                 _stacked(tensors, self._device)
-                for tensors in zip(*(kept[key] for kept in own), strict=True)
+                for tensors in zip(*(states[key] for states in own), strict=True)
             ]
             for key in own[0]
         }

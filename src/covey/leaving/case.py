@@ -9,38 +9,55 @@
 Each step can be carried out again. Whatever kills the process, the next one finds out of the
 ledger and the folder which phase was reached (`case_of`), and goes on from there.
 
+A subtraction plays one round again, the last one, from the state after it less the sums of
+who leaves. That state is on the disk before the answer is recorded, so that the round begins with
+the same bits. Should it be damaged, the state that it came of does as well, as the sums can be
+made anew from the records of those who stay.
+
 References:
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024, 3.1.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from typing import Literal
 
+from covey.algorithms.state import ServerState
+from covey.base import events
+from covey.base.errors import RunError
 from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack
 from covey.base.files import delete_whole
-from covey.base.names import Handle
+from covey.base.names import Handle, round_number
+from covey.base.params import model_hash
 from covey.data.examples import Client
-from covey.leaving.answer_in_progress import AnswerInProgress
 from covey.leaving.copies import RENDERED, erase_from_copies
-from covey.leaving.joint_requests import choose_answers
-from covey.leaving.marks import fresh_mark
-from covey.leaving.own_parts import carried_over
+from covey.leaving.facts import AnswerInProgress
+from covey.leaving.handover import fresh_mark
 from covey.leaving.plan import Option, replay_kind
-from covey.leaving.planning import current_rules
+from covey.leaving.planning import choose_answers, current_rules
 from covey.leaving.requests import take_up, unrecorded, with_simulated
 from covey.leaving.signing import AnsweredRequest, served_request, sign_answers
-from covey.leaving.subtraction import is_solved_again, keep_subtracted, unsolved_state
 from covey.ledger.requests import LeaveRequest
 from covey.models.feature_store import FeatureStore
 from covey.runs.evaluation import OnRound
+from covey.runs.folder import checkpoint_path, checkpoint_paths, round_of
 from covey.runs.inputs import input_hashes
 from covey.runs.loop import Position, begin, conclude, ended_early, play_round, record_round, save
 from covey.runs.session import Session, no_op
-from covey.runs.states import delete_from, set_aside_from
+from covey.runs.states import (
+    delete_from,
+    kept_state,
+    load_state,
+    set_aside_from,
+    state_bytes,
+    state_problem,
+)
 from covey.settings.algorithm import has_independent_clusters
+from covey.settings.clients import ClientReports
+from covey.settings.ledger_terms import own_parts
+from covey.settings.run import BuiltRun
 
 Phase = Literal["requested", "recorded", "tidied", "replayed", "signed"]
 
@@ -51,6 +68,9 @@ BeforeAnswer = Callable[[Session, LeaveRequest], None]
 """Called before a request is served, while everything on the disk is as it was."""
 
 log = logging.getLogger(__name__)
+
+_SUBTRACTED = "subtracted"
+"""What the ledger calls the file of the state that a round is solved from again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -365,3 +385,115 @@ def _only_cluster(at: Position, handle: Handle) -> int | None:
         return None
     independent = has_independent_clusters(session.run.config, session.run.engine)
     return state.assignment.get(handle) if independent else None
+
+
+def carried_over(session: Session, leavers: Sequence[Handle], answers: Sequence[Option]) -> str:
+    """Say which parts of a user's own would carry a leaver over a replay; "": none is seen to.
+
+    The first round that is to be played again is played twice: a part that keeps something
+    outside of the run's state makes other models the second time. A part that does not show
+    itself so is named in the proof.
+    """
+    replaying = [answer for answer in answers if answer.first_replayed_round is not None]
+    own = own_parts(session.run.config)
+    if not own or not replaying or replay_kind(replaying) not in ("anew", "recorded"):
+        return ""
+    first = min(option.first_replayed_round or 0 for option in replaying)
+    stay = tuple(c for c in session.run.population.clients if c.handle not in leavers)
+    run = session.run.with_clients(stay)
+    if run.client_backend is not None or session.secrets.source != "seeded":
+        return ""
+    streams = session.secrets.at_round(first).at("round", first)
+
+    def played() -> tuple[str, Sequence[Event]]:
+        state = run.algorithm.init(run.streams)
+        if first:
+            earlier = kept_state(session.folder, session.ledger, after=first - 1)
+            state = earlier.without(leavers)
+        result = run.algorithm.round(state, run.clients(stay, first), streams)
+        return model_hash(result.state.clusters), result.events
+
+    if played() == played():
+        return ""
+    parts = ", ".join(f"{setting} = {name!r}" for setting, name in sorted(own.items()))
+    return (
+        f"A round that is played twice must come out the same, found another round "
+        f"{round_number(first)}, as a part that is not covey's keeps something outside of the "
+        f"run's state ({parts}): keep it in that state, or ask with --answer stop."
+    )
+
+
+def keep_subtracted(
+    session: Session, state: ServerState, leavers: Collection[Handle]
+) -> tuple[events.Event, ...]:
+    """Write the state from which the last round is played again without these clients.
+
+    None of its models has seen them: all are those that the run begins with. Remote
+    clients send the sums that are subtracted, or those who stay send theirs.
+
+    Returns:
+        What is to be recorded of those who stay and sent sums.
+    """
+    run, ledger = session.run, session.ledger
+    known = (session.client(handle) for handle in leavers)
+    present = tuple(client for client in known if client is not None)
+    unknown = set(leavers) - {client.handle for client in present}
+    less = run.algorithm.without(state.without(unknown), run.clients(present))
+    unsolved, head = _unsolved(run, less), session.record.head_of(state.round_index - 1) or ""
+    place = checkpoint_path(session.folder.subtracted, unsolved.round_index - 1)
+    ledger.files.write(_SUBTRACTED, place, state_bytes(unsolved, head))
+    backend = run.client_backend
+    return () if backend is None else tuple(_of_others(backend.reports(), frozenset(leavers)))
+
+
+def _of_others(reports: ClientReports, leavers: frozenset[Handle]) -> Iterator[events.Event]:
+    """Yield what has to be recorded, with nothing in it of clients that leave."""
+    for event in reports.events:
+        match event:
+            case events.AnswersMissing(handles=handles):
+                if stay := tuple(h for h in handles if h not in leavers):
+                    yield replace(event, handles=stay)
+            case events.AnswerRefused(handle=handle) if handle in leavers:
+                pass
+            case events.ClientsReported():  # of no round, and said again in the next answer
+                pass
+            case _:
+                yield event
+
+
+def unsolved_state(session: Session, round_index: int) -> ServerState:
+    """Return the state from which a round is solved again.
+
+    Raises:
+        RunError: it is lost, and so is the one that it came of.
+    """
+    present = {client.handle for client in session.run.population.clients}
+    state = _written(session, round_index)
+    return replace(state.without(state.assignment.keys() - present), round_index=round_index)
+
+
+def is_solved_again(session: Session, round_index: int) -> bool:
+    """Say whether a round of which states were deleted was solved, and its state is there."""
+    paths = checkpoint_paths(session.folder.checkpoints)
+    later = (path for path in paths if round_of(path) >= round_index)
+    return any(not state_problem(path, session.ledger) for path in later)
+
+
+def _written(session: Session, round_index: int) -> ServerState:
+    folder, ledger = session.folder, session.ledger
+    path = checkpoint_path(folder.subtracted, round_index)
+    if not ledger.files.problem(_SUBTRACTED, path):
+        return load_state(path)[0]
+    log.warning("sums are made anew: no whole state in %s", folder.subtracted)
+    for place in (folder.superseded, folder.checkpoints):
+        path = checkpoint_path(place, round_index)
+        if not state_problem(path, ledger):
+            return _unsolved(session.run, load_state(path)[0])
+    raise RunError(
+        f"The state after round {round_index} must be whole in {folder.subtracted} or "
+        f"{folder.superseded}, found neither: restore one from a copy, and resume."
+    )
+
+
+def _unsolved(run: BuiltRun, state: ServerState) -> ServerState:
+    return replace(state, clusters=run.algorithm.init(run.streams).clusters)

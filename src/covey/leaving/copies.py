@@ -1,11 +1,13 @@
-"""What was written out of a run, for whom, and what becomes of it when somebody leaves.
+"""What was written out of a run, how and for whom, and what becomes of it when somebody leaves.
 
 Every copy is on record in the run's folder, one file each, beside the ledger's chain and not in
 it: a record holds paths, times and names of recipients, and these can be erased. A file of its
-own is written without the ledger's lock, while another process plays the run.
+own is written without the ledger's lock, while another process plays the run. A model is written as
+safetensors of its state dict, with a header that says where it is from.
 """
 
 import hashlib
+import json
 import re
 import secrets
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
@@ -13,13 +15,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 
 from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import RunError
 from covey.base.files import (
+    check_regular,
     checked,
     checked_json,
     delete_whole,
@@ -29,12 +32,16 @@ from covey.base.files import (
     read_bounded,
     replace_whole,
 )
-from covey.base.names import ClientName, Handle
-from covey.leaving.answer_in_progress import AnswerInProgress
-from covey.leaving.facts import CopyFact, Fate
-from covey.leaving.model_files import hash_inside
+from covey.base.names import ClientName, Handle, __version__
+from covey.leaving.facts import AnswerInProgress, CopyFact, Fate
 from covey.ledger.requests import LeaveRequest
 from covey.runs.folder import RunFolder, as_written, now
+
+if TYPE_CHECKING:
+    from covey.base.names import Params  # which loads torch
+
+HEADER = "covey"
+"""The one key of the header: safetensors writes several in an order that changes."""
 
 LETTER = r"[^\W_]"
 _ID = re.compile(r"\d{8}-[0-9a-f]{8,16}")
@@ -55,6 +62,55 @@ _FATE_WORDS: Mapping[Fate, str] = {
 
 REQUESTER = "[requester]"
 """What replaces a leaving client's name in a record."""
+
+
+def model_bytes(params: "Params", header: Mapping[str, str] | None = None) -> bytes:
+    """Return a model as it is exported; equal arguments give equal bytes."""
+    from safetensors.torch import save  # torch takes seconds to import
+
+    tensors = {name: tensor.detach().cpu().clone() for name, tensor in params.items()}
+    return save(tensors, dict(header) if header else None)
+
+
+def hash_of_model(params: "Params") -> str:
+    """Return SHA-256 of a model's safetensors bytes without a header."""
+    return hashlib.sha256(model_bytes(params)).hexdigest()
+
+
+def exported_hashes(models: "Iterable[Params]") -> frozenset[str]:
+    """Return the hash of each model, whatever the headers of its files say."""
+    return frozenset(map(hash_of_model, models))
+
+
+def hash_inside(path: Path) -> str:
+    """Return the hash of the model in a file; "": the file holds none."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        check_regular(path)
+        return hash_of_model(load_file(path))
+    except (SafetensorError, OSError, ValueError):
+        return ""
+
+
+def header_of(run: str, rounds: int, cluster: int, model_hash: str) -> dict[str, str]:
+    """Return what a file says of its model: no name, no path and no client.
+
+    Args:
+        run: the hash of the first event in its ledger.
+        rounds: how many the model has seen.
+        cluster: its number.
+        model_hash: of the same model without a header.
+    """
+    facts = {
+        "covey_version": __version__,
+        "run": run,
+        "rounds": rounds,
+        "cluster": cluster,
+        "model_hash": model_hash,
+    }
+    return {HEADER: json.dumps(facts)}
 
 
 @dataclass(frozen=True, slots=True)

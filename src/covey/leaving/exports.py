@@ -12,8 +12,14 @@ from covey.base.files import delete_whole, make_folder, replace_whole
 from covey.base.history import History
 from covey.base.names import Params, unknown
 from covey.engine.metrics import metric_named
-from covey.leaving.copies import Copy, erase_copy, record_copy
-from covey.leaving.model_files import hash_of_model, header_of, model_bytes
+from covey.leaving.copies import (
+    Copy,
+    erase_copy,
+    hash_of_model,
+    header_of,
+    model_bytes,
+    record_copy,
+)
 from covey.ledger.store import Ledger
 from covey.runs.evaluation import FIGURES, BestRound, best_round
 from covey.runs.folder import RunFolder, rounds_in
@@ -50,12 +56,13 @@ def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRou
     if figure not in FIGURES and metric_named(figure, metrics) is None:
         known = *FIGURES, *sorted(metrics)
         raise ConfigError(unknown("The figure of the best round", figure, known))
-    kept = set(rounds_in(folder.checkpoints))
-    best = best_round((row for row in history.rounds if row.round_index in kept), figure)
+    stored = set(rounds_in(folder.checkpoints))
+    best = best_round((row for row in history.rounds if row.round_index in stored), figure)
     if best is None:
         raise RunError(
-            f"The best round by {figure} must have its state in {folder.checkpoints}, found none "
-            f"known of {len(kept)}: choose another figure, or set checkpoints.best before the run."
+            f"The best round by {figure} must have its state in {folder.checkpoints}, "
+            f"found none known of {len(stored)}: choose another figure, or set "
+            f"checkpoints.best before the run."
         )
     return best
 

@@ -1,20 +1,21 @@
 """What is known of an answer: codes and numbers, which a proof signs and words are made of.
 
 `Facts` name no one: the requester recognises itself by a mark that only its name and the
-salt that it alone received make again.
+salt that it alone received make again. `AnswerInProgress` is what a proof needs until it is signed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from covey.base.events import Share
 from covey.base.guarantee import Guaranteed, NoGuaranteeCode
 from covey.base.names import Basis, Distance
 from covey.base.signature import instant
-from covey.leaving.plan import AnswerKind, Influence, ReplayKind
+from covey.leaving.plan import AnswerKind, Influence, Option, ReplayKind
+from covey.ledger.requests import LeaveRequest, damaged_note, mistimed
 
 T = TypeVar("T")
 R = TypeVar("R", bound=str)
@@ -339,3 +340,58 @@ def contradictions(facts: Facts) -> list[str]:
         "raw_updates_deleted": facts.raw_updates_deleted.value and answer == "stop",
     }
     return [name for name, holds in wrong.items() if holds]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerInProgress:
+    """A request that is being served: what its proof needs, and no event holds.
+
+    Attributes:
+        option: the answer, and the rounds that are played again.
+        until: the round before which all of them have been played.
+        salt: hex; what the requester receives with the answer.
+        subject: its mark.
+        model_before: SHA-256 of the cluster models before the answer.
+        measured_before: how well the model gave the requester away.
+        updates_stored: whether there are raw updates to delete.
+        superseded: how many artefacts of each kind the answer makes obsolete.
+        cluster: the one cluster that ever met the client; None: there may be more.
+    """
+
+    __pydantic_config__ = STRICT
+
+    option: Option
+    until: int
+    salt: str = field(repr=False)
+    subject: str
+    model_before: str
+    measured_before: ValueOrReason[AttackFigure, Unmeasured]
+    updates_stored: bool
+    superseded: Mapping[Superseded, int]
+    cluster: int | None = None
+
+    @classmethod
+    def of(cls, request: LeaveRequest) -> "AnswerInProgress":
+        """Return what is known of a request that is being served.
+
+        Raises:
+            LedgerError: it is not, or what stands with it is something else.
+        """
+        if request.served is None:
+            raise mistimed(request.id, "served", request.state)
+        try:
+            return _json.validate_json(request.served)
+        except ValidationError as error:
+            raise damaged_note(request.id, error) from error
+
+    def noted(self, request: LeaveRequest, sealed: str | None) -> LeaveRequest:
+        """Return a request with what its answer needs, and with what finds the client again."""
+        return replace(request, served=_json.dump_json(self).decode(), sealed=sealed)
+
+    @property
+    def subtracts(self) -> bool:
+        """Whether the last round is solved again from sums without the requester."""
+        return self.option.answer == "subtract" and self.option.first_replayed_round is not None
+
+
+_json = TypeAdapter(AnswerInProgress)

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from covey.base.as_json import INLINE
 from covey.base.errors import RunError
 from covey.base.names import Basis, ClientName
-from covey.leaving.case import OnAnswer, case_of, play
+from covey.leaving.case import OnAnswer, carried_over, case_of, play
 from covey.leaving.copies import erase_from_copies
-from covey.leaving.joint_requests import ClientPlan
-from covey.leaving.own_parts import carried_over
-from covey.leaving.planning import ReturningClient, plans_for, wanted_answers_of
+from covey.leaving.planning import ClientPlan, ReturningClient, plans_for, wanted_answers_of
 from covey.leaving.requests import OnReceipt, submit_requests
 from covey.leaving.signing import AnsweredRequest
 from covey.ledger.requests import LeaveRequest
@@ -110,8 +108,8 @@ def record_requests(
         check(plan)
     for plan in plans:
         if plan.chosen is None:
-            who = f"{plan.client}: " if len(requests) > 1 else ""
-            raise RunError(f"{who}{plan.reason}")
+            prefix = f"{plan.client}: " if len(requests) > 1 else ""
+            raise RunError(f"{prefix}{plan.reason}")
     chosen = [plan.chosen for plan in plans if plan.chosen]
     if problem := carried_over(session, [request.handle for request in requests], chosen):
         raise RunError(problem)

@@ -114,7 +114,7 @@ class ClientOfRun:
     first_round: int | None
 
     def place(
-        self, kind: PlaceKind, who: Actor, what: str, path: Path | str, root: Path | None = None
+        self, kind: PlaceKind, actor: Actor, what: str, path: Path | str, root: Path | None = None
     ) -> Place:
         """Return a place, whose path below `root` names no one else; text stays.
 
@@ -125,7 +125,7 @@ class ClientOfRun:
             if not whole.is_relative_to(top):
                 top = Path(whole.anchor)
             path = str(top / self.without_other_names(str(whole.relative_to(top))))
-        return Place(path, what, kind, who, _HOW[kind, who])
+        return Place(path, what, kind, actor, _HOW[kind, actor])
 
     def without_other_names(self, text: str) -> str:
         """Return a text without the names of the other clients."""
@@ -183,8 +183,8 @@ def _copies(client: ClientOfRun) -> Listed:
         if not copy.deleted:
             what = "an exported model" if copy.what == "model" else f"a page: {copy.what}"
             what += ", sent to a recipient on record" if copy.recipient else ""
-            who = COVEY if copy.is_inside else YOU
-            yield client.place("copy", who, what, copy.location(run), run.path)
+            actor = COVEY if copy.is_inside else YOU
+            yield client.place("copy", actor, what, copy.location(run), run.path)
 
 
 def _named_by_settings(client: ClientOfRun) -> Listed:
@@ -256,8 +256,8 @@ def recipients_of(client: ClientOfRun) -> Iterator[Recipient]:
     for folder in (client.folder, RunFolder(client.folder.path / BASELINE)):
         for copy in copies_of(folder):
             if copy.recipient and copy.holds(client.handle, client.first_round):
-                who = client.without_other_names(copy.recipient)
-                yield Recipient(who, copy.what, copy.sha256, copy.written)
+                actor = client.without_other_names(copy.recipient)
+                yield Recipient(actor, copy.what, copy.sha256, copy.written)
     if client.folder.federation.is_file() and client.first_round is not None:
         yield Recipient("the nodes of the deployment, which train the model", "model")
 

@@ -1,4 +1,9 @@
-"""What could be answered to clients that ask to leave, read from what is recorded."""
+"""What could be answered to clients that ask to leave, read from what is recorded.
+
+Each of several is judged as if those before it had left already, so that no set loses two members
+and is counted for each of them alone. Clients that need a replay share one, which starts
+where the earliest of them starts; those who are subtracted have one of their own.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,9 +14,9 @@ from covey.base.events import ModelsMerged
 from covey.base.history import History, of_kinds
 from covey.base.names import Basis, ClientName, Handle, client_name
 from covey.base.own_code import no_foreign_code
-from covey.leaving.joint_requests import ClientPlan, choose_answers
-from covey.leaving.marks import unsealed
-from covey.leaving.plan import AnswerRules, Option
+from covey.leaving.handover import unsealed
+from covey.leaving.plan import AnswerRules, Option, answer_for, options
+from covey.ledger.participation import Participation
 from covey.ledger.requests import ClientRoster, LeaveRequest
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder, checkpoint_paths, round_of, rounds_in
@@ -22,6 +27,100 @@ from covey.runs.states import load_state, newest_whole_state
 from covey.settings.aggregation import anonymity_of
 from covey.settings.algorithm import depends_on_population
 from covey.settings.load import Config
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPlan:
+    """What one client could be answered beside the others, and what it is.
+
+    Attributes:
+        options: of this client, once those who ask with it and before it have left.
+        chosen: the answer, with the rounds that are replayed for all; None: see `reason`.
+        reason: why no answer would be true; "": one is.
+        basis: what the request rests on.
+    """
+
+    client: ClientName
+    options: tuple[Option, ...]
+    chosen: Option | None
+    reason: str = ""
+    basis: Basis = "none"
+
+
+def choose_answers(
+    participation: Participation, requests: Sequence[LeaveRequest], rules: AnswerRules
+) -> tuple[ClientPlan, ...]:
+    """Return what each client is answered if all of them leave at once."""
+    plans: list[ClientPlan] = []
+    for request in requests:
+        choice = _choose_alone(participation, request, rules)
+        plans.append(choice)
+        if choice.chosen is not None:
+            left = dict.fromkeys((*participation.left, request.handle))
+            participation = replace(participation, left=tuple(left))
+    return _in_one_replay(plans, requests, rules)
+
+
+def _choose_alone(
+    participation: Participation, request: LeaveRequest, rules: AnswerRules
+) -> ClientPlan:
+    handle = request.handle
+    possible = options(participation, handle, rules)
+    if handle in participation.stopped:
+        possible = tuple(
+            Option("stop", "No later round uses this client's data: that was answered before.")
+            if option.answer == "stop"
+            else option
+            for option in possible
+        )
+    elif handle in participation.left:
+        # neither deny or stop it a second time, nor subtract one that a replay left out
+        weak = {"deny": "denial", "stop": "stop"}
+        if handle in participation.lingering:
+            weak["subtract"] = "subtraction"
+        possible = tuple(
+            Option(
+                option.answer,
+                f"Who left a run must get a stronger answer than it got, found a "
+                f"{weak[option.answer]}: ask with --answer retrain.",
+            )
+            if option.answer in weak
+            else option
+            for option in possible
+        )
+    chosen, reason, basis = None, "", request.basis
+    try:
+        chosen = answer_for(possible, request.wanted, basis)
+    except RunError as error:
+        reason = str(error)
+    return ClientPlan(request.client, possible, chosen, reason, basis)
+
+
+def _in_one_replay(
+    choices: Sequence[ClientPlan], requests: Sequence[LeaveRequest], rules: AnswerRules
+) -> tuple[ClientPlan, ...]:
+    starts = [first for choice in choices if (first := _trained_from(choice.chosen)) is not None]
+    if len(starts) < 2:
+        return tuple(choices)
+    start, shared = min(starts), list(choices)
+    anew = any(choice.chosen and choice.chosen.answer == "retrain" for choice in choices)
+    for i, (choice, wanted) in enumerate(zip(choices, requests, strict=True)):
+        chosen = choice.chosen
+        if chosen is None or _trained_from(chosen) is None:
+            continue
+        retrain = next(option for option in choice.options if option.answer == "retrain")
+        first = retrain.first_affected_round
+        if anew and wanted.wanted == "auto" and first is not None and start <= first:
+            chosen = retrain  # every round of this client is played again anew anyway
+        replayed = rules.next_round - start
+        chosen = replace(chosen, first_replayed_round=start, rounds_replayed=replayed)
+        shared[i] = replace(choice, chosen=chosen)
+    return tuple(shared)
+
+
+def _trained_from(chosen: Option | None) -> int | None:
+    """Return the round from which rounds are trained again; None: none is."""
+    return None if chosen is None or chosen.answer == "subtract" else chosen.first_replayed_round
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +274,7 @@ def _rounds_left(config: Config, history: History, next_round: int) -> int | Non
 
 def _priced(plan: ClientPlan, folder: RunFolder, took: Sequence[float]) -> ClientPlan:
     """Return the plan with what each option would take, by what the run's rounds took."""
-    kept = [
+    paths = [
         path
         for folder_of in (folder.checkpoints, folder.updates)
         for path in checkpoint_paths(folder_of)
@@ -186,7 +285,7 @@ def _priced(plan: ClientPlan, folder: RunFolder, took: Sequence[float]) -> Clien
         if not option.possible or first is None:
             return replace(option, seconds=0.0, bytes_deleted=0)
         every = option.answer == "subtract"
-        obsolete = [path for path in kept if every or round_of(path) >= first]
+        obsolete = [path for path in paths if every or round_of(path) >= first]
         return replace(
             option,
             seconds=option.rounds_replayed * median(took) if took else None,

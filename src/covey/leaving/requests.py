@@ -10,8 +10,7 @@ from dataclasses import replace
 from covey.base.errors import LedgerError
 from covey.base.events import LeaveRequested
 from covey.base.names import ClientName
-from covey.leaving.handover import Handover, keep_handover
-from covey.leaving.marks import fresh_mark
+from covey.leaving.handover import Handover, fresh_mark, keep_handover
 from covey.ledger.requests import LeaveRequest
 from covey.runs.folder import QueuedRequest
 from covey.runs.receipts import Receipt, key_of, sign_receipt

@@ -14,10 +14,16 @@ from covey.base.names import Basis, Handle
 from covey.base.params import model_hash
 from covey.base.signature import SigningKey, document_json
 from covey.data.examples import Client
-from covey.leaving.answer_in_progress import AnswerInProgress
-from covey.leaving.copies import RENDERED, CopyOutcome, delete_obsolete_copies, outcome_lines
+from covey.leaving.copies import (
+    RENDERED,
+    CopyOutcome,
+    delete_obsolete_copies,
+    exported_hashes,
+    outcome_lines,
+)
 from covey.leaving.evidence import facts, find_answer
 from covey.leaving.facts import (
+    AnswerInProgress,
     AttackFigure,
     Facts,
     Measurement,
@@ -28,10 +34,8 @@ from covey.leaving.facts import (
     known,
 )
 from covey.leaving.handover import Handover, keep_handover
-from covey.leaving.model_files import exported_hashes
 from covey.leaving.plan import Option
-from covey.leaving.proof import read_proof, signed_proof
-from covey.leaving.proof_text import proof_page
+from covey.leaving.proof import proof_page, read_proof, signed_proof
 from covey.ledger.requests import LeaveRequest, Mark
 from covey.membership.estimators import ClientEstimator, RiskContext
 from covey.membership.truth import no_better_than_guessing

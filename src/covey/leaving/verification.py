@@ -29,9 +29,8 @@ from covey.base.signature import (
     key_records,
 )
 from covey.leaving.facts import Facts
-from covey.leaving.marks import subject_mark, unsealed
-from covey.leaving.proof import Proof, brief, check_proof
-from covey.leaving.proof_text import statements
+from covey.leaving.handover import subject_mark, unsealed
+from covey.leaving.proof import Proof, brief, check_proof, statements
 from covey.ledger import tree
 from covey.ledger.tree import TreeHead, begins_with, entries_of, is_included, origin_of
 from covey.runs.grammar import check_times
@@ -391,10 +390,10 @@ def _receipt(place: RunFolder, proof: Proof, hashes: Sequence[str]) -> Iterator[
     from covey.runs.receipts import anchors_of
 
     try:
-        kept = anchors_of(place, proof.request, hashes)
+        anchors = anchors_of(place, proof.request, hashes)
     except (LedgerError, ValueError):
-        kept = None
-    if kept != (proof.receipt, proof.consistency):
+        anchors = None
+    if anchors != (proof.receipt, proof.consistency):
         yield "receipt: the run's folder holds another of this request, or none"
 
 

@@ -20,9 +20,8 @@ from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
-from covey.base.databases import bounded
 from covey.base.errors import LedgerError, LedgerLocked, LedgerUnavailable
-from covey.base.files import read_text
+from covey.base.files import bounded, read_text
 from covey.base.names import how_to_install
 from covey.ledger.tables import clients, requests
 
@@ -370,18 +369,18 @@ def backend_of(location: str | Path) -> Backend:
 
 def _postgres(text: str, secret: str = "") -> PostgresRun:
     """Return the run that a URL names; no error has a word of it."""
-    url, whose = None, secret or "The URL of a ledger"
+    url, subject = None, secret or "The URL of a ledger"
     with suppress(ArgumentError, ValueError):
         url = sql.make_url(text)
     if url is None or url.drivername not in ("postgresql", "postgresql+psycopg"):
         raise LedgerUnavailable(
-            f"{whose} must be a place in SQLite or PostgreSQL, found none: give a path, "
+            f"{subject} must be a place in SQLite or PostgreSQL, found none: give a path, "
             f"sqlite:///PATH or postgresql://USER@HOST/DATABASE?run=NAME, or its env: or file:."
         )
     run = url.query.get("run", "")
     if not isinstance(run, str) or not RUN.fullmatch(run):
         raise LedgerUnavailable(
-            f"{whose} must name its run, a letter a-z and then up to 62 of a-z, 0-9 and _, found "
+            f"{subject} must name its run, a letter a-z and then up to 62 of a-z, 0-9 and _, found "
             f"none: end the URL with ?run=NAME."
         )
     bare = url.set(drivername="postgresql+psycopg").difference_update_query(["run"])

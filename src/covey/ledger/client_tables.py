@@ -232,8 +232,8 @@ def _advance(
 def _serve(connection: Connection, request: LeaveRequest, served_at: str) -> None:
     same = requests.c.handle == request.handle
     connection.execute(update(requests).where(same).values(sealed=None))
-    kept = {"note": request.served, "sealed": request.sealed}
-    changes = {"state": "serving", "served_at": served_at, **kept}
+    unchanged = {"note": request.served, "sealed": request.sealed}
+    changes = {"state": "serving", "served_at": served_at, **unchanged}
     _advance(connection, request.id, "pending", changes)
 
 

@@ -11,8 +11,8 @@ from functools import cache
 import sqlalchemy as sql
 from sqlalchemy import Column, Connection, Index, Integer, Table, Text, event
 
-from covey.base.databases import LAYOUT, layout, strange
 from covey.base.errors import LedgerError
+from covey.base.files import LAYOUT, layout, strange
 from covey.base.names import another_format
 
 VERSION = 13
@@ -126,10 +126,10 @@ def check_version(connection: Connection, location: str) -> None:
         raise LedgerError(f"{location} must hold a ledger, found none: check the place.")
     odd = ""
     if connection.dialect.name == "sqlite":
-        found = layout(connection.exec_driver_sql(LAYOUT))
-        odd = strange(found, _layout())
-        if any(kind not in ("table", "index") for kind, *_ in found) or not any(
-            table in found for table in _layout() if table[1] == schema.name
+        columns = layout(connection.exec_driver_sql(LAYOUT))
+        odd = strange(columns, _layout())
+        if any(kind not in ("table", "index") for kind, *_ in columns) or not any(
+            table in columns for table in _layout() if table[1] == schema.name
         ):
             raise _not_laid_out(location, odd)
     version = connection.scalar(sql.select(schema.c.version))

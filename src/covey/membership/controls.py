@@ -107,11 +107,13 @@ def copied(members: Iterable[Examples], others: Iterable[Examples]) -> str:
     Labels do not count: a member under another label is no non-member.
     """
     inside = {hash_value for examples in members for hash_value in hashes(examples.inputs)}
-    found = [hash_value in inside for examples in others for hash_value in hashes(examples.inputs)]
-    if sum(found) <= MOST * len(found):
+    is_member = [
+        hash_value in inside for examples in others for hash_value in hashes(examples.inputs)
+    ]
+    if sum(is_member) <= MOST * len(is_member):
         return ""
     return (
-        f"non-members must not be what clients train on, found {sum(found)} of "
-        f"{len(found)} with the inputs of a member. Hold out other examples, and remove "
+        f"non-members must not be what clients train on, found {sum(is_member)} of "
+        f"{len(is_member)} with the inputs of a member. Hold out other examples, and remove "
         f"duplicates before anything is held out"
     )

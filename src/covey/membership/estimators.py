@@ -198,8 +198,8 @@ def combined_counts(inside: Sequence[Counts], outside: Sequence[Counts]) -> tupl
     if not inside:
         nothing = np.zeros((1, 1), dtype=np.int64)
         return nothing, nothing
-    kept = _usual(inside, outside)
-    pairs = [(inside[i], outside[i]) for i in kept]
+    usual = _usual(inside, outside)
+    pairs = [(inside[i], outside[i]) for i in usual]
     sizes = [int(a.sum() + b.sum()) for a, b in pairs]
     most = LARGEST * int(np.median(sizes)) if len(sizes) >= MIN_TO_COMPARE else max(sizes)
     shares = [

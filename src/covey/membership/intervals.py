@@ -133,11 +133,11 @@ def tpr_at(fpr: float, strata: Sequence[Sides]) -> Figure:
     def hits(accused: Callable[[int], int]) -> int:
         return sum(_hits(accused(len(sides[1])), sides) for sides in strata)
 
-    found, tail = hits(lambda n: _accused(fpr, n)), (1 - LEVEL) / 2
+    hits_at_fpr, tail = hits(lambda n: _accused(fpr, n)), (1 - LEVEL) / 2
     fewer = hits(lambda n: int(binom.ppf(tail, n, fpr)) - 1)
     more = hits(lambda n: int(binom.ppf(1 - tail, n, fpr)))
     low, high = clopper_pearson(fewer, members)[0], clopper_pearson(more, members)[1]
-    return Figure(found / members, low=low, high=high)
+    return Figure(hits_at_fpr / members, low=low, high=high)
 
 
 def tail_rate(strata: Sequence[Sides]) -> Figure:

@@ -457,8 +457,8 @@ class ShadowEstimator(RiskEstimator):
             f"extrapolated: {len(results)} shadow federations of up to {largest} examples, and "
             f"the cluster has {members}"
         )
-        found = power_law(sizes, members)
-        return replace(found, rests_on=rests_on, steers=self.use_extrapolated)
+        law = power_law(sizes, members)
+        return replace(law, rests_on=rests_on, steers=self.use_extrapolated)
 
 
 def _matched_finding(

@@ -139,7 +139,7 @@ def no_better_than_guessing(
     params: Params,
     clients: Sequence[Client],
     times: float = 1.0,
-    whose: str = "its clients' examples",
+    examples_name: str = "its clients' examples",
 ) -> str:
     """Say why a model is no better than a guess on these clients' examples; "" if it may be.
 
@@ -168,9 +168,9 @@ def no_better_than_guessing(
         times: how often loss* the mean loss must be, at least. Above 1 it separates models
             that diverged from those that have not learnt anything yet, which are near
             loss*; numbers, whose loss at the start has no scale, are then not judged.
-        whose: what the examples are called in the answer.
+        examples_name: what the examples are called in the answer.
     """
-    examples = _some([c.train for c in clients if has_finite_examples(c)])
+    examples = _sample([c.train for c in clients if has_finite_examples(c)])
     if examples is None or (times > 1 and examples.labels.is_floating_point()):
         return ""
     (scored,) = engine.score([ScoringJob(params, examples)])
@@ -181,7 +181,7 @@ def no_better_than_guessing(
     if loss < times * constant.loss * (1 - ROUNDING):
         return ""
     size = f"of {loss:.3g} nats" if math.isfinite(loss) else "that is not finite"
-    reason = f"on {n} of {whose} a mean loss {size}, and {constant.loss:.3g} without inputs"
+    reason = f"on {n} of {examples_name} a mean loss {size}, and {constant.loss:.3g} without inputs"
     if scored.correct is not None and constant.accuracy is not None:
         accuracy, a = float(scored.correct.double().mean()), constant.accuracy
         if accuracy > a + max(2 * math.sqrt(a * (1 - a) / n), (1 - a) / 10):
@@ -244,7 +244,7 @@ def _same(left: Params, right: Params) -> bool:
     return all(torch.equal(value, right[name]) for name, value in left.items())
 
 
-def _some(sets: Sequence[Examples]) -> Examples | None:
+def _sample(sets: Sequence[Examples]) -> Examples | None:
     """Return evenly spaced examples of all sets; None if there are none."""
     step = max(1, math.ceil(sum(map(len, sets)) / MAX_EXAMPLES))
     examples_of = [
@@ -318,7 +318,7 @@ def blind_risk(
         generator = streams.at("blind", str(group)).generator()
         sides = [client.train for client in clients], reference.matching(group, clients)
         if min(sum(map(len, side)) for side in sides) >= MIN_RECORDS:
-            inside, outside = (_evenly_some(side, generator) for side in sides)
+            inside, outside = (_even_sample(side, generator) for side in sides)
             rows = _features(Examples.joined([inside, outside]))
             halves = rows[: len(inside)], rows[len(inside) :]
             strata.append(blind_baseline(*halves, generator))
@@ -416,7 +416,7 @@ def _scores(engine: Engine, params: Params, sets: Sequence[Examples]) -> ndarray
     return scores_of(np.concatenate(losses)) if losses else np.empty(0)
 
 
-def _evenly_some(sets: Sequence[Examples], generator: np.random.Generator) -> Examples:
+def _even_sample(sets: Sequence[Examples], generator: np.random.Generator) -> Examples:
     """Return up to 1,000 random examples: more only sharpen the verdict."""
     everything = Examples.joined(sets)
     order = generator.permutation(len(everything))[:1000]

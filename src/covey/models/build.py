@@ -89,7 +89,7 @@ class ModelFactory(Component):
         return self.build(input_shape, num_classes)
 
 
-def check_image(who: str, input_shape: tuple[int, ...], side: int, remedy: str) -> None:
+def check_image(subject: str, input_shape: tuple[int, ...], side: int, remedy: str) -> None:
     """Refuse what is no image, or one whose height or width is below `side`.
 
     Raises:
@@ -97,8 +97,8 @@ def check_image(who: str, input_shape: tuple[int, ...], side: int, remedy: str) 
     """
     if len(input_shape) != 3 or min(input_shape[1:]) < side:
         raise ModelError(
-            f"{who} needs images (channels, height, width) of at least {side}x{side} pixels, found "
-            f"inputs {input_shape}: {remedy}"
+            f"{subject} needs images (channels, height, width) of at least {side}x{side} pixels, "
+            f"found inputs {input_shape}: {remedy}"
         )
 
 
@@ -160,10 +160,10 @@ def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module
     return module
 
 
-def no_such_result(who: str, wanted: str, result: object) -> ModelError:
+def no_such_result(subject: str, wanted: str, result: object) -> ModelError:
     """Return what is raised where a user's own code returns something else than is wanted."""
     kind = type(result).__name__
-    return ModelError(f"{who} must return {wanted}, found a {kind}: return that alone.")
+    return ModelError(f"{subject} must return {wanted}, found a {kind}: return that alone.")
 
 
 def factory_of(model: object) -> Callable[[], nn.Module]:
@@ -176,8 +176,8 @@ def factory_of(model: object) -> Callable[[], nn.Module]:
             function raises or returns something else.
     """
     if isinstance(model, nn.Module):
-        kept = copied(model)
-        return lambda: copied(kept)
+        original = copied(model)
+        return lambda: copied(original)
     if not callable(model):
         raise ModelError(
             f"model must be an nn.Module or a function without arguments that returns one, found a "
@@ -279,8 +279,8 @@ def personal_params(module: nn.Module, patterns: Collection[str]) -> Params:
                 f"buffers, such as {next(iter(params))!r}, found {pattern!r}: correct it."
             )
     tensors = dict(module.named_parameters(remove_duplicate=False))
-    kept = {id(tensors[name]) for name in own if name in tensors}
-    if tied := [name for name in params if name not in own and id(tensors.get(name)) in kept]:
+    trained = {id(tensors[name]) for name in own if name in tensors}
+    if tied := [name for name in params if name not in own and id(tensors.get(name)) in trained]:
         raise ConfigError(
             f"model.personal must match all names of a tensor, found {list(patterns)}, which leave "
             f"{tied[0]}: match that, too."

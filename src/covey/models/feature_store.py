@@ -17,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.base.databases import LAYOUT, bounded, layout, strange
 from covey.base.errors import RunError
-from covey.base.files import make_folder
+from covey.base.files import LAYOUT, bounded, layout, make_folder, strange
 
 _TABLES = (
     "CREATE TABLE rows (key BLOB PRIMARY KEY, row BLOB NOT NULL, sum BLOB NOT NULL)",
@@ -74,7 +73,7 @@ class FeatureStore:
         """Return the rows of these keys in their order; None: one is missing or damaged."""
         if not keys or not self.path.is_file():
             return None
-        found: dict[bytes, np.ndarray] = {}
+        rows: dict[bytes, np.ndarray] = {}
 
         def look(file: sqlite3.Connection) -> None:
             for at in range(0, len(keys), _AT_ONCE):
@@ -82,12 +81,12 @@ class FeatureStore:
                 query = f"SELECT * FROM rows WHERE key IN ({','.join('?' * len(part))})"  # noqa: S608
                 for key, row, checksum in file.execute(query, part):
                     if _checksum(key, row) == checksum:
-                        found[key] = np.frombuffer(row, np.float32)
+                        rows[key] = np.frombuffer(row, np.float32)
 
         self._within(look, "readable")
-        if not found.keys() >= set(keys) or len({row.shape for row in found.values()}) != 1:
+        if not rows.keys() >= set(keys) or len({row.shape for row in rows.values()}) != 1:
             return None
-        return np.stack([found[key] for key in keys])
+        return np.stack([rows[key] for key in keys])
 
     def write(self, holder: str, keys: Sequence[bytes], rows: Rows) -> None:
         """Keep rows, and note who holds the records that they are of.
@@ -114,15 +113,15 @@ class FeatureStore:
         Raises:
             RunError: the file cannot be read.
         """
-        found: list[object] = []
+        blobs: list[object] = []
 
         def look(file: sqlite3.Connection) -> None:
             query = "SELECT 1 FROM holders WHERE holder = ? LIMIT 1"
-            found.extend(file.execute(query, (holder,)))
+            blobs.extend(file.execute(query, (holder,)))
 
         if self.path.is_file():
             self._within(look, "readable")
-        return bool(found)
+        return bool(blobs)
 
     def forget(self, holder: str) -> None:
         """Delete the rows of all that somebody holds, though others hold it as well.
@@ -169,9 +168,9 @@ class FeatureStore:
                     file.execute("BEGIN IMMEDIATE")  # other threads and processes wait
                     for statement in _TABLES if not file.execute(LAYOUT).fetchall() else ():
                         file.execute(statement)
-            found = layout(file.execute(LAYOUT))
+            columns = layout(file.execute(LAYOUT))
             if odd := strange(
-                frozenset(column for column in found if column[3] != "None"), _LAYOUT
+                frozenset(column for column in columns if column[3] != "None"), _LAYOUT
             ):
                 raise sqlite3.DatabaseError(f"it holds the {odd}")
         except sqlite3.Error:

@@ -22,14 +22,15 @@ from covey.ledger.participation import participation_of
 from covey.report.clients import (
     NOT_FINISHED,
     ClientSummary,
+    GroupModel,
     attacks_on_models,
     client_groups,
     client_summaries,
+    group_models,
     sits_in_diverged,
     strongest,
     why_unknown,
 )
-from covey.report.group_models import GroupModel, group_models
 
 STABLE_AFTER = 5
 """The round after which a move is no longer part of finding one's place."""

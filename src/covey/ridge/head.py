@@ -1,22 +1,26 @@
-"""The closed form of a ridge head, and what a head would answer without a client.
+"""Ridge heads: their closed form, one without a client, and the sums that a server keeps for them.
 
-That is what a client compares heads by, as long as lambda's unit stays. It says nothing of
-what a head reveals. With e = t - p the errors on a client's records, R R^T = M^-1 and w the
-share of them in the system of the head:
+A client compares heads by what each would answer without it, as long as lambda's unit stays.
+That says nothing of what a head reveals. With e = t - p the errors on a client's records,
+R R^T = M^-1 and w the share of them in the system of the head:
 
     H = w Phi M^-1 Phi^T = w (Phi R) (Phi R)^T
     error without the client = (I - H)^-1 e                   (block leave-out)
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from jaxtyping import Float, Float32, Float64, Int64
+from pydantic import PrivateAttr
 from torch import Tensor
 
+from covey.base.component_state import ComponentState
 from covey.base.errors import ModelError
-from covey.base.names import Params
+from covey.base.names import Handle, Params
 from covey.ridge.sums import FEATURE_STEPS, Rows, Sums, blocks
 
 Scores = Float[Tensor, "rows classes"]
@@ -137,3 +141,72 @@ def targets_of(labels: Int64[Tensor, " rows"], scores: Scores) -> Scores:
     """Return onehot(y) - 1 / classes, in the type of these scores."""
     classes = scores.shape[1]
     return torch.nn.functional.one_hot(labels, classes).to(scores) - 1 / classes
+
+
+class ClusterSums(ComponentState):
+    """A_j and B_j of every cluster, and how its head is solved from them.
+
+    Attributes:
+        sums: cluster by cluster; none before the first client.
+        counted: whose records are in them: the cluster of each client.
+        clients: how many that were. Where `counted` has fewer, somebody left.
+        pooling, regularisation: as `solved_head` takes them.
+        digests: of what remote clients sent: they must send the same again to be taken off.
+    """
+
+    key = "cluster-sums"
+    sums: tuple[Sums, ...] = ()
+    counted: Mapping[Handle, int] = {}
+    clients: int = 0
+    pooling: float = 0.0
+    regularisation: float = 1.0
+    digests: Mapping[Handle, str] = {}
+    _heads: dict[int, Head] = PrivateAttr(default_factory=dict[int, Head])
+
+    def of(
+        self,
+        sums: tuple[Sums, ...],
+        counted: Mapping[Handle, int],
+        digests: Mapping[Handle, str] | None = None,
+    ) -> "ClusterSums":
+        """Return these sums over these clients, from which heads are solved alike."""
+        return ClusterSums(
+            sums=sums,
+            counted=counted,
+            clients=len(counted),
+            pooling=self.pooling,
+            regularisation=self.regularisation,
+            digests=self.digests if digests is None else digests,
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everybody whose records are in the sums is still known."""
+        return self.clients == len(self.counted)
+
+    @property
+    def clients_per_cluster(self) -> tuple[int, ...]:
+        """How many clients' records are in each cluster's sums."""
+        counts = Counter(self.counted.values())
+        return tuple(counts[j] for j in range(len(self.sums)))
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """Every cluster's head, solved once."""
+        return tuple(map(self.head, range(len(self.sums))))
+
+    def head(self, cluster: int) -> Head:
+        """Return a cluster's head, solved once."""
+        if cluster not in self._heads:
+            own, *rest = self.sums[cluster], *self.sums[:cluster], *self.sums[cluster + 1 :]
+            others = sum(rest[1:], rest[0]) if rest else Sums.nothing(*own.targets.shape)
+            self._heads[cluster] = solved_head(own, others, self.pooling, self.regularisation)
+        return self._heads[cluster]
+
+    def shares(self, handle: Handle) -> tuple[float, ...]:
+        """Return which share of a client's records is in each cluster's head."""
+        own = self.counted.get(handle)
+        clusters = range(len(self.sums))
+        if own is None:
+            return (0.0,) * len(clusters)
+        return tuple(1.0 if j == own else self.pooling for j in clusters)

@@ -1,14 +1,16 @@
-"""The two sums through which clients' data reach a ridge head.
+"""Sums over clients' records, through which alone their data reach a ridge head.
 
 Features lie on a grid, so that the sums are of whole numbers: below 2^53 these have no
 rounding in float64, whatever their order. So sums over clients are equal to the last bit in
-any order, and so are sums from which a client was taken off again.
+any order, and so are sums from which a client was taken off again. What somebody sent is
+checked, and under masks no two sums reveal those of few clients.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +18,12 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int16, Int64
 from torch import Tensor
 
+from covey.base.component_state import ComponentState
 from covey.base.errors import ModelError
+from covey.base.events import ClientsWaited
+from covey.base.names import Handle
+from covey.secure_sums.noise import RING
+from covey.secure_sums.server import secure_sum
 
 FEATURE_STEPS = 2**10
 """Steps of the grid in a feature's unit: a feature is a multiple of 2^-10, in +-32."""
@@ -32,6 +39,11 @@ BLOCKS = 8
 
 CHUNK = 4_096
 """Rows that are multiplied at a time: bounds the memory, not the result."""
+
+TOLERANCE = 1e-9
+"""How far below 0 an eigenvalue may be, in units of the largest diagonal."""
+
+IN_NONE = -1
 
 
 def feature_grid(features: Float[Tensor, "rows d"]) -> Int16[Tensor, "rows d_and_one"]:
@@ -219,3 +231,124 @@ def _check_exact(largest: float) -> None:
 def half_of(d: int) -> Bool[Tensor, "d d"]:
     """Say what is on and below the diagonal; row by row it is kept."""
     return torch.ones(d, d, dtype=torch.bool).tril()
+
+
+def fault_of(sums: Sums, records: int | None = None) -> str:
+    """Return why these are no sums over so many records, or over any; "" if they may be.
+
+    With s = [phi; onehot], sum_r s s^T = [A, B; B^T, diag(n)]: no eigenvalue is below 0. So
+    sums that pass are, up to the tolerance, those of some real features.
+    """
+    gram, targets = sums.gram, sums.targets
+    if records is None:
+        records, rest = divmod(int(gram[-1]), FEATURE_STEPS**2)
+        if rest or records < 1:
+            return "its sums must be over whole examples"
+    if _beyond(gram, LARGEST**2 * records) or _beyond(targets, LARGEST * records):
+        return f"its sums must be of features of at most {LARGEST} steps"
+    if int(gram[-1]) != FEATURE_STEPS**2 * records:
+        return f"its sums must be over the {records} examples that it announced"
+    return _fault_of_classes(sums) or (
+        "" if _is_square(sums) else "its sums must be sums of squares"
+    )
+
+
+def fault_of_mean(mean: Tensor) -> str:
+    """Return why this is no mean of features in steps; "" if it may be."""
+    fits = bool((mean.abs() <= LARGEST).all()) and float(mean[-1]) == FEATURE_STEPS
+    return "" if fits else f"its mean must be of features of at most {LARGEST} steps"
+
+
+def _fault_of_classes(sums: Sums) -> str:
+    """Return why the sums by class do not fit to the others."""
+    bias, counts = sums.gram[-len(sums.targets) :], sums.targets[-1]
+    if bool((counts < 0).any() | (counts % FEATURE_STEPS).any()):
+        return "its sums must count whole examples of each class"
+    if not torch.equal(sums.targets.sum(dim=1) * FEATURE_STEPS, bias):
+        return "its sums over classes must add up to those over all its examples"
+    return ""
+
+
+def _beyond(numbers: Int64[Tensor, "..."], most: int) -> bool:
+    low, high = numbers.aminmax()
+    return int(low) < -most or int(high) > most
+
+
+def _is_square(sums: Sums) -> bool:
+    """Say whether the sums over features and classes together have no direction below 0."""
+    d, classes = sums.targets.shape
+    whole = torch.zeros(d + classes, d + classes, dtype=torch.float64)
+    whole[:d, :d].masked_scatter_(half_of(d), sums.gram.double())
+    whole[d:, :d] = sums.targets.T.double() * FEATURE_STEPS
+    counts = sums.targets[-1].double() * FEATURE_STEPS
+    whole.diagonal()[d:] = counts
+    whole.diagonal().add_(TOLERANCE * sums.largest)
+    return int(torch.linalg.cholesky_ex(whole).info) == 0
+
+
+class SumCohorts(ComponentState):
+    """Which clients were in one sum: their nodes open no other that overlaps it.
+
+    Attributes:
+        cohorts: of everybody who is in some sum, a number that it shares with those.
+    """
+
+    key = "sum-cohorts"
+    cohorts: Mapping[Handle, int] = {}
+
+    def groups(self, clients: Iterable[Handle], minimum: int) -> tuple[frozenset[Handle], ...]:
+        """Return who of these may be summed: whole cohorts, and enough who are in none.
+
+        Args:
+            clients: whose sums are to be counted.
+            minimum: the fewest clients that a sum may be over.
+        """
+        sizes = Counter(self.cohorts.values())
+        groups = defaultdict[int, set[Handle]](set)
+        for handle in clients:
+            groups[self.cohorts.get(handle, IN_NONE)].add(handle)
+        large = (own for at, own in groups.items() if len(own) >= max(minimum, sizes[at]))
+        return tuple(sorted(map(frozenset, large), key=min))
+
+    def waiting(self, clients: Collection[Handle], minimum: int) -> tuple[ClientsWaited, ...]:
+        """Return the fact about the others of these, until they are enough."""
+        others = frozenset(clients).difference(*self.groups(clients, minimum))
+        return (ClientsWaited(tuple(sorted(others)), minimum),) if others else ()
+
+    def with_groups(self, groups: Iterable[frozenset[Handle]]) -> "SumCohorts":
+        """Return the cohorts after sums over these groups."""
+        cohorts = dict(self.cohorts)
+        for number, group in enumerate(groups, max(cohorts.values(), default=IN_NONE) + 1):
+            cohorts.update(dict.fromkeys(group, number))
+        return SumCohorts(cohorts=cohorts)
+
+
+def masked_sums(
+    clients: Mapping[Handle, Callable[[], Sums]], shape: tuple[int, int], minimum: int
+) -> Sums:
+    """Return the sums over these clients, each of which sends its own under masks.
+
+    Args:
+        clients: what makes each one's sums.
+        shape: d, and how many classes there are.
+        minimum: the fewest clients that a sum may be over.
+
+    Raises:
+        RoundGivenUpError: they are fewer.
+        ModelError: the sums are too large to be exact.
+    """
+    nothing = Sums.nothing(*shape)
+
+    def numbers(own: Callable[[], Sums]) -> Int64[np.ndarray, " numbers"]:
+        sums = own()
+        if int(sums.gram.max()) * len(clients) >= RING:
+            raise ModelError(
+                f"Under masks, a client's sums must stay below 2^63 / clients, found "
+                f"{int(sums.gram.max())} of {len(clients)} clients: scale features, or have fewer "
+                f"records."
+            )
+        return sums.numbers()
+
+    sending = {handle: partial(numbers, own) for handle, own in clients.items()}
+    total = secure_sum(sending, len(nothing.numbers()), minimum).values
+    return nothing + Sums.of_numbers(total, *shape)

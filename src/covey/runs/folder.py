@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import TypeAdapter
 
 from covey.base.component_names import PASSED
-from covey.base.consent import CodeSource, Consent
 from covey.base.errors import ConfigError, LedgerError, LedgerUnavailable, RunError
 from covey.base.files import (
     checked,
@@ -32,7 +31,7 @@ from covey.base.files import (
 )
 from covey.base.history import History
 from covey.base.names import Basis, ClientName
-from covey.base.own_code import check_allowed, only_with_consent
+from covey.base.own_code import CodeSource, Consent, check_allowed, only_with_consent
 from covey.data.source import DataProfile
 from covey.ledger.backends import describe
 from covey.ledger.store import Ledger

@@ -31,8 +31,7 @@ from covey.membership.weights_attack import (
     membership_weights,
     population_scores,
 )
-from covey.ridge.head import SentHead
-from covey.ridge.state import ClusterSums
+from covey.ridge.head import ClusterSums, SentHead
 from covey.ridge.sums import FEATURE_STEPS
 from covey.settings.run import BuiltRun
 

@@ -14,7 +14,7 @@ from itertools import chain, takewhile
 from covey.base.errors import RunError
 from covey.base.events import ComponentsUsed, Event, HeadsSolved, RunStarted
 from covey.base.history import History
-from covey.data.data_hash import data_hash
+from covey.data.population import data_hash
 from covey.ledger.requests import ClientRoster
 from covey.ledger.store import Ledger
 from covey.runs.secrets import Secrets

@@ -167,7 +167,7 @@ def _gradient_norms(
 
     def norms(client: Client) -> Float64[ndarray, " records"]:
         job = TrainingJob(model, client.train, run.streams, recipe)
-        found = records.gradient_norms(job) if records else gradient_norms(module, job, task)
-        return found.double().numpy()
+        lengths = records.gradient_norms(job) if records else gradient_norms(module, job, task)
+        return lengths.double().numpy()
 
     return norms

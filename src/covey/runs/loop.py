@@ -1,19 +1,26 @@
-"""The rounds of a run, one by one, and the only writer of them.
+"""The rounds of a run, one by one, those that are played again, and the only writer of them.
 
 `begin` takes up a run where it is, `play_round` plays a round, `record_round` writes it down,
 `conclude` ends. Who leaves in between is not decided here: `covey.leaving.case.play` calls these.
 
 A round's events reach the ledger before its state is used. What the ledger holds and no
 checkpoint does is played again and compared, never recorded twice.
+
+Clients stop taking part once their own budgets are spent, and the run may end with it. What a
+client has spent follows from the rounds that it is recorded in, rolled back ones included.
+Remote clients keep account by themselves, and say when they are done.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import compress
 
+from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.round import divergences
+from covey.algorithms.run_algorithm import with_hash
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.events import (
     BudgetSpent,
@@ -22,15 +29,16 @@ from covey.base.events import (
     CohortSampled,
     Event,
     ModelDiverged,
+    RunEndedEarly,
     RunRolledBack,
     RunStarted,
 )
-from covey.base.history import History, with_entries
-from covey.base.names import ClientName, Handle
+from covey.base.history import History, of_kinds, with_entries
+from covey.base.names import ClientName, Handle, Params
 from covey.base.rng import Streams
 from covey.data.population import Population
 from covey.engine.protocol import ScoredOnce
-from covey.runs.budgets import ended_by_budgets, has_budgets, recorded_as_spent, spent
+from covey.ledger.store import Ledger
 from covey.runs.ending import finalize, with_stalled_clusters
 from covey.runs.evaluation import (
     ModelsInUse,
@@ -45,10 +53,9 @@ from covey.runs.evaluation import (
     squared_errors,
     with_fewer_tests,
 )
-from covey.runs.folder import checkpoint_path
+from covey.runs.folder import RunFolder, checkpoint_path
 from covey.runs.inputs import with_keyed_digests
-from covey.runs.ledger_record import records_of
-from covey.runs.replay import Replay, replay_of, solved_again, unchanged_models, with_models
+from covey.runs.ledger_record import LedgerRecord, records_of
 from covey.runs.session import Session, rounds_of
 from covey.runs.states import (
     load_state,
@@ -63,10 +70,149 @@ from covey.runs.states import (
 from covey.settings.aggregation import anonymity_of, reported_delta
 from covey.settings.clients import ClientReports
 from covey.settings.load import settings_hash
+from covey.settings.privacy import budget_weight
 from covey.settings.run import BuiltRun
 
 TESTS_PER_ROUND = 2_000
 """Test images per group for the curve over rounds; the end is judged by all of them."""
+
+
+def has_budgets(run: BuiltRun) -> bool:
+    """Say whether a client may have a budget: else nothing recorded has to be looked at."""
+    return run.client_backend is not None or bool(run.config.population.epsilon_limits)
+
+
+def recorded_as_spent(facts: Iterable[Event]) -> set[Handle]:
+    """Return the clients that take part no more."""
+    return {handle for fact in of_kinds(facts, BudgetSpent) for handle in fact.clients}
+
+
+def spent(run: BuiltRun, state: ServerState, facts: Sequence[Event]) -> tuple[Handle, ...]:
+    """Return the clients whose budgets allow no further round, that are not recorded so.
+
+    Args:
+        run: with its clients and settings.
+        state: of the models whose updates would be sent.
+        facts: all that happened.
+    """
+    if not run.config.population.epsilon_limits:
+        return ()
+    limits = {c.handle: c.preference.epsilon_limit for c in run.population.clients}
+    plan, size = run.config.privacy_plan, count_of_numbers(state.clusters[0]) - 1
+    if plan.sums_gradients or not plan.noise:
+        return ()
+    from covey.dp.budget import fits, released
+
+    rounds = Counter(
+        h for f in of_kinds(facts, ClientsAssigned) if f.by != "final" for h in f.clusters
+    )
+    known = recorded_as_spent(facts)
+
+    def is_spent(handle: Handle, limit: float) -> bool:
+        weight = budget_weight(plan, size, limit)
+        if not weight:
+            return True
+        return not fits(released(plan, size, rounds[handle] + 1, weight), limit, plan.delta)
+
+    left = ((h, limit) for h, limit in limits.items() if limit and h not in known)
+    return tuple(handle for handle, limit in left if is_spent(handle, limit))
+
+
+def ended_by_budgets(run: BuiltRun, history: History) -> RunEndedEarly | None:
+    """Return that the run ends, as too few clients have any budget left."""
+    if not has_budgets(run):
+        return None
+    config = run.config
+    gone, played = recorded_as_spent(history.all_events), len(history.rounds)
+    left = sum(client.handle not in gone for client in run.population.clients)
+    needed = max(config.min_clients, run.config.privacy_plan.min_cohort)
+    if not gone or left >= needed or played >= config.rounds:
+        return None
+    return RunEndedEarly(played, config.rounds, "budgets", 0.0, 0, 0, 0.0, left)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """Rounds that were taken back, and are not all played again.
+
+    Attributes:
+        event: the roll back.
+        choices: by round, which clusters clients had taken before.
+        changed: the only clusters that ever met who left; None: any may have.
+    """
+
+    event: RunRolledBack
+    choices: Mapping[int, ClientsAssigned]
+    changed: Collection[int] | None = None
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether clients calibrate stored updates instead of training."""
+        return self.event.how == "calibrated"
+
+    @property
+    def recorded(self) -> Mapping[int, Mapping[Handle, int]]:
+        """The choices by round, if they are kept."""
+        choices = self.choices if self.event.how == "recorded" else {}
+        return {t: snapshot.clusters for t, snapshot in choices.items()}
+
+    def solved_by(self, t: int) -> ClientsAssigned | None:
+        """Return the choices by which this round is solved again; None: it is played.
+
+        Where sums were subtracted, the last round alone is played again, and no client gets a
+        request.
+        """
+        if self.event.how != "subtracted" or t != self.event.until - 1:
+            return None
+        none = ClientsAssigned({}, "clients")  # no client was there
+        return self.choices.get(self.event.round_index, none)
+
+
+def replay_of(record: LedgerRecord, round_index: int) -> Replay | None:
+    """Return what of the newest roll back is still to be played, from a round on."""
+    for at in reversed(range(len(record.facts))):
+        event = record.facts[at][1]
+        if isinstance(event, RunRolledBack):
+            if event.until <= round_index:
+                return None
+            before = record.until(at).events
+            chosen = ((t, e) for t, e in before if isinstance(e, ClientsAssigned))
+            return Replay(
+                event, {t: e for t, e in chosen if t is not None and t >= event.round_index}
+            )
+    return None
+
+
+def unchanged_models(
+    folder: RunFolder, ledger: Ledger, replay: Replay, t: int
+) -> Mapping[int, Params]:
+    """Return the models after the original round t of clusters that met nobody who left.
+
+    They are what they would be again, so only the other clusters have to be trained.
+    Empty where that does not hold of this run, or its state was not kept.
+    """
+    path = checkpoint_path(folder.superseded, t)
+    if replay.changed is None or state_problem(path, ledger):
+        return {}
+    clusters = load_state(path)[0].clusters
+    return {j: model for j, model in enumerate(clusters) if j not in replay.changed}
+
+
+def with_models(played: RoundResult, known: Mapping[int, Params]) -> RoundResult:
+    """Return a round that ends in these models of the clusters that nothing changed."""
+    models = tuple(known.get(j, model) for j, model in enumerate(played.state.clusters))
+    return with_hash(played._replace(state=replace(played.state, clusters=models)))
+
+
+def solved_again(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
+    """Solve the models of a round from sums, with the choices that were recorded."""
+    counted = chosen.clusters.keys()
+    if run.client_backend is not None:  # who was missing when sums were counted anew
+        counted &= state.assignment.keys()
+    cohort = tuple(client for client in run.population.clients if client.handle in counted)
+    stay = {client.handle: chosen.clusters[client.handle] for client in cohort}
+    present = run.clients(cohort, state.round_index)
+    return run.algorithm.solve(state, replace(chosen, clusters=stay), present)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +300,7 @@ def play_round(at: Position, *, wants_losses: bool) -> tuple[Position, Played]:
     session, state, t = at.session, at.state, at.round_index
     chosen = None if at.replay is None else at.replay.solved_by(t)
     if chosen is not None:
-        return at, Played(_solved(session.run, state, chosen))
+        return at, Played(_solve_round(session.run, state, chosen))
     before = at.history.all_events if has_budgets(session.run) else ()
     gone = recorded_as_spent(before) | {*spent(session.run, state, before)}
     session, present, joined = _gather_present(session, gone)
@@ -287,7 +433,7 @@ def _round(at: Position, present: Cohort, *, wants_losses: bool) -> Played:
     return Played(played._replace(events=events), tuple(reports.leaving))
 
 
-def _solved(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
+def _solve_round(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
     """Play a round again of which the sums are known, without requests or measurements."""
     played = solved_again(run, state, chosen)
     empty = replace(run.population, clients=())
@@ -358,8 +504,8 @@ def _restored(session: Session, before: int | None) -> tuple[ServerState, bool]:
     seen = state.round_index - 1
     if record.head_of(seen) != head:
         seen_head = (record.head_of(seen) or "nothing")[:12]
-        found = f"{seen_head} for head {head[:12]} after round {seen}"
-        raise lost_rounds(session.ledger, newest, found)
+        heads = f"{seen_head} for head {head[:12]} after round {seen}"
+        raise lost_rounds(session.ledger, newest, heads)
     left = state.assignment.keys() - {client.handle for client in run.population.clients}
     return state.without(left), not left
 

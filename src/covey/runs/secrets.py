@@ -61,9 +61,9 @@ class Secrets:
         """Return the run's streams, with the secret of this round."""
         if self.path is None:
             return self.streams
-        kept = self._kept()
-        key = bytes.fromhex(kept["key"])
-        for _ in range(kept["round"], round_index):
+        content = self._kept()
+        key = bytes.fromhex(content["key"])
+        for _ in range(content["round"], round_index):
             key = hashlib.sha256(key).digest()
         return replace(self.streams, secret=int.from_bytes(key, "big"))
 
@@ -71,19 +71,19 @@ class Secrets:
         """Replace the secret by that of this round; those of earlier ones are lost."""
         if self.path is None:
             return
-        kept = self._kept()
-        if kept["round"] < round_index:
+        content = self._kept()
+        if content["round"] < round_index:
             key = self.at_round(round_index).secret or 0
             text = key.to_bytes(BYTES, "big").hex()
-            _write(self.path, {**kept, "round": round_index, "key": text})
+            _write(self.path, {**content, "round": round_index, "key": text})
 
     def restart_at(self, round_index: int) -> None:
         """Draw the rounds from this one on anew, where they were drawn before."""
         if self.path is None:
             return
-        kept = self._kept()
-        key = hashlib.sha256(bytes.fromhex(kept["key"])).hexdigest()
-        _write(self.path, {**kept, "round": round_index, "key": key})
+        content = self._kept()
+        key = hashlib.sha256(bytes.fromhex(content["key"])).hexdigest()
+        _write(self.path, {**content, "round": round_index, "key": key})
 
     def tombstone(self, name: ClientName) -> str:
         """Return the mark that keeps a client from being invited again."""
@@ -206,20 +206,20 @@ def note_secret(marker: Path, ledger: Ledger) -> None:
         ledger.files.note({MARKER: file_hash(marker)})
 
 
-def _whole(kept: dict[str, Any]) -> dict[str, Any]:
+def _whole(content: dict[str, Any]) -> dict[str, Any]:
     """Return what a secret's file holds, if that is what it must."""
     for name in ("key", "tombstones"):
-        if len(bytes.fromhex(kept[name])) != BYTES:
+        if len(bytes.fromhex(content[name])) != BYTES:
             raise ValueError(f"its {name} has not {BYTES} bytes")
-    if not isinstance(kept["round"], int) or kept["round"] < 0:
+    if not isinstance(content["round"], int) or content["round"] < 0:
         raise ValueError("its round is no whole number from 0")
-    return {name: kept[name] for name in ("round", "key", "tombstones")}
+    return {name: content[name] for name in ("round", "key", "tombstones")}
 
 
 def _secret_folder() -> Path:
     return user_folder() / "runs"
 
 
-def _write(path: Path, kept: Mapping[str, Any]) -> None:
+def _write(path: Path, content: Mapping[str, Any]) -> None:
     """Replace the file at once, for its owner's eyes only."""
-    replace_whole(path, checked_json(kept), mode=0o600)
+    replace_whole(path, checked_json(content), mode=0o600)

@@ -368,6 +368,6 @@ def updates_problem(folder: Path, round_index: int, hashes: FileHashes) -> str:
 def drop_client(folder: Path, handle: Handle, hashes: FileHashes) -> None:
     """Take one client's updates out of every round."""
     for t in rounds_in(folder):
-        kept = read_updates(folder, t, hashes)
-        rest = [ClientUpdate(h, 0, u, 1.0) for h, u in kept.items() if h != handle]
+        updates = read_updates(folder, t, hashes)
+        rest = [ClientUpdate(h, 0, u, 1.0) for h, u in updates.items() if h != handle]
         write_updates(folder, t, rest, hashes)

@@ -123,7 +123,7 @@ def discrete_gaussian(count: int, draws: Draws) -> Numbers:
     exp(-(|k| - S)^2 / (2 S^2)); a zero with a minus sign never is. Comparisons that a float
     cannot decide are decided by as many digits as they take: no bit depends on a machine.
     """
-    kept, missing = [np.zeros(0, dtype=np.int64)], count
+    parts, missing = [np.zeros(0, dtype=np.int64)], count
     while missing > 0:
         proposals = int(missing / 0.75) + 16  # of which sqrt(pi / (2 e)) = .76 are kept
         sizes = _exponential(words_of(draws, proposals), draws)
@@ -131,10 +131,10 @@ def discrete_gaussian(count: int, draws: Draws) -> Numbers:
         negative = (coins & 1).astype(bool)
         stays = _below_exponential(coins >> 1, 63, (sizes - S) ** 2, 2 * S * S, draws)
         stays &= ~(negative & (sizes == 0))
-        found = np.where(negative, -sizes, sizes)[stays][:missing]
-        kept.append(found)
-        missing -= len(found)
-    return np.concatenate(kept)
+        accepted = np.where(negative, -sizes, sizes)[stays][:missing]
+        parts.append(accepted)
+        missing -= len(accepted)
+    return np.concatenate(parts)
 
 
 def _exponential(words: UInt64[np.ndarray, " draws"], draws: Draws) -> Int64[np.ndarray, " draws"]:

@@ -237,17 +237,17 @@ class ServerRound:
         }
         if len(set(owners)) < len(owners) or not set(owners) <= sealed.keys():
             raise RefusedError(Reason.WRONG_CLIENTS, sender)
-        after, kept = self, list[OpenShare]()
+        after, opened = self, list[OpenShare]()
         for share in message.shares:
             own = sealed[share.owner]
             committed, actual = own.key_commitment, key_commitment(share.share)
             if share.owner in self.masked:
                 committed, actual = own.seed_commitment, seed_commitment(share.share)
             if actual == committed:
-                kept.append(share)
+                opened.append(share)
             else:
                 after = after._refusing(sender, Reason.FORGED_SHARE)
-        opened = replace(message, shares=tuple(kept))
+        opened = replace(message, shares=tuple(opened))
         return replace(after, unmaskings=_one_more(self.unmaskings, opened))
 
     def _read(self, kind: type[M], sender: str, data: bytes, may: Iterable[str]) -> M:

@@ -38,7 +38,7 @@ from covey.base.names import Handle, SummedUp
 from covey.base.own_code import source_hash
 from covey.base.rng import Streams
 from covey.models.build import held_hash
-from covey.models.frozen import FrozenFeatures
+from covey.models.linear_head import FrozenFeatures
 from covey.settings.load import CHANGES_NOTHING, Config
 from covey.settings.schema import Sections
 

@@ -7,8 +7,7 @@ from itertools import islice
 
 from torch import Tensor
 
-from covey.algorithms.clients import Clients, Setup
-from covey.algorithms.federation import Federation
+from covey.algorithms.clients import Clients, Federation, Setup
 from covey.algorithms.own_steps import checked_selection, checked_server_step
 from covey.algorithms.remote import Remote
 from covey.algorithms.round import RoundSteps

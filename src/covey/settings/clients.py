@@ -141,17 +141,17 @@ def with_preferences(
 _of_clients = TypeAdapter(dict[ClientName, Share], config=ConfigDict(strict=True)).validate_python
 
 
-def _shares(what: str, found: Any) -> dict[ClientName, float]:  # noqa: ANN401 - anything
-    if isinstance(found, Mapping):  # numbers of numpy or torch become Python's
-        pairs = cast("Mapping[Any, Any]", found).items()
-        found = {str(k): v.item() if hasattr(v, "item") else v for k, v in pairs}
+def _shares(what: str, shares: Any) -> dict[ClientName, float]:  # noqa: ANN401 - anything
+    if isinstance(shares, Mapping):  # numbers of numpy or torch become Python's
+        pairs = cast("Mapping[Any, Any]", shares).items()
+        shares = {str(k): v.item() if hasattr(v, "item") else v for k, v in pairs}
     try:
-        return _of_clients({} if found is None else found)
+        return _of_clients({} if shares is None else shares)
     except ValidationError as error:
         problem = error.errors()[0]
-        whose = "".join(f" for {name}" for name in problem["loc"])
+        names_of = "".join(f" for {name}" for name in problem["loc"])
         raise ConfigError(
-            f"{what} must have numbers in [0, 1], found {problem['input']!r}{whose}: correct it."
+            f"{what} must have numbers in [0, 1], found {problem['input']!r}{names_of}: correct it."
         ) from None
 
 
@@ -246,11 +246,11 @@ def _request_of(config: Config, streams: Streams) -> PopulationRequest:
     """Return what a data source is to make."""
     task, settings = TASKS[config.model.task], config.population
 
-    def outputs(labels: Shaped[Tensor, "examples *label"], whose: str) -> int:
+    def outputs(labels: Shaped[Tensor, "examples *label"], holder: str) -> int:
         try:
             return task.outputs(labels)
         except DataError as error:
-            raise DataError(f"{whose}: {error}") from None
+            raise DataError(f"{holder}: {error}") from None
 
     return PopulationRequest(
         folder=data_folder(config.data.dir),
@@ -281,10 +281,10 @@ def _pool_of(config: Config) -> int:
 
 def _without(population: Population, names: tuple[ClientName, ...]) -> Population:
     _check_names("population.exclude", names, [client.name for client in population.clients])
-    kept = tuple(c for c in population.clients if c.name not in names)
-    if not kept:
+    clients = tuple(c for c in population.clients if c.name not in names)
+    if not clients:
         raise ConfigError("population.exclude must leave a client, found none: exclude fewer.")
-    return replace(population, clients=kept)
+    return replace(population, clients=clients)
 
 
 def _group_specs(config: Config) -> tuple[Group, ...]:

@@ -25,8 +25,7 @@ from covey.models.build import (
     personal_params,
     refuse_batch_norm,
 )
-from covey.models.frozen import FrozenFeatures
-from covey.models.linear_head import HeadAlone, LinearHeadNetwork
+from covey.models.linear_head import FrozenFeatures, HeadAlone, LinearHeadNetwork
 from covey.ridge.sums import FEATURE_STEPS
 from covey.settings.aggregation import noise_on_clients
 from covey.settings.clients import Overrides

@@ -19,8 +19,7 @@ from covey.data.source import DataSource
 from covey.engine.metrics import Confusion, metric_named
 from covey.engine.optimizers import Sgd
 from covey.engine.recipe import Objective
-from covey.settings.needs import cohort_needs
-from covey.settings.schema import FIGURES, Sections, balances_classes, recipe_of
+from covey.settings.schema import FIGURES, Sections, balances_classes, cohort_needs, recipe_of
 
 CLASSES = "labels that are classes"
 ONE_CLASS = "one class per example"

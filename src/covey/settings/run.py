@@ -11,9 +11,8 @@ from covey.base.errors import ConfigError
 from covey.base.events import ComponentsUsed
 from covey.base.names import ClientName, Handle, Params
 from covey.base.rng import Streams
-from covey.data.data_hash import DataHashes
 from covey.data.examples import Client
-from covey.data.population import Population, absent_population
+from covey.data.population import DataHashes, Population, absent_population
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import NonMembers
 from covey.models.build import NETWORKS, initial_params
@@ -28,8 +27,8 @@ from covey.settings.clients import (
 )
 from covey.settings.load import Config
 from covey.settings.model import check_trains, engine_of, model_of, notes_of_model
-from covey.settings.needs import check_enough
 from covey.settings.risk import Components, retrain_recipe
+from covey.settings.schema import check_enough
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -5,14 +5,16 @@ What a setting means stands in its section's docstring: `covey config schema`, t
 (`covey.base.components`) is described by its own class.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BeforeValidator, Field
 
-from covey.aggregation.base import Aggregation
+from covey.aggregation.base import Aggregation, ClusterwiseAggregation
 from covey.aggregation.mean import Mean
 from covey.aggregation.privacy import PrivacyPlan
 from covey.algorithms.algorithm import Algorithm
@@ -20,6 +22,7 @@ from covey.algorithms.ifca import IfcaMir
 from covey.base.components import (
     AboveZero,
     ClientNames,
+    Component,
     Count,
     NotNegative,
     Part,
@@ -33,12 +36,11 @@ from covey.base.components import (
 )
 from covey.base.errors import ConfigError
 from covey.base.names import NoiseModel
-from covey.data.augment import Augment
 from covey.data.examples import Rotation, Shift
 from covey.data.partition import Iid, Partition
 from covey.data.population import Population
 from covey.data.sets import Digits
-from covey.data.source import DataSource
+from covey.data.source import Augment, DataSource
 from covey.engine.kinds import Auto
 from covey.engine.metrics import Metric
 from covey.engine.optimizers import Optimizer, Sgd
@@ -48,7 +50,12 @@ from covey.membership.estimators import FederatedEstimator, RiskEstimator
 from covey.models.build import ModelFactory, ModelFunction
 from covey.models.networks import MnistCnn
 from covey.settings.privacy import plan_of
-from covey.settings.trackers import Tracker
+
+Figures = Mapping[str, float]
+"""Figures by name, such as `accuracy`, `accuracy/GROUP`, `risk/cluster_0`.
+
+Unknown figures are omitted.
+"""
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
 ByHandle = Annotated[
@@ -58,6 +65,41 @@ ByHandle = Annotated[
 
 FIGURES = ("none", "accuracy", "lowest-accuracy", "highest-risk", "over")
 """Figures by which rounds are compared, beside metrics: higher accuracies, lower risks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """A run, as a tracker sees it. No client's name is in it, nor in any figure.
+
+    Attributes:
+        name: of its folder.
+        folder: the tracker's own place, inside the run's folder.
+        settings: those that are numbers, truths or one of several words, by
+            `section.key`. Paths and other free texts stay where they are.
+    """
+
+    name: str
+    folder: Path
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Tracker(Component):
+    """Records the figures of a run's rounds somewhere else.
+
+    Your own derives from this and writes `log`; what `begin` opens stands in fields whose names
+    begin with an underscore. All is called in one thread, beside the run. An exception ends the
+    tracking with a warning, and never the run.
+    """
+
+    def begin(self, run: TrackedRun) -> None:
+        """Open what is needed: a run was started or resumed."""
+
+    def log(self, round_index: int, figures: Figures) -> None:
+        """Record a round, once it is played: a replay after a client left comes again."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close what `begin` opened: the run ended or stopped."""
 
 
 class GroupConfig(SettingsSection):
@@ -470,3 +512,36 @@ def recipe_of(config: Sections) -> Recipe:
         max_gradient_norm=train.max_gradient_norm,
         own_layers=bool(config.model.personal),
     )
+
+
+def cohort_needs(config: Sections) -> Iterator[tuple[str, object, int]]:
+    """Yield settings with which no model moves in a round of fewer clients, values, and these."""
+    aggregation = config.aggregation
+    if least := config.privacy_plan.min_cohort:
+        yield "privacy.min_cohort", least, least
+    if terms := aggregation.anonymity():
+        yield "aggregation.min_anonymity", terms.min_anonymity, terms.min_anonymity
+    if isinstance(aggregation, ClusterwiseAggregation):
+        yield "aggregation.name", aggregation.name, aggregation.fewest
+
+
+def check_enough(config: Sections, clients: int, noun: str = "clients") -> None:
+    """Refuse settings that need more clients than there are.
+
+    Raises:
+        ConfigError: naming the settings, how many they need, and how many there are.
+    """
+    least, newcomers = config.population.min_clients, getattr(config.method, "max_newcomers", 0.0)
+    needed = [*cohort_needs(config), ("population.min_clients", least, least)]
+    if (
+        newcomers and config.method.num_models != 1
+    ):  # initial members for whom one may come, and that one
+        needed.append(("method.max_newcomers", newcomers, ceil(1 / newcomers - 1e-9) + 1))
+    lacking = [
+        f"{key} = {value!r} needs {count}" for key, value, count in needed if count > clients
+    ]
+    if lacking:
+        raise ConfigError(
+            f"There must be as many {noun} as the settings need, found {clients} "
+            f"({', '.join(lacking)}): add some, or change the settings."
+        )

@@ -24,7 +24,7 @@ BARE = {"counts": "counts of losses", "updates": "updates", "sums": "sums over r
 class Trust:
     """One has to trust another for this; `for_what` may say that it is nothing, and why."""
 
-    who: str
+    truster: str
     whom: str
     for_what: str
 

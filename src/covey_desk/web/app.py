@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from covey import RunError
-from covey.base.databases import stopping
+from covey.base.files import stopping
 from covey.base.own_code import no_foreign_code
 from covey_desk.web import metrics, pages
 from covey_desk.web.guard import Guard

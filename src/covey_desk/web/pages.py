@@ -20,8 +20,7 @@ from covey.base.files import read_bounded
 from covey.base.names import ClientName, Handle
 from covey.base.signature import Check
 from covey.leaving.planning import plan_alone
-from covey.leaving.proof import Proof, read_proof
-from covey.leaving.proof_text import sentences
+from covey.leaving.proof import Proof, read_proof, sentences
 from covey.leaving.verification import OPERATOR, Verification
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries

@@ -148,12 +148,12 @@ class WatchedRuns:
     def line(self, run: FollowedRun) -> RunEntry:
         """Return a run's line in the list; its chain is not verified for that."""
         now, stamp = time.monotonic(), run.stamp()
-        kept = self._lines.get(run.key)
-        if kept is None or kept[0] != stamp or now > kept[1]:
+        listed = self._lines.get(run.key)
+        if listed is None or listed[0] != stamp or now > listed[1]:
             reading = Reading(datetime.now(UTC), verify_bytes=0)
             entry = entry_of_folder(run.folder.path, run.name, reading)
-            kept = self._lines[run.key] = stamp, now + RELIST_AFTER, entry
-        return kept[2]
+            listed = self._lines[run.key] = stamp, now + RELIST_AFTER, entry
+        return listed[2]
 
     def _scan(self) -> Iterator[FollowedRun]:
         for root in self.roots:

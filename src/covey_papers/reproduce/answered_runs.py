@@ -138,8 +138,8 @@ def _outcome(folder: RunFolder, config: Config) -> Outcome:
         history, requests = folder.reader.read(ledger).history, ledger.requests()
     hidden = anonymity_of(config)
     done = [listed for listed in requests if listed.state == "done"]
-    kept = [folder.checkpoints, folder.updates]
-    files = [path for place in kept for path in place.glob("*.safetensors")]
+    folders = [folder.checkpoints, folder.updates]
+    files = [path for place in folders for path in place.glob("*.safetensors")]
     return Outcome(
         name=folder.path.name,
         k=hidden.min_anonymity if hidden else None,

@@ -95,12 +95,12 @@ def constants_of(setting: MixtureSetting) -> Constants:
 
 def promise(name: str, setting: MixtureSetting) -> str:
     """Say what the corollary promises of a setting, in one sentence or two."""
-    found = constants_of(setting)
-    needed, least = found.rounds(found.apart / NEAR), found.epsilon(FAILURE)
-    begins = f"Assumption 4 has every model begin within Delta / 2 = {found.apart / 2:.3g}"
+    constants = constants_of(setting)
+    needed, least = constants.rounds(constants.apart / NEAR), constants.epsilon(FAILURE)
+    begins = f"Assumption 4 has every model begin within Delta / 2 = {constants.apart / 2:.3g}"
     return (
         f"Corollary 5, {name}: T_hat for an epsilon of Delta / {NEAR} is {needed:,.0f} rounds. "
         f"At delta = {FAILURE:g} the first two terms of its bound on epsilon, with the variances "
         f"at the optima, come to {least:,.1f}, and {begins}"
-        f"{': it promises nothing here' if least >= found.apart / 2 else ''}."
+        f"{': it promises nothing here' if least >= constants.apart / 2 else ''}."
     )

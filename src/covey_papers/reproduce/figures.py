@@ -49,7 +49,7 @@ def drawn(record: ExperimentRecord) -> Figure:
     """
     if record.figure == "lines":
         return _lines(record)
-    cells = [cell for cell in record.found.cells if cell.known]
+    cells = [cell for cell in record.findings.cells if cell.known]
     measures = list(dict.fromkeys(cell.measure for cell in cells))[:MOST_PANELS]
     rows = list(dict.fromkeys(cell.row for cell in cells))
     columns = list(dict.fromkeys(cell.column for cell in cells))
@@ -96,7 +96,7 @@ def _draw(axes: Axes, cells: Sequence[Cell], rows: Sequence[str], columns: Seque
 
 def _lines(record: ExperimentRecord) -> Figure:
     """Draw lines, a panel per column; those of a theorem are black and dashed."""
-    lines = record.found.lines
+    lines = record.findings.lines
     panels = list(dict.fromkeys(line.panel for line in lines))
     figure = Figure(figsize=(9.0, 2.9 * len(panels)), layout="constrained")
     grid = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
@@ -153,7 +153,7 @@ def as_csv(record: ExperimentRecord) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADS)
-    for cell in record.found.cells:
+    for cell in record.findings.cells:
         named = cell.measure, cell.row, cell.column
         printed = astuple(cell.printed) if cell.printed else (None, None, None)
         values = " ".join("unknown" if v is None else f"{v:.6g}" for v in cell.values)
@@ -181,10 +181,10 @@ def write_page(records: Sequence[ExperimentRecord], out: Path) -> Path:
             "record": record,
             "rows": [(astuple(words(c)), c.mean is not None) for c in cells if c.values],
             "reasons": list(dict.fromkeys(c.reason for c in cells if not c.values)),
-            "minutes": record.found.seconds / 60,
+            "minutes": record.findings.seconds / 60,
         }
         for record in records
-        for cells in [record.found.cells]
+        for cells in [record.findings.cells]
     ]
     page = rendered(PAGE, pictures, {"sections": sections}, "covey_papers.reproduce")
     replace_whole(out / PAGE, page)

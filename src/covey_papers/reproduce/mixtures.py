@@ -305,10 +305,10 @@ def attacked(path: Path) -> tuple[Attacked, ...]:
     A group's model is the one that most of its clients chose, and its members are all
     that those who chose it trained on. What was measured once is read again.
     """
-    kept = path / "mismatch.json"
-    if not kept.is_file():
-        note(kept, {"attacked": _measured(path)})
-    known = json.loads(kept.read_text(encoding="utf-8"))["attacked"]
+    file = path / "mismatch.json"
+    if not file.is_file():
+        note(file, {"attacked": _measured(path)})
+    known = json.loads(file.read_text(encoding="utf-8"))["attacked"]
     return tuple(Attacked(**row) for row in known)
 
 

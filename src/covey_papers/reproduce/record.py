@@ -220,7 +220,7 @@ class ExperimentRecord:
     machine: str
     date: str
     sizes: Mapping[str, str] = field(default_factory=dict[str, str])
-    found: Findings = Findings()
+    findings: Findings = Findings()
 
     @property
     def stem(self) -> str:

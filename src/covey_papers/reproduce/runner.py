@@ -104,13 +104,13 @@ def reproduced(
         machine=machine(),
         date=datetime.now(UTC).isoformat(timespec="minutes"),
         sizes={column: _size(config) for column, config in configs.items()},
-        found=_findings(chosen, cache),
+        findings=_findings(chosen, cache),
     )
     out.mkdir(parents=True, exist_ok=True)
     note(out / f"{record.stem}.json", record)
-    if record.found.cells:
+    if record.findings.cells:
         replace_whole(out / f"{record.stem}.csv", as_csv(record).encode())
-    figure = drawn(record) if record.figure and record.found.known else None
+    figure = drawn(record) if record.figure and record.findings.known else None
     if chosen.kind == "samples":
         figure = samples_figure(_samples(configs))
     if figure is not None:

@@ -43,7 +43,7 @@ def largest_factor(minor: float, major: float, share: float) -> float:
 
 def violations(experiment: Experiment, cache: RunCache) -> Findings:
     """Play the experiment's runs, and put the arithmetic beside them."""
-    found = federations(experiment, cache)
+    runs = federations(experiment, cache)
     bounds = tuple(_bounds(experiment))
     largest = max(cell.known[0] for cell in bounds)
     note = (
@@ -51,7 +51,7 @@ def violations(experiment: Experiment, cache: RunCache) -> Findings:
         f"{list(THRESHOLDS)}, no assignment of clients has {CLAIMED} times fewer violations "
         f"but where half of the clients are the minority: the largest factor is {largest:.1f}."
     )
-    return replace(found, cells=(*found.cells, *bounds), notes=(*found.notes, note))
+    return replace(runs, cells=(*runs.cells, *bounds), notes=(*runs.notes, note))
 
 
 def _bounds(experiment: Experiment) -> Iterator[Cell]:
