@@ -33,7 +33,7 @@ EXPECTED_SKIPS = ("root may read everything", "connected to a cluster")
 """Of reasons: what no machine of ours can test, or not in this process."""
 
 settings.register_profile("quick", deadline=None, max_examples=15, derandomize=IN_CI)
-settings.register_profile("thorough", deadline=None, max_examples=60)
+settings.register_profile("thorough", deadline=None, max_examples=40)
 settings.load_profile("quick")  # --hypothesis-profile comes later, and so wins
 torch.set_num_threads(1)
 MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own in it

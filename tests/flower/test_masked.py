@@ -17,6 +17,7 @@ from covey.base.events import (
     AnswersMissing,
     BudgetSpent,
     ClientsWaited,
+    ExposuresLimited,
     HeadsSolved,
     SharesPerturbed,
     SumGivenUp,
@@ -307,6 +308,9 @@ def test_seeded_noise_of_nodes_is_that_of_the_simulation(build, case):
     assert [f.estimate for f in there.history.measured] == [
         f.estimate for f in here.history.measured
     ]
+    # what a node accepts is known to it alone
+    assert bool(all_of(ExposuresLimited, here)) == ("records" in case)
+    assert not all_of(ExposuresLimited, there)
     if "shares" in case:
         assert not tasks & {"sum", "mean", "count", "train", "choose"}
 

@@ -1,9 +1,6 @@
 """Federations over TLS, of real processes: what they end in, survive and forget."""
 
-import json
 import os
-import re
-import shutil
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -14,10 +11,9 @@ import torch
 
 import covey
 from covey import Run, load, load_config
-from covey.base.events import AnswersMissing, ClientLeft, CohortSampled, ExposuresLimited
+from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
-from covey_flower.deployment import node_key
 from flower.conftest import all_of, same_risks, told
 from flower.deployment import Deployment, Submitted, free_ports, invited, until
 
@@ -123,97 +119,6 @@ def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp
     assert [r.clients for r in there.history.rounds] == [r.clients for r in here.history.rounds]
     same_risks(there, here)
     same(there, here)
-
-
-MASKED = """
-rounds = 1
-[population]
-clients = 4
-examples_per_client = 100
-[model]
-name = "linear-head"
-features = { filters = 20, size = 3, pool = 2 }
-[method]
-name = "ridge"
-num_clusters = 1
-[risk]
-name = "none"
-[secrets]
-source = "seeded"
-"""
-
-
-def test_nodes_sign_and_send_sums_under_masks_that_are_those_of_the_simulation(tmp_path):
-    federation = as_simulated(tmp_path, 4, MASKED)
-    settings, run = federation / "covey.toml", federation / "runs" / "masked"
-    with Deployment(federation) as deployment:
-        ended(deployment.covey("run", settings, "--out", run))
-        model = load(run).summary.model_hash
-        leave(federation / "nodes" / LEAVER)
-        ended(deployment.covey("forget", run, LEAVER, "--answer", "subtract"))
-        said = ended(deployment.covey("resume", run))
-    here = covey.run(config=load_config(settings, ["engine.name=parallel"]), out=tmp_path / "here")
-    assert model == here.summary.model_hash
-    here.forget(LEAVER, "subtract")
-    there = load(run)
-    assert there.summary.model_hash == load(here.folder).summary.model_hash
-    ((proof, salt),) = re.findall(r"proof (.+), salt .+: (\w+)$", said, re.M)
-    found = covey.verify(proof, run, name_and_salt=(LEAVER, salt))
-    assert found.failed == ()
-    for name in names(4):
-        (kept,) = (federation / "nodes" / name / "memory").glob("?*.sums.json")
-        assert json.loads(kept.read_text())["opened"]
-
-
-BOUNDED = """
-rounds = 2
-[population]
-clients = 4
-examples_per_client = 60
-[model]
-name = "mlp"
-[method]
-name = "fedavg"
-[train]
-learning_rate = 0.5
-[aggregation]
-server_optimizer = "momentum"
-[risk]
-name = "none"
-[privacy]
-record_clip = 0.5
-record_noise = 2.0
-exposure = "accepted"
-expected_records = 190
-secure_sums = false
-[secrets]
-source = "seeded"
-"""
-
-
-def test_gradients_that_nodes_clip_as_they_accept_are_those_of_the_simulation(tmp_path: Path):
-    federation = as_simulated(tmp_path, 4, BOUNDED)
-    settings, run = federation / "covey.toml", federation / "runs" / "bounded"
-    with Deployment(federation) as deployment:
-        ended(deployment.covey("run", settings, "--out", run))
-    here = covey.run(config=load_config(settings, ["engine.name=parallel"]), out=tmp_path / "here")
-    assert load(run).summary.model_hash == here.summary.model_hash
-    limited = all_of(ExposuresLimited, here)
-    assert len(limited) == 2
-    assert not all_of(ExposuresLimited, load(run))  # what a node accepts is known to it alone
-
-
-def test_a_node_whose_key_is_not_registered_is_refused(tmp_path: Path):
-    (tmp_path / "a federation").mkdir()  # a name that needs quoting
-    federation = invited(tmp_path / "a federation", IN_A_SIMULATION, ["alice", "bob"])
-    mallory = federation / "nodes" / "mallory"
-    shutil.copytree(federation / "nodes" / "alice", mallory)
-    with Deployment(federation, ["alice"]) as deployment:
-        (mallory / "key").write_bytes(node_key("mallory")[0])
-        assert deployment.start_node("mallory").wait(60) == 1
-        assert "Exit Code: 305" in deployment.log("mallory")
-        assert deployment.online() == {"alice"}
-    assert deployment.running() == []
 
 
 HELD_MODEL = """

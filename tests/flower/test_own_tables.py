@@ -1,6 +1,11 @@
-"""Four hospitals over TLS, each with a table of its own as CSV: the bits of their simulation."""
+"""Four hospitals over TLS, each with a table of its own as CSV: the bits of their simulation.
 
+Their sums are under masks, and one of them leaves; a fifth one was not invited.
+"""
+
+import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +14,7 @@ import tomli_w
 
 import covey
 from covey import load, load_config
+from covey_flower.deployment import node_key
 from flower.deployment import Deployment, invited
 from flower.test_network import ended, leave
 
@@ -63,21 +69,31 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_four_hospitals_with_tables_of_their_own_and_one_leaves(tmp_path: Path):
     tables = tmp_path / "tables"
     write_tables(tables)
-    federation = invited(tmp_path, SETTINGS.format(tables=tables), [*SIZES])
+    (tmp_path / "a federation").mkdir()  # a name that needs quoting
+    federation = invited(tmp_path / "a federation", SETTINGS.format(tables=tables), [*SIZES])
     for name in SIZES:
         node = federation / "nodes" / name
         (tables / f"{name}.csv").rename(node / "mine.csv")
         file = {"name": name, "seed": 0, "data": "mine.csv"}
         (node / "node.toml").write_text(tomli_w.dumps(file))
+    mallory = shutil.copytree(federation / "nodes" / LEAVER, federation / "nodes" / "mallory")
+    (mallory / "key").write_bytes(node_key("mallory")[0])
     settings, run = federation / "covey.toml", federation / "run"
-    with Deployment(federation) as deployment:
+    with Deployment(federation, [*SIZES]) as deployment:
+        assert deployment.start_node("mallory").wait(60) == 1
+        assert "Exit Code: 305" in deployment.log("mallory")  # its key is not registered
+        assert deployment.online() == {*SIZES}
         ended(deployment.covey("run", settings, "--out", run))
         together = load(run).summary.model_hash
         leave(federation / "nodes" / LEAVER)
         ended(deployment.covey("forget", run, LEAVER, "--basis", "erasure"))
         said = ended(deployment.covey("resume", run))
+    assert deployment.running() == []
     for name in SIZES:
-        (federation / "nodes" / name / "mine.csv").rename(tables / f"{name}.csv")
+        node = federation / "nodes" / name
+        (sums,) = (node / "memory").glob("?*.sums.json")
+        assert json.loads(sums.read_text())["opened"]
+        (node / "mine.csv").rename(tables / f"{name}.csv")
     simulated = load_config(settings, ["engine.name=parallel"])
     here = covey.run(config=simulated, out=tmp_path / "here", progress=False)
     assert together == here.summary.model_hash

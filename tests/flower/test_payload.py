@@ -29,7 +29,7 @@ def wide():
 CONFIG = """
 rounds = 2
 [population]
-clients = 3
+clients = 2
 [model]
 name = "large_model:wide"
 [method]
@@ -69,7 +69,7 @@ def test_a_model_of_100_mb_travels(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(known))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    names = [f"client-{index:05}" for index in range(3)]
+    names = [f"client-{index:05}" for index in range(2)]
     held: dict[str, int] = {}
     with Deployment(invited(tmp_path, CONFIG, names)) as deployment:
         run = deployment.submit()
@@ -83,12 +83,12 @@ def test_a_model_of_100_mb_travels(tmp_path, monkeypatch, capsys):
         said = run.wait()
     result = load(deployment.folder / "runs" / "federation")
     assert result.history.finished is not None, said
-    assert [r.participants for r in result.history.rounds] == [3, 3]
+    assert [r.participants for r in result.history.rounds] == [2, 2]
     with Ledger.read(RunFolder(result.folder).ledger) as ledger:
         second_round, _ = ledger.seconds_per_round()
     assert set(held) == set(PROGRAMS.values())
     assert held["ServerApp"] < 20 * PAYLOAD
-    told = [f"{PAYLOAD / 1e6:.0f} MB, 3 nodes: a round takes {second_round:.0f} s"]
+    told = [f"{PAYLOAD / 1e6:.0f} MB, 2 nodes: a round takes {second_round:.0f} s"]
     told += [f"{program}: {most / 1e6:.0f} MB" for program, most in sorted(held.items())]
     with capsys.disabled():
         sys.stdout.write("\n" + "\n  ".join(told) + "\n")

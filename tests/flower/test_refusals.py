@@ -330,11 +330,6 @@ def settings(rounds: int, **sections: Mapping[str, Any]) -> dict[str, object]:
 
 ALL_ROUNDS = {
     "a weight of 1e308": (1, BY_EXAMPLES, {"train": weighing(1e308)}),
-    "a weight of 1e9, announced": (
-        1,
-        BY_EXAMPLES,
-        {"train": weighing(1e9), "hello": announcing(examples=10**9)},
-    ),
     "two at 3e38": (2, {}, {"train": sets_all(3e38)}),
     "six at 0": (6, {}, {"train": sets_all(0)}),
 }
@@ -358,9 +353,8 @@ def test_who_lies_about_weight_or_length_spoils_no_model(
     engine = playable(RunFolder(result.folder), Overrides(), "").engine
     unseen = digits.take(torch.arange(len(digits))[-500:])
     (scored,) = engine.score([ScoringJob(result.params(0), unseen)])
-    least = 0.5 if "hello" in lies else 0.75  # five times as far, the other way
     assert scored.correct is not None
-    assert float(scored.correct.mean()) > least
+    assert float(scored.correct.mean()) > 0.75
 
 
 def test_who_announces_far_more_than_most_moves_the_mean_by_five_of_them(build):

@@ -56,11 +56,10 @@ def test_what_a_secret_draws_is_delivered(audited, monkeypatch, sections):
     assert len(asked) == len(set(asked)) >= 1_000  # no key is used twice
 
 
-@pytest.mark.parametrize("draws", [DRAWS, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_noise_that_is_halved_is_caught(audited, monkeypatch, draws):
+def test_noise_that_is_halved_is_caught(audited, monkeypatch):
     right = private.noisy
     monkeypatch.setattr(private, "noisy", lambda u, std, g: right(u, std / 2, g))
-    found = audited(draws, **CLIENT)
+    found = audited(DRAWS, **CLIENT)
     assert found.accounted < 2 < found.refuted
     assert not found.holds
 
@@ -80,8 +79,12 @@ def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(audite
     assert not audited(1_000, **SOUND).holds
 
 
-OWN_DRAWS = 500
-Z, LEAST = 0.7, 6
+# A judge sees half of them: a Gaussian of mu = 1 / Z = 1.4 is told apart in 76% of 125 draws,
+# and in 64% at least with 99.9% confidence, which shows mu = 0.7; one of half the noise, 93% and
+# 83%, which shows 1.9. So that what is right passes and what is halved is caught. A draw without
+# masks costs a fifth of one under masks, and may show more.
+OWN_DRAWS = {"central": 500, "distributed": 250}
+Z, LEAST = 0.7, 4
 CANARY = "a-canary"
 
 
@@ -93,7 +96,8 @@ class Lean(nn.Linear):
 
 def built(model: str, privacy: dict[str, int], *, present: bool):
     """A federation of which only the canary has inputs that are not 0, if it is there."""
-    masks = {"secure_sums": True, "min_cohort": LEAST} if model == "distributed" else {}
+    least = privacy.get("min_cohort", LEAST)
+    masks = {"secure_sums": True, "min_cohort": least} if model == "distributed" else {}
     config = covey.Config.model_validate(
         {
             "rounds": 1,
@@ -113,46 +117,54 @@ def built(model: str, privacy: dict[str, int], *, present: bool):
     labels = np.array([0, 1] * 5)
     nothing = np.zeros((10, 2), dtype=np.float32)
     loud = nothing + np.stack([2.0 * labels - 1, 0 * labels], axis=1).astype(np.float32) * 1e3
-    names = [CANARY, *(f"client-{i}" for i in range(1, LEAST))]
+    names = [CANARY, *(f"client-{i}" for i in range(1, least))]
     clients = {n: (loud if present and n == CANARY else nothing, labels) for n in names}
     return build_run(config, Overrides(Lean, clients))
 
 
-def moved(model: str, known: tuple[str, ...], privacy: dict[str, int], *, present: bool):
+def moved(
+    model: str, known: tuple[tuple[str, ...], ...], privacy: dict[str, int], *, present: bool
+):
     """How far each of many first rounds moved the model along the canary's direction.
 
     Args:
         model: who adds noise.
-        known: whose noise the observer knows, and takes off.
+        known: by observer, whose noise it knows, and takes off.
         privacy: other settings.
         present: whether the canary has any data.
     """
-    run = built(model, privacy, present=present)
+    run, least = built(model, privacy, present=present), privacy.get("min_cohort", LEAST)
     start = run.algorithm.init(run.streams)
     clients = run.clients(run.population.clients, 0)
-    found, facts = [], ()
-    for i in range(OWN_DRAWS):
+    found, facts = [[] for _ in known], ()
+    for i in range(OWN_DRAWS[model]):
         streams = Streams(0, ("round", 0), secret=2 * i + present)
         played = run.algorithm.round(start, clients, streams)
         facts = played.events
         step = played.state.clusters[0]["weight"] - start.clusters[0]["weight"]
-        along = float(step[1, 0] - step[0, 0]) / math.sqrt(2) * LEAST
-        for name in known:
-            shares = NoiseShares(1.0, Z, LEAST - privacy.get("colluders", 0))
-            drawn = noise.discrete_gaussian(4, streams.at("own noise", name).draws())
-            own = shares.values(drawn).reshape(2, 2)
-            along -= float(own[1, 0] - own[0, 0]) / math.sqrt(2)
-        found.append(along)
+        along = float(step[1, 0] - step[0, 0]) / math.sqrt(2) * least
+        for names, seen in zip(known, found, strict=True):
+            seen.append(along - sum(own_noise(streams, name, privacy) for name in names))
     return np.array(found), facts
 
 
-def refuted(model: str, known: tuple[str, ...] = (), **privacy: int) -> tuple[float, float]:
-    """What these draws refute, and what is printed."""
+def own_noise(streams: Streams, name: str, privacy: dict[str, int]) -> float:
+    """What a client adds along the canary's direction."""
+    honest = privacy.get("min_cohort", LEAST) - privacy.get("colluders", 0)
+    shares = NoiseShares(1.0, Z, honest)
+    drawn = noise.discrete_gaussian(4, streams.at("own noise", name).draws())
+    own = shares.values(drawn).reshape(2, 2)
+    return float(own[1, 0] - own[0, 0]) / math.sqrt(2)
+
+
+def refuted(model: str, *known: tuple[str, ...], **privacy: int) -> tuple[float, ...]:
+    """What is printed, and what these draws refute for each observer by what it knows."""
     there, facts = moved(model, known, privacy, present=True)
     absent, _ = moved(model, known, privacy, present=False)
     (guarantee, *_) = guarantees(facts, 1e-5, secret=True)
     assert guarantee.epsilon is not None
-    return least_epsilon(there, absent, 1e-5, is_gaussian=True), guarantee.epsilon
+    sides = zip(there, absent, strict=True)
+    return guarantee.epsilon, *(least_epsilon(*s, 1e-5, is_gaussian=True) for s in sides)
 
 
 HELPERS = tuple(f"client-{i}" for i in range(1, LEAST))
@@ -161,11 +173,17 @@ HELPERS = tuple(f"client-{i}" for i in range(1, LEAST))
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "known", "privacy"),
-    [("central", (), {}), ("distributed", (), {}), ("distributed", HELPERS[:1], {"colluders": 1})],
+    [("central", (), {}), ("distributed", HELPERS[:1], {"colluders": 1, "min_cohort": 6})],
 )
 def test_no_epsilon_that_is_printed_is_refuted(model, known, privacy):
-    shown, printed = refuted(model, known, **privacy)
+    printed, shown = refuted(model, known, **privacy)
     assert 0.3 * printed < shown <= printed  # the game is strong enough to tell
+
+
+@pytest.mark.slow
+def test_noise_of_nodes_hides_a_client_unless_others_can_recompute_it():
+    printed, shown, recomputed = refuted("distributed", (), HELPERS)
+    assert 0.3 * printed < shown <= printed < recomputed
 
 
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +192,7 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counting_on_who_drops_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if shares were cut for 24 clients, of whom 6 are left."""
+    """As if shares were cut for 16 clients, of whom 4 are left."""
     step = NoiseShares.step.fget
     assert step is not None
     monkeypatch.setattr(
@@ -194,11 +212,5 @@ def wrapping(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fault", [halved, counting_on_who_drops_out, wrapping])
 def test_noise_that_is_less_than_is_printed_is_caught(fault, monkeypatch):
     fault(monkeypatch)
-    shown, printed = refuted("distributed")
-    assert shown > printed
-
-
-@pytest.mark.slow
-def test_nodes_whose_noise_others_can_recompute_are_caught():
-    shown, printed = refuted("distributed", known=HELPERS)
+    printed, shown = refuted("distributed", ())
     assert shown > printed

@@ -1,16 +1,18 @@
 """A setting that is said to do nothing does nothing; and one that does is not said to."""
 
+import json
+from functools import cache
 from typing import Any
 
 import pytest
 
-from covey import Config, run
+from covey import Config, Run, run
 from covey.settings.load import flat, idle_settings
 
 SMALL = {
-    "rounds": 3,
+    "rounds": 2,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 60},
-    "model": {"name": "mlp"},
+    "model": {"name": "linear"},
     "risk": {"every": 1},
     "engine": {"name": "reference"},
 }
@@ -68,11 +70,22 @@ def test_what_does_nothing_is_told_with_its_reason(base, key, value, why):
     )
 
 
+@pytest.fixture(scope="module")
+def usual_run(tmp_path_factory):
+    """Play what several cases start from once."""
+
+    @cache
+    def played(settings: str) -> Run:
+        config = Config.of(json.loads(settings))
+        return run(config=config, out=tmp_path_factory.mktemp("usual") / "run")
+
+    return lambda base: played(json.dumps(merged(SMALL, base), sort_keys=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("base", "key", "value", "why"), CASES, ids=NAMES)
-def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, base, key, value, why):
-    usual = run(config=Config.of(merged(SMALL, base)), out=tmp_path / "usual")
-    other = run(config=changed(base, key, value), out=tmp_path / "other")
+def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, usual_run, base, key, value, why):
+    usual, other = usual_run(base), run(config=changed(base, key, value), out=tmp_path / "other")
     assert usual.summary.model_hash == other.summary.model_hash, why
     assert usual.history.rounds == other.history.rounds
 

@@ -35,12 +35,17 @@ ROOMS = (
     anchoring_readers,  # after the run that they read
 )
 
-fuzzed = settings(
-    derandomize=True,
-    max_examples=200,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+COSTLY = ("ledger", "proofs, with a ledger")
+"""They take as long as twenty of the others."""
+
+
+def fuzzed(name: str) -> settings:
+    return settings(
+        derandomize=True,
+        max_examples=50 if name in COSTLY else 200,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,7 @@ def test_a_mangled_file_is_read_or_refused(every, name):
     reader = every[name]
     reader.survives(reader.honest)
 
-    @fuzzed
+    @fuzzed(name)
     @given(reader.mangled())
     def mangled(content):
         with suppress(*REFUSED):

@@ -86,31 +86,29 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     check_no_name(folder)
 
 
-FOLDERS = ["lr?0.1", "a#b", "half 50%41", "a&b=c;d", "Übung"]
+ODD_NAME = "lr?0.1 a#b half 50%41 a&b=c;d Übung"
 
 
 @pytest.mark.filterwarnings("default::Warning")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FOLDERS)
-def test_mlflow_writes_into_the_runs_own_folder_whatever_it_is_called(name, tmp_path, monkeypatch):
+def test_mlflow_writes_into_the_runs_own_folder_whatever_it_is_called(tmp_path, monkeypatch):
     pytest.importorskip("mlflow", reason="the extra mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    folder = tmp_path / name / "tracking" / "mlflow"
+    folder = tmp_path / ODD_NAME / "tracking" / "mlflow"
     folder.mkdir(parents=True)
     tracker = create("tracker", "mlflow", "tracking", Tracker)
-    tracker.begin(TrackedRun(name=name, folder=folder))
+    tracker.begin(TrackedRun(name=ODD_NAME, folder=folder))
     tracker.log(0, {"accuracy": 0.5})
     tracker.close()
-    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert [each.name for each in tmp_path.iterdir()] == [ODD_NAME]
     assert (folder / "mlflow.db").is_file()
 
 
 @pytest.mark.filterwarnings("default::Warning")
-@pytest.mark.parametrize("name", FOLDERS[1::2])
-def test_the_other_trackers_and_the_ledger_do_too(name, tmp_path):
-    played = tracked(tmp_path / name, "tensorboard")
+def test_the_other_trackers_and_the_ledger_do_too(tmp_path):
+    played = tracked(tmp_path / ODD_NAME, "tensorboard")
     assert scalars_of(played.folder / "tracking" / "tensorboard")
-    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert [each.name for each in tmp_path.iterdir()] == [ODD_NAME]
 
 
 @pytest.mark.filterwarnings("default::Warning")
