@@ -1,4 +1,4 @@
-"""Words that pages, messages and names do without: CONTRIBUTING.md says how sentences are written."""
+"""Words that pages, messages and names do without; CONTRIBUTING.md says how sentences are."""
 
 import ast
 import re
