@@ -41,7 +41,7 @@ NO_HOLDOUT = "no client has examples that it never trained on"
 NO_SETS = "updates were not hidden in anonymity sets: no participation can be denied"
 STORED = "raw updates are stored beside the anonymity sets: no participation can be denied"
 PROMISE = (
-    "Choosing a cluster by its risk lowers the risk of no model: it changes which model a "
+    "Choosing a cluster by its risk does not lower any model's risk: it changes which model a "
     "client ends in. Whether fewer then end in one that is riskier than they accept, the "
     "violations say, beside those of FedAvg."
 )
