@@ -61,7 +61,7 @@ class Target:
 
     Attributes:
         members: the clients whose latest choice is this cluster.
-        states: what components have kept, an estimator its own (`covey.kept`).
+        states: what components have kept, an estimator its own (`covey.get_state`).
         diverged: why the model is known to be none; "" where it is not.
         counts: what its members count (`Count`), where they are known already.
     """
