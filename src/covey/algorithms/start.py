@@ -152,9 +152,9 @@ def _shared_round(
     )
     played = clients.train_and_aggregate(alone, everybody, streams, updates)
     models = len(state.clusters)
-    stalled_since = played.state.get_state(Stalled).clusters
+    now_stalled = played.state.get_state(Stalled).clusters
     after = state.with_state(
-        Stalled(clusters=frozenset(range(models if stalled_since else 0))),
+        Stalled(clusters=frozenset(range(models if now_stalled else 0))),
         played.state.get_state(ClientMemory),
     )
     return played._replace(state=after.with_models(played.state.clusters * models))

@@ -64,10 +64,8 @@ def forget(
         if request.id in receipts:
             on_receipt(request.client, receipts[request.id])
     done = finish_requests(session.with_data_of(requests), on_answer)
-    answered, seconds = (
-        {answer.request: answer for answer in done},
-        time.monotonic() - session.began,
-    )
+    answered = {answer.request: answer for answer in done}
+    seconds = time.monotonic() - session.began
     return tuple(
         ForgetResult(request.client, answered[request.id], seconds, receipts.get(request.id))
         for request in requests
