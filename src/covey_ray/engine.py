@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from torch import nn
@@ -167,8 +167,6 @@ class Ray(EngineFactory):
         address: of the cluster, `auto` or `host:port`; empty: `RAY_ADDRESS`, else one that
             is started on this machine. Changes no result.
     """
-
-    keeps_clients_apart: ClassVar[bool] = True
 
     workers: Count = 0
     precision: Precision = "float32"

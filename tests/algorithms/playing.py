@@ -16,7 +16,6 @@ from covey.algorithms.selection import BY_LOSS, SelectionConfig
 from covey.algorithms.state import Cohort
 from covey.base.components import create
 from covey.settings.run import BuiltRun
-from covey_papers.leaving import Isolated
 from support.aggregating import means
 
 DrawModel = Callable[[Streams], Params]
@@ -95,14 +94,6 @@ def fedavg(draw_model: DrawModel, steps: Clients) -> Playing:
 def local_training(draw_model: DrawModel, steps: Clients, population: Cohort) -> Playing:
     """Return a model for each of these clients."""
     return playing(LocalTraining(), setup_of(draw_model, population), steps)
-
-
-def isolated(
-    draw_model: DrawModel, steps: Clients, num_clusters: int, population: Cohort
-) -> Playing:
-    """Return FedAvg in clusters that are drawn."""
-    algorithm = Isolated(num_clusters=num_clusters)
-    return playing(algorithm, setup_of(draw_model, population), steps)
 
 
 def ifca(draw_model: DrawModel, steps: Clients, num_clusters: int = 2) -> Playing:

@@ -19,7 +19,6 @@ from algorithms.playing import (
     clients_with,
     ifca,
     ifca_mir,
-    isolated,
     playing,
     setup_of,
 )
@@ -132,7 +131,6 @@ class World:
 
 STRATEGIES: dict[str, Callable[[World], Playing]] = {
     **{name: methodcaller("built_in", name) for name in built_ins("algorithm")},
-    "three isolated": lambda w: isolated(init, w.steps(), 3, w.population),
     "threshold": lambda w: w.mir(select_by_threshold),
     "warm": lambda w: w.begun("warm"),
     "groups": lambda w: w.begun("groups"),

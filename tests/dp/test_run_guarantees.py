@@ -120,8 +120,7 @@ def test_choices_without_noise_are_open_and_those_with_noise_are_paid():
 
 
 @pytest.mark.parametrize(
-    ("method", "by", "are_open"),
-    [("isolated", "chance", False), ("local", "clients", False), ("ifca", "clients", True)],
+    ("method", "by", "are_open"), [("local", "clients", False), ("ifca", "clients", True)]
 )
 def test_choices_are_named_only_where_somebody_chooses(method, by, *, are_open):
     began = RunStarted("0", method, "c", "d", 2, 1, (), {}, {}, 4, ())

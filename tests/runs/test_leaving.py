@@ -3,21 +3,17 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from covey import ReferenceEngine, Run, RunError, Streams, load, resume, run, verify
-from covey.base.events import AnonymitySetsFormed, ClientsAssigned, RunStarted
+from covey import RunError, load, resume, run, verify
+from covey.base.events import AnonymitySetsFormed
 from covey.leaving.planning import client_plans
 from covey.ledger.store import Ledger
-from covey.models.build import ModelFunction, build_model
-from covey.models.networks import Mlp
 from covey.runs.folder import RunFolder, rounds_in
 from covey.runs.states import read_updates
-from covey.settings.run import build_run
 from recorded import assert_nowhere, events_of, requests_of
 from runs.conftest import excluding
 
@@ -53,11 +49,6 @@ def hash_of(folder: Path) -> str:
 
 FEDAVG = {"method": {"name": "fedavg"}}
 SLOW = pytest.mark.slow
-ISOLATED = {
-    "method": {"name": "isolated", "num_clusters": 3},
-    "risk": {"name": "federated"},
-    "train": {"participation": 0.8},
-}
 
 
 @pytest.mark.parametrize(
@@ -208,69 +199,6 @@ def test_requests_drawn_while_a_run_goes_on_are_served_between_rounds(small, tmp
     assert not gone & result.history.assignment.keys()
     assert result.summary.left["deny"] >= 1
     assert result.history.finished is not None
-
-
-class Recording(ReferenceEngine):
-    """Remembers whom it trained in which round."""
-
-    def __init__(self, module) -> None:
-        super().__init__(module)
-        self.trained: list[tuple[int, str]] = []
-
-    def train(self, jobs):
-        known = list(jobs)
-        for job in known:
-            _, t, _, name = job.streams.path
-            self.trained.append((int(t), str(name)))
-        return super().train(known)
-
-
-def rounds_of(folder: Path):
-    """Return what was recorded of every round, but for the hash of the settings."""
-    return [
-        (t, replace(each, config_hash="") if isinstance(each, RunStarted) else each)
-        for t, each in events_of(folder)
-        if t is not None
-    ]
-
-
-@pytest.fixture(scope="module")
-def apart(tmp_path_factory, settings):
-    """A run in isolated clusters, and one that never met the client."""
-    folder = tmp_path_factory.mktemp("apart") / "run"
-    config = settings(**SMALL | ISOLATED)
-    first = run(config=config, out=folder)
-    return first, run(config=excluding(config, LEAVER), out=folder.with_name("never"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stored", [(0, 1, 2, 3), (1, 3)], ids=str)
-def test_isolated_clusters_are_trained_alone_and_to_the_same_story(apart, tmp_path, stored):
-    first, never = apart
-    folder = shutil.copytree(first.folder, tmp_path / "run")
-    for t in set(range(4)) - set(stored):
-        (folder / "checkpoints" / f"round-{t:05d}.safetensors").unlink()
-    names = {handle: name for name, handle in first.names.items()}
-    others = [
-        (t, names[handle], j)
-        for t, event in events_of(folder)
-        if isinstance(event, ClientsAssigned) and event.by == "chance"
-        for handle, j in event.clusters.items()
-        if names[handle] != LEAVER
-    ]
-    assert len({j for *_, j in others}) == 3
-
-    engine = Recording(build_model(ModelFunction(function=Mlp), (1, 8, 8), 10, Streams(0)))
-    watched = Run(folder, parts=replace(build_run(RunFolder(folder).config()), engine=engine))
-    watched.forget(LEAVER, "retrain")
-
-    own = first.history.assignment[first.names[LEAVER]]
-    assert sorted(engine.trained) == sorted(
-        (t, name) for t, name, j in others if j == own or t not in stored
-    )
-    assert watched.history.finished is not None
-    assert not (folder / "superseded").exists()
-    assert rounds_of(folder) == rounds_of(never.folder)
 
 
 def test_a_denial_names_the_distance_by_which_members_count(small, tmp_path):

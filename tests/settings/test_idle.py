@@ -97,7 +97,6 @@ def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, usual_run, base, ke
         ({"method": {"selection": "plugins.cautious:Cautious"}}, "population.risk_weight", 0.5),
         ({**SETS, "risk": {"name": "none"}}, "risk.every", 2),
         ({"data": {"name": "mnist"}}, "data.dir", "/nowhere"),
-        ({"method": {"name": "isolated"}}, "method.num_clusters", 3),
         (NO_SHIFT, "population.minority_share", 0.3),
     ],
 )

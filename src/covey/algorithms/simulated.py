@@ -71,7 +71,6 @@ class Simulated:
         records: their examples as fixed features, where the model has them.
         stored: the updates that clients calibrate, where they do not train anew.
         adds_noise: whether clients add noise of their own to what they send.
-        untouched: clusters that nothing changes in this round, whose clients send zeros.
     """
 
     is_remote = False
@@ -84,7 +83,6 @@ class Simulated:
     records: LocalRecords | None = None
     stored: Mapping[Handle, Params] | None = None
     adds_noise: bool = False
-    untouched: frozenset[int] = frozenset()
 
     def calibrating(self, stored: Mapping[Handle, Params]) -> "Simulated":
         """Return the same clients, who calibrate these updates in a shorter training.
@@ -168,12 +166,6 @@ class Simulated:
 
         Under individual noise: theta_i <- theta - eta sum_r clip(grad f(theta, x_r), C_i).
         """
-        if self.untouched:
-            for client in cohort:
-                if (j := assignment[client.handle]) in self.untouched:
-                    nothing = {name: torch.zeros_like(value) for name, value in models[j].items()}
-                    yield ClientUpdate(client.handle, j, nothing, 1.0)
-            cohort = tuple(c for c in cohort if assignment[c.handle] not in self.untouched)
         recipe, engine, losses = self.recipe, self.engine, dict[Handle, Sequence[Tensor]]()
         if inputs.least_steps:
             recipe = replace(recipe, least_steps=inputs.least_steps)

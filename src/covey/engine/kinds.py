@@ -31,8 +31,6 @@ class Parallel(EngineFactory):
         precision: `float32`, or `bfloat16`: faster training on CPUs and GPUs that have it.
     """
 
-    keeps_clients_apart: ClassVar[bool] = True
-
     workers: Count = 0
     precision: Precision = "float32"
 
@@ -44,8 +42,6 @@ class Parallel(EngineFactory):
 @component("engine", "reference")
 class Reference(EngineFactory):
     """Plain PyTorch, with an optimizer object."""
-
-    keeps_clients_apart: ClassVar[bool] = True
 
     def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:  # noqa: ARG002
         """Return the engine."""

@@ -105,14 +105,11 @@ class EngineFactory(Component):
     Attributes:
         is_remote: whether clients are on machines of their own, and keep their data there;
             what is built is then the engine of one such client.
-        keeps_clients_apart: whether a client's training comes to the same bits no matter who else
-            trains. A class of one's own must say so itself.
         batches_clients: whether several clients are trained as one tensor, and never the
             gradient of a single example computed.
     """
 
     is_remote: ClassVar[bool] = False
-    keeps_clients_apart: ClassVar[bool] = False
     batches_clients: ClassVar[bool] = False
 
     def build(self, module: nn.Module, task: Task, *, per_client: bool = False) -> Engine:
@@ -210,11 +207,6 @@ class EngineOver:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-
-    @property
-    def rounds_together(self) -> bool:
-        """Whether the engine that trains rounds several clients together."""
-        return getattr(self._engine, "rounds_together", False)
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -356,12 +356,7 @@ class VmapEngine:
         task: what the model predicts.
         precision: what forward and backward passes multiply in.
         free_memory: returns the bytes that training may take; None: asks the device.
-
-    Attributes:
-        rounds_together: clients in one batch are rounded together.
     """
-
-    rounds_together: ClassVar[bool] = True
 
     def __init__(
         self,

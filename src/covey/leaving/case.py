@@ -27,7 +27,7 @@ from typing import Literal
 from covey.algorithms.state import ServerState
 from covey.base import events
 from covey.base.errors import RunError
-from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack
+from covey.base.events import ClientLeft, Event, RunRolledBack
 from covey.base.files import delete_whole
 from covey.base.names import Handle, round_number
 from covey.base.params import model_hash
@@ -54,7 +54,6 @@ from covey.runs.states import (
     state_bytes,
     state_problem,
 )
-from covey.settings.algorithm import has_independent_clusters
 from covey.settings.clients import ClientReports
 from covey.settings.ledger_terms import own_parts
 from covey.settings.run import BuiltRun
@@ -112,12 +111,6 @@ class Case:
     def subtracts(self) -> bool:
         """Whether the last round is solved again from sums."""
         return any(answer.subtracts for answer in self.served)
-
-    @property
-    def clusters(self) -> Collection[int] | None:
-        """The only clusters that ever met who leaves; None: any may have."""
-        met = {answer.cluster for answer in self.served}
-        return None if None in met else {j for j in met if j is not None}
 
 
 def case_of(session: Session) -> Case | None:
@@ -238,9 +231,9 @@ def record(case: Case, at: Position) -> tuple[Case | None, Position]:
         erase_from_copies(session.folder, name, names.values())
     session.ledger.files.note(input_hashes(rest.run, session.secrets))
     served = [
-        served_request(
-            session, request, option, marks[request.id], state, _only_cluster(at, request.handle)
-        ).noted(request, None if option.answer == "retrain" else marks[request.id].sealed)
+        served_request(session, request, option, marks[request.id], state).noted(
+            request, None if option.answer == "retrain" else marks[request.id].sealed
+        )
         for request, option in answers
     ]
     tombstones = {handle: session.secrets.tombstone(name) for handle, name in erased.items()}
@@ -276,8 +269,7 @@ def plan(
 def tidy(case: Case, at: Position) -> tuple[Case, Position]:
     """Delete what the answers made obsolete.
 
-    States that still hold for the other clusters, or of which sums were subtracted, are
-    set aside until the answer is signed.
+    States of which sums were subtracted are set aside until the answer is signed.
     """
     session, folder, first = at.session, at.session.folder, case.first
     if any(answer.option.answer != "stop" for answer in case.served):
@@ -289,7 +281,7 @@ def tidy(case: Case, at: Position) -> tuple[Case, Position]:
     for store, request in product(FeatureStore.all_at(folder.features), case.requests):
         store.forget(request.handle)
     if first is not None:
-        if case.clusters is not None or case.subtracts:
+        if case.subtracts:
             set_aside_from(folder.checkpoints, first, folder.superseded)
         delete_from(folder.checkpoints, first)
         if any(answer.option.answer != "calibrate" for answer in case.served):
@@ -300,8 +292,6 @@ def tidy(case: Case, at: Position) -> tuple[Case, Position]:
 
 def replay(case: Case, at: Position, on_round: OnRound | None) -> tuple[Case, Position]:
     """Play the rounds that were taken back; then the state is on the disk."""
-    if at.replay is not None:
-        at = replace(at, replay=replace(at.replay, changed=case.clusters))
     while at.round_index < case.until or not at.is_new:
         at = _one_more_round(at, on_round)
     return replace(case, phase="replayed"), at if at.is_saved else save(at)
@@ -373,18 +363,6 @@ def _compatible_requests(
         refused.append((last, "The last client cannot be removed."))
         together.remove(last)
     return together, refused
-
-
-def _only_cluster(at: Position, handle: Handle) -> int | None:
-    """Return the one cluster that ever met this client; None where there may be more.
-
-    Where an update was ever refused, a replay may not take its sender as in.
-    """
-    session, state = at.session, at.state
-    if any(isinstance(event, AnswerRefused) for _, event in session.record.events):
-        return None
-    independent = has_independent_clusters(session.run.config, session.run.engine)
-    return state.assignment.get(handle) if independent else None
 
 
 def carried_over(session: Session, leavers: Sequence[Handle], answers: Sequence[Option]) -> str:

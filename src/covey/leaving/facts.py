@@ -355,7 +355,6 @@ class AnswerInProgress:
         measured_before: how well the model gave the requester away.
         updates_stored: whether there are raw updates to delete.
         superseded: how many artefacts of each kind the answer makes obsolete.
-        cluster: the one cluster that ever met the client; None: there may be more.
     """
 
     __pydantic_config__ = STRICT
@@ -368,7 +367,6 @@ class AnswerInProgress:
     measured_before: ValueOrReason[AttackFigure, Unmeasured]
     updates_stored: bool
     superseded: Mapping[Superseded, int]
-    cluster: int | None = None
 
     @classmethod
     def of(cls, request: LeaveRequest) -> "AnswerInProgress":

@@ -143,12 +143,7 @@ def _signed(
 
 
 def served_request(
-    session: Session,
-    request: LeaveRequest,
-    option: Option,
-    mark: Mark,
-    state: ServerState,
-    cluster: int | None,
+    session: Session, request: LeaveRequest, option: Option, mark: Mark, state: ServerState
 ) -> AnswerInProgress:
     """Return what an answer's proof needs, and nothing holds once it is carried out.
 
@@ -158,7 +153,6 @@ def served_request(
         option: its answer.
         mark: the requester's.
         state: the newest one.
-        cluster: the one cluster that ever met the client; None: there may be more.
     """
     placed, handle = state, request.handle
     trained = session.record.participation.trained.get(handle)
@@ -173,7 +167,6 @@ def served_request(
         measured_before=_measured(session, session.client(handle), placed, "diverged-before"),
         updates_stored=bool(rounds_in(session.folder.updates)),
         superseded=_superseded(session.folder, option),
-        cluster=cluster,
     )
 
 

@@ -12,7 +12,7 @@ Remote clients keep account by themselves, and say when they are done.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import compress
@@ -20,7 +20,6 @@ from itertools import compress
 from covey.aggregation.mean import count_of_numbers
 from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.round import divergences
-from covey.algorithms.run_algorithm import with_hash
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.events import (
     BudgetSpent,
@@ -34,11 +33,10 @@ from covey.base.events import (
     RunStarted,
 )
 from covey.base.history import History, of_kinds, with_entries
-from covey.base.names import ClientName, Handle, Params
+from covey.base.names import ClientName, Handle
 from covey.base.rng import Streams
 from covey.data.population import Population
 from covey.engine.protocol import ScoredOnce
-from covey.ledger.store import Ledger
 from covey.runs.ending import finalize, with_stalled_clusters
 from covey.runs.evaluation import (
     ModelsInUse,
@@ -53,7 +51,7 @@ from covey.runs.evaluation import (
     squared_errors,
     with_fewer_tests,
 )
-from covey.runs.folder import RunFolder, checkpoint_path
+from covey.runs.folder import checkpoint_path
 from covey.runs.inputs import with_keyed_digests
 from covey.runs.ledger_record import LedgerRecord, records_of
 from covey.runs.session import Session, rounds_of
@@ -138,12 +136,10 @@ class Replay:
     Attributes:
         event: the roll back.
         choices: by round, which clusters clients had taken before.
-        changed: the only clusters that ever met who left; None: any may have.
     """
 
     event: RunRolledBack
     choices: Mapping[int, ClientsAssigned]
-    changed: Collection[int] | None = None
 
     @property
     def calibrates(self) -> bool:
@@ -181,27 +177,6 @@ def replay_of(record: LedgerRecord, round_index: int) -> Replay | None:
                 event, {t: e for t, e in chosen if t is not None and t >= event.round_index}
             )
     return None
-
-
-def unchanged_models(
-    folder: RunFolder, ledger: Ledger, replay: Replay, t: int
-) -> Mapping[int, Params]:
-    """Return the models after the original round t of clusters that met nobody who left.
-
-    They are what they would be again, so only the other clusters have to be trained.
-    Empty where that does not hold of this run, or its state was not kept.
-    """
-    path = checkpoint_path(folder.superseded, t)
-    if replay.changed is None or state_problem(path, ledger):
-        return {}
-    clusters = load_state(path)[0].clusters
-    return {j: model for j, model in enumerate(clusters) if j not in replay.changed}
-
-
-def with_models(played: RoundResult, known: Mapping[int, Params]) -> RoundResult:
-    """Return a round that ends in these models of the clusters that nothing changed."""
-    models = tuple(known.get(j, model) for j, model in enumerate(played.state.clusters))
-    return with_hash(played._replace(state=replace(played.state, clusters=models)))
 
 
 def solved_again(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
@@ -406,18 +381,15 @@ def _round(at: Position, present: Cohort, *, wants_losses: bool) -> Played:
     run = session.run
     streams = session.secrets.at_round(t).at("round", t)
     cohort = _cohort(run, present, streams)
-    recorded, stored, unchanged = {}, None, {}
+    recorded, stored = {}, None
     if replay is not None:
         recorded = replay.recorded
         if replay.calibrates:
             stored = read_updates(session.folder.updates, t, session.ledger.files)
             cohort = cohort if stored else ()
-        else:
-            unchanged = unchanged_models(session.folder, session.ledger, replay, t)
-    clients = run.clients(cohort, t, recorded=recorded, stored=stored, untouched=[*unchanged])
+    clients = run.clients(cohort, t, recorded=recorded, stored=stored)
     clients = replace(clients, wants_losses=wants_losses)
     played = run.algorithm.round(state, clients, streams)
-    played = with_models(played, unchanged) if unchanged else played
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:
         refused = with_stalled_clusters(played.state, (*reports.events, *played.events))

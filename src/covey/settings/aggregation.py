@@ -167,12 +167,6 @@ def mixes_clusters(config: Config) -> bool:
     return not all(component.declares("keeps_clusters_apart") for component in own)
 
 
-def isolates_clusters(config: Config) -> bool:
-    """Say whether algorithm and aggregation keep every cluster to its own clients."""
-    parts = config.method, config.aggregation, config.aggregation.server_optimizer
-    return all(part.declares("keeps_clusters_apart") for part in parts)
-
-
 def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:
     """Return the fact which components are a user's own or have settings, if any do.
 

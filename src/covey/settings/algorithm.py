@@ -1,6 +1,6 @@
 """From settings to an algorithm in its run: the steps of its rounds, and its red team."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -23,19 +23,17 @@ from covey.base.errors import ConfigError
 from covey.base.names import Handle, Params
 from covey.base.params import layers_of
 from covey.base.rng import Streams
-from covey.engine.protocol import Engine
 from covey.engine.recipe import TASKS, Recipe
 from covey.settings.aggregation import (
     aggregation_of,
     anonymity_of,
-    isolates_clusters,
     masked_aggregation_of,
     noise_on_clients,
     post_processors_of,
 )
 from covey.settings.load import Config
 from covey.settings.risk import Components, risk_measurement
-from covey.settings.schema import balances_classes, recipe_of
+from covey.settings.schema import balances_classes
 from covey.settings.trust import trust
 
 OPEN_HEADS = (
@@ -106,10 +104,7 @@ def round_steps(components: Components, recipe: Recipe) -> RoundSteps:
 
 
 def federation_of(
-    components: Components,
-    recipe: Recipe,
-    stored: Mapping[Handle, Params] | None = None,
-    untouched: Collection[int] = (),
+    components: Components, recipe: Recipe, stored: Mapping[Handle, Params] | None = None
 ) -> Federation:
     """Return how clients are reached: here, or by messages.
 
@@ -117,7 +112,6 @@ def federation_of(
         components: of the run.
         recipe: how they train in a round.
         stored: the updates that they calibrate in it; None: they train.
-        untouched: clusters that nothing changes in it, whose clients need not train.
     """
     config, records, plan = components.config, components.records, components.config.privacy_plan
     if components.send is not None:
@@ -130,7 +124,7 @@ def federation_of(
         )
     weights, compares_on = config.aggregation.weights, config.method.compares_on
     here = Simulated(components.engine, recipe, weights, compares_on, components.exposures, records)
-    here = replace(here, adds_noise=plan.clients_add_noise, untouched=frozenset(untouched))
+    here = replace(here, adds_noise=plan.clients_add_noise)
     return here if stored is None else here.calibrating(stored)
 
 
@@ -175,26 +169,6 @@ def depends_on_population(config: Config) -> bool:
     plan = config.privacy_plan
     secretly = plan.server_adds_noise and plan.sampling < 1
     return config.risk.needs_pool or plan.sums_gradients or balances_classes(config) or secretly
-
-
-def has_independent_clusters(config: Config, engine: Engine) -> bool:
-    """Say whether a cluster's model depends only on its own clients, bit for bit.
-
-    An engine may round together the clients that it trains in one batch. Where clients
-    are remote, a round depends on who is there: those of a kept model may not
-    be, and then no record would show that they are in it.
-    """
-    return (
-        isolates_clusters(config)
-        and not config.aggregation.server_optimizer.is_own  # it may step from where a model is
-        and not recipe_of(config).keeps_memory  # by clients that would not train
-        and not config.engine.is_remote
-        and not balances_classes(config)  # of all clients
-        and not config.train.cohort_size  # another client takes the place of one that leaves
-        and config.privacy_plan.hides_nothing
-        and config.engine.declares("keeps_clients_apart")
-        and not getattr(engine, "rounds_together", False)
-    )
 
 
 def notes(config: Config) -> tuple[str, ...]:

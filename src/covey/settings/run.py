@@ -97,7 +97,6 @@ class BuiltRun(Components):
         *,
         recorded: Mapping[int, Mapping[Handle, int]] | None = None,
         stored: Mapping[Handle, Params] | None = None,
-        untouched: Collection[int] = (),
     ) -> Clients:
         """Return these clients, as they train in a round.
 
@@ -106,12 +105,11 @@ class BuiltRun(Components):
             round_index: of the round. The others are of rounds that are played again:
             recorded: by round, the clusters that clients took then, and take again.
             stored: the updates that they calibrate in this round; None: they train.
-            untouched: clusters that nothing changes, whose clients need not train.
         """
         first, now = (self.recipe(t) for t in (0, round_index))
         clients = self.no_clients.among(cohort)
-        if now != first or stored is not None or untouched:
-            federation = federation_of(self, now, stored, untouched)
+        if now != first or stored is not None:
+            federation = federation_of(self, now, stored)
             clients = replace(clients, federation=federation, steps=round_steps(self, now))
         return replace(clients, recorded=recorded or {})
 

@@ -1,13 +1,13 @@
 """What leaving costs: the second paper's experiment, setting by setting.
 
 Fifty clients train together, and after each round one of them may ask to leave. FedAvg
-trains again from the leaver's first round on, FedEraser calibrates what it stored, of four
-isolated clusters one is trained again, and anonymity sets deny while they can. Each
-setting is a run in a folder of its own, so that a stopped experiment goes on where it was.
+trains again from the leaver's first round on, FedEraser calibrates what it stored, and
+anonymity sets deny while they can. Each setting is a run in a folder of its own, so that a
+stopped experiment goes on where it was.
 
 References:
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
-    Tables 1, 2 and 4, Figure 4. Isolated clusters: `covey_papers.leaving`.
+    Tables 1, 2 and 4, Figure 4.
 """
 
 import shutil
@@ -38,7 +38,6 @@ MEAN: Settings = {"name": "mean"}
 BASELINES: Mapping[str, Settings] = {
     "retrain": {"aggregation": MEAN},
     "federaser": {"aggregation": MEAN, "leaving": {"store_updates": 1}},
-    "isolated": {"aggregation": MEAN, "method": {"name": "isolated", "num_clusters": 4}},
 }
 """What each baseline sets, in place of anonymity sets."""
 
