@@ -111,9 +111,9 @@ def test_a_client_judges_itself_by_hand(look_up, lossy, make_client):
     # "member" from 0.01 down: TPR 1/2, TNR 1. B's held-out examples are too few.
     a = make_client("a", lossy([0.01, 1.0] * 10), lossy([1.0] * 20))
     b = make_client("b", lossy([0.01] * 20), lossy([1.0] * 9))
-    found = ClientEstimator().judge(({}, {}), (a, b), RiskContext(look_up), STREAMS)
-    assert found["B"] == [None, None]
-    for figure in found["A"]:
+    estimates = ClientEstimator().judge(({}, {}), (a, b), RiskContext(look_up), STREAMS)
+    assert estimates["B"] == [None, None]
+    for figure in estimates["A"]:
         assert figure is not None
         assert figure.risk == 0.75
         expected = math.sqrt(2 * 16 * 6 / 22**3) / 2  # p = (15 + 1) / (20 + 2)

@@ -46,7 +46,7 @@ def test_a_page_plays_to_its_end_and_prints_what_it_shows(page):
 def test_every_block_of_a_page_is_of_a_kind_that_is_played(page):
     fences = re.findall(r"^```(.*)$", page.read_text("utf-8"), re.MULTILINE)
     assert fences[1::2] == [""] * (len(fences) // 2)
-    assert {each for each in fences[::2] if each[:1] != "{"} <= KINDS
+    assert {fence for fence in fences[::2] if fence[:1] != "{"} <= KINDS
     code = [block for block in blocks(page) if block.language != "text"]
     assert [b.line for b in code if b.language in ("toml", "csv") and not b.file] == []
     assert [b.line for b in code if max(map(len, b.text.splitlines())) > COLUMNS] == []
