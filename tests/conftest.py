@@ -195,9 +195,9 @@ def end(process: int) -> None:
 def postgres() -> Iterator[Postgres]:
     """The server that COVEY_POSTGRES_URL names, else a private one, else a skip."""
     prefix = f"covey_test_{secrets.token_hex(6)}_"
-    from_environment = os.environ.get("COVEY_POSTGRES_URL")
-    if from_environment:
-        server = Postgres(from_environment, prefix)
+    server_url = os.environ.get("COVEY_POSTGRES_URL")
+    if server_url:
+        server = Postgres(server_url, prefix)
         yield server
         for (schema,) in server.execute("SELECT nspname FROM pg_namespace"):
             if schema.startswith(prefix):

@@ -180,12 +180,12 @@ def optimizer_of(name: str) -> ServerOptimizer:
     ],
 )
 def test_by_hand(optimizer, changes, expected):
-    models, states, reached = ({"w": torch.zeros(1)},), {}, []
+    models, states, final_states = ({"w": torch.zeros(1)},), {}, []
     for change in changes:
         target = ({"w": models[0]["w"] + change},)
         models, states = optimizer.step(models, target, states)
-        reached.append(float(models[0]["w"]))
-    assert reached == pytest.approx(expected)
+        final_states.append(float(models[0]["w"]))
+    assert final_states == pytest.approx(expected)
 
 
 def drawn_models(seed: int) -> Params:

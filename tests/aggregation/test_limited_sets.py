@@ -168,7 +168,7 @@ def merged_passing(config: Hiding, updates: Sequence[ClientUpdate]):
     models = (drawn(10**6), drawn(10**6 + 1))
     streamed = replace(config, window=0.0)
     held, streamed_result = (
-        hidden_by(config_of_way)(models, updates, STREAMS) for config_of_way in (config, streamed)
+        hidden_by(hiding_config)(models, updates, STREAMS) for hiding_config in (config, streamed)
     )
     hiding_round = HidingRound(models, STREAMS, hiding=streamed)
     for update in updates:
@@ -176,8 +176,8 @@ def merged_passing(config: Hiding, updates: Sequence[ClientUpdate]):
     return held, streamed_result, hiding_round.result().again
 
 
-def formed(formed_sets: AggregationResult) -> list[AnonymitySetsFormed]:
-    return [event for event in formed_sets.events if isinstance(event, AnonymitySetsFormed)]
+def formed(result: AggregationResult) -> list[AnonymitySetsFormed]:
+    return [event for event in result.events if isinstance(event, AnonymitySetsFormed)]
 
 
 CONFIGS = {

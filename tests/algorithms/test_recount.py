@@ -35,11 +35,11 @@ class Present:
         for client in run.population.clients:
             self.come(client.handle, client.train)
 
-    def come(self, name: Handle, new: Examples) -> None:
+    def come(self, handle: Handle, new: Examples) -> None:
         """Count a client in a cluster, as a round with its choice does."""
         first = self.run.population.clients[0]
-        self.clients[name] = replace(first, name=name, handle=name, train=new)
-        chosen = {name: int(self.drawn.integers(CLUSTERS))}
+        self.clients[handle] = replace(first, name=handle, handle=handle, train=new)
+        chosen = {handle: int(self.drawn.integers(CLUSTERS))}
         self.choices |= chosen
         counted = recount(self.state, chosen, self.among(()))
         assert counted.chosen == chosen
@@ -50,9 +50,9 @@ class Present:
         setup = replace(clients.setup, population=tuple(self.clients.values()))
         return replace(clients, setup=setup)
 
-    def leave(self, name: Handle) -> None:
-        leaver = self.clients.pop(name)
-        del self.choices[name]
+    def leave(self, handle: Handle) -> None:
+        leaver = self.clients.pop(handle)
+        del self.choices[handle]
         self.state = without_leavers(self.state, self.among((leaver,)))
 
 

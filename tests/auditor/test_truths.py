@@ -112,7 +112,7 @@ def test_intervals_of_twenty_audits_hold_the_truth_of_their_models():
     # each model's truth is that of all its 2,000 members against 2,000 others; an audit sees
     # 200 of each, and no two the same. 5 models, 4 audits, 4 attacks, 2 figures: less than 92%
     # of 160 would be below 148, which intervals of 90% are four times in five
-    areas, attacks = [], ["loss", "lira", "rmia", "bavaria"]
+    covered, attacks = [], ["loss", "lira", "rmia", "bavaria"]
     for seed in range(5):
         pool = halves(2000, seed=100 + seed, learnable=True)
         fit = lambda e, s, steps=20 + 15 * seed: train(e, s, steps=steps)  # noqa: E731
@@ -130,15 +130,15 @@ def test_intervals_of_twenty_audits_hold_the_truth_of_their_models():
             for name in attacks:
                 for rate in ("auc", "balanced_accuracy"):
                     truth = float(everything.figure(name, rate))
-                    areas.append(held(audit.figure(name, rate), truth))
-    assert len(areas) == 160
-    assert np.mean(areas) >= 0.92
+                    covered.append(held(audit.figure(name, rate), truth))
+    assert len(covered) == 160
+    assert np.mean(covered) >= 0.92
 
 
 @pytest.mark.slow
 def test_intervals_of_forty_audits_at_one_percent_hold_the_truth_of_their_models():
     # truth by 6,000 members and 20,000 others, an audit of 1,000 of each; 8 models, 5 audits
-    verdicts = []
+    covered = []
     for seed in range(8):
         x, y = records(6000, seed=500 + seed, learnable=True)
         y[::10] = (y[::10] + 1) % CLASSES  # what has to be learnt by heart
@@ -155,9 +155,9 @@ def test_intervals_of_forty_audits_at_one_percent_hold_the_truth_of_their_models
         members, others = (np.split(draw.permutation(side)[:5000], 5) for side in (inside, outside))
         for sample in zip(members, others, strict=True):
             metrics = attack_metrics([sample], Streams(seed))
-            verdicts.append(held(metrics.tpr_at_1_percent, truth))
-    assert len(verdicts) == 40
-    assert np.mean(verdicts) >= 0.93
+            covered.append(held(metrics.tpr_at_1_percent, truth))
+    assert len(covered) == 40
+    assert np.mean(covered) >= 0.93
 
 
 DISTINGUISHED = "Members can be distinguished"

@@ -73,9 +73,9 @@ def by_name(section):
 def test_the_schema_describes_every_setting_with_its_default(answer):
     schema = answer("config", "schema")
     described = {
-        key: key_and_value
+        key: value
         for name, definition in schema["properties"].items()
-        for key, key_and_value in settings_in(name, definition, schema["$defs"])
+        for key, value in settings_in(name, definition, schema["$defs"])
     }
     assert set(described) == {setting.key for setting in settings()}
     for setting in settings():

@@ -123,10 +123,10 @@ def test_words_that_cannot_be(here, ran, runs, words, said, tmp_path_factory):
         place = tmp_path_factory.mktemp("own") / "run"
         return shutil.copytree(known[word], place) if word in known else word
 
-    words_of_command = list(map(own, words.split(" ")))
-    folders = [here, *(word for word in words_of_command if isinstance(word, Path))]
+    command = list(map(own, words.split(" ")))
+    folders = [here, *(word for word in command if isinstance(word, Path))]
     before = list(map(contents, folders))
-    refused(said, *words_of_command)
+    refused(said, *command)
     assert list(map(contents, folders)) == before
 
 

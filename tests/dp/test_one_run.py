@@ -72,7 +72,7 @@ def test_figures_that_jax_privacy_publishes(shift, free, gaussian):
         ) * (x - hull[-2][0]):
             hull.pop()
         hull.append((x, y))
-    tau, areas = 0.05 / len(hull), [0.0, 0.0]
+    tau, bounds = 0.05 / len(hull), [0.0, 0.0]
 
     def refutes_epsilon(r: int, v: int, tau: float, epsilon: float) -> bool:
         return p_value(2 * n, r, v, epsilon, delta) <= tau
@@ -83,12 +83,12 @@ def test_figures_that_jax_privacy_publishes(shift, free, gaussian):
     surest = sorted(hull, key=lambda p: beta.ppf(tau, p[1], p[0] + 1) if p[1] else 0, reverse=True)
     for wrong, right in surest:
         r = wrong + right
-        if not r or right / r <= expit(areas[0]):
+        if not r or right / r <= expit(bounds[0]):
             continue
-        areas[0] = further(partial(refutes_epsilon, r, right, tau), areas[0])
-        areas[1] = further(partial(refuted_mu, r, right, tau), areas[1])
-    assert areas[0] == pytest.approx(free, rel=1e-5)
-    assert gaussian_epsilon(areas[1], delta) == pytest.approx(gaussian, rel=1e-5)
+        bounds[0] = further(partial(refutes_epsilon, r, right, tau), bounds[0])
+        bounds[1] = further(partial(refuted_mu, r, right, tau), bounds[1])
+    assert bounds[0] == pytest.approx(free, rel=1e-5)
+    assert gaussian_epsilon(bounds[1], delta) == pytest.approx(gaussian, rel=1e-5)
 
 
 def test_all_right_by_hand():

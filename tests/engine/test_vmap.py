@@ -55,15 +55,15 @@ def assert_reference(module: nn.Module, jobs: list[TrainingJob], got: list[Param
 def test_a_chunk_halves_until_it_fits_and_stays_so():
     module = make_module(nn.BatchNorm2d(2))
     seen, recipe = tight(most=2)
-    messages: list[int] = []
+    loss_counts: list[int] = []
     jobs = [
-        replace(job, on_losses=lambda losses: messages.append(len(losses)))
+        replace(job, on_losses=lambda losses: loss_counts.append(len(losses)))
         for job in make_jobs(module, SIZES, recipe)
     ]
     engine = VmapEngine(module)
     assert_reference(module, jobs, list(engine.train(jobs)))
     assert seen == [7, 3, 1, 1, 1, 1, 1, 1, 1]
-    assert sorted(messages) == sorted(2 * -(-n // 4) for n in SIZES if n)
+    assert sorted(loss_counts) == sorted(2 * -(-n // 4) for n in SIZES if n)
     seen.clear()
     list(engine.train(jobs))
     assert seen == [1] * 7

@@ -76,8 +76,8 @@ def losing(federation: Built, gone: Collection[str], at: str) -> None:
     """What these send in a step of the first round is lost."""
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        message, step = step_of(question)
-        lost = message.name in gone and step == at and message.request.path[1] == 0
+        received, step = step_of(question)
+        lost = received.name in gone and step == at and received.request.path[1] == 0
         return [] if lost else [reply]
 
     federation.wire = wire
@@ -114,8 +114,8 @@ def test_a_forged_share_is_refused_by_name_and_the_sum_goes_on(build):
     federation = build(ONE)
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        message, at = step_of(question)
-        if (message.name, at, message.request.round_index) != (LIAR, "unmasking", 0):
+        received, at = step_of(question)
+        if (received.name, at, received.request.round_index) != (LIAR, "unmasking", 0):
             return [reply]
         letter = json.loads(letter_in(reply.content, 1e9))
         letter["shares"][0]["share"] = letter["shares"][1]["share"]
@@ -136,8 +136,8 @@ def test_a_node_takes_no_step_twice_however_often_it_starts(build):
     again: dict[str, str] = {}
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        message, at = step_of(question)
-        if message.name == LIAR and at not in ("", "keys"):
+        received, at = step_of(question)
+        if received.name == LIAR and at not in ("", "keys"):
             context = Context(1, 101, {"file": federation.files[101]}, RecordDict(), {})
             twice = reply_from(client_app, question, context)
             again[at] = json.loads(str(twice.content["covey"]["json"]))["failed"]
@@ -179,9 +179,9 @@ def test_a_server_that_was_killed_begins_a_round_with_another_number(build, step
     sessions: list[str] = []
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        message, at = step_of(question)
-        if message.name == "client-00003" and message.request.task == "masked":
-            sessions.append(message.context.session)
+        received, at = step_of(question)
+        if received.name == "client-00003" and received.request.task == "masked":
+            sessions.append(received.context.session)
             if at == step and len(set(sessions)) == 1:
                 raise PowerCut
         return [reply]

@@ -55,8 +55,8 @@ def peaks(deployment: Deployment) -> Mapping[str, int]:
         with suppress(OSError):  # it has ended meanwhile
             process = Path(f"/proc/{number}")
             _, *words = (process / "cmdline").read_text().split("\0")
-            program_words = words[2] if words[:2] == ["-P", "-m"] else "".join(words[:1])
-            program = PROGRAMS.get(Path(program_words).name)
+            script = words[2] if words[:2] == ["-P", "-m"] else "".join(words[:1])
+            program = PROGRAMS.get(Path(script).name)
             held = re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text())
             if program and held:
                 sizes[program] = max(1024 * int(held[1]), sizes.get(program, 0))

@@ -224,8 +224,8 @@ def test_an_answer_not_in_order_is_refused_and_nothing_else_changes(build):
 
     def play(out: str, damage: Callable[[Message, Message], list[Message]]) -> Run:
         def wire(question: Message, reply: Message) -> list[Message]:
-            put = written(question)
-            if (put["name"], put["request"]["task"]) != (LIAR, "choose"):
+            fields_sent = written(question)
+            if (fields_sent["name"], fields_sent["request"]["task"]) != (LIAR, "choose"):
                 return [reply]
             sent.append(reply.content)
             return damage(question, reply)

@@ -34,8 +34,8 @@ def played(drawn: list[tuple[list[str], int, int]]) -> Participation:
         sets += [
             AnonymitySet(t, 0, frozenset(part), 1.0) for part in (here[:cut], here[cut:]) if part
         ]
-        for anonymity_set in here:
-            trained.setdefault(anonymity_set, {})[t] = 0
+        for client in here:
+            trained.setdefault(client, {})[t] = 0
     return Participation(tuple(sets), trained)
 
 

@@ -100,9 +100,9 @@ def _measured(plot: Plot, t: int) -> list[Event]:
 
 
 def _figure(cluster: int, t: int) -> RiskMeasured:
-    estimate_of = RiskEstimate(Figure(0.6, 0.03), 0.6, 99, 99, rests_on="99 against 99")
+    known = RiskEstimate(Figure(0.6, 0.03), 0.6, 99, 99, rests_on="99 against 99")
     none = RiskEstimate.unknown("too few records")
-    estimate = replace(none if t == 1 else estimate_of, source="federated", round_index=t)
+    estimate = replace(none if t == 1 else known, source="federated", round_index=t)
     return RiskMeasured(cluster, estimate)
 
 

@@ -153,9 +153,9 @@ def test_runs_side_by_side_say_of_how_many_clients_each_figure_is_unknown(histor
     assert (both.overall, both.minority) == (0.9, 0.8)
     assert (both.risk, both.attack, both.violations) == (Figure(0.70, 0.02), "loss", 3)
     assert set(both.unknown.values()) == {0}
-    compared_run = compared(without_risk(histories["two clusters"], 0))
-    assert (compared_run.risk, compared_run.violations) == (Figure(0.55, 0.01), 1)
-    assert compared_run.unknown == {"overall": 0, "minority": 0, "risk": 2, "violations": 2}
+    sides = compared(without_risk(histories["two clusters"], 0))
+    assert (sides.risk, sides.violations) == (Figure(0.55, 0.01), 1)
+    assert sides.unknown == {"overall": 0, "minority": 0, "risk": 2, "violations": 2}
     none = compared(without_risk(without_risk(histories["two clusters"], 0), 1))
     assert (none.risk.value, none.attack, none.violations) == (None, None, None)
     assert none.unknown["risk"] == none.unknown["violations"] == 6

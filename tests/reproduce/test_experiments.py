@@ -50,9 +50,9 @@ def test_every_cell_can_be_played(name, quick):
     ],
 )
 def test_clients_train_on_as_many_images_as_the_paper_says(name, column, clients, members):
-    one = EVERY[name]
-    (of_name,) = (one_column for one_column in one.columns if one_column.name == column)
-    population = Config.of(one.settings_of(of_name, (*one.rows, EVERY_ANSWER)[0])).population
+    listed = EVERY[name]
+    (of_name,) = (one_column for one_column in listed.columns if one_column.name == column)
+    population = Config.of(listed.settings_of(of_name, (*listed.rows, EVERY_ANSWER)[0])).population
     labels = torch.zeros(population.examples_per_client, dtype=torch.int64)
     dealt = Examples(torch.zeros(len(labels), 1), labels)
     train, _ = reserve("client", dealt, population.holdout)
@@ -61,39 +61,39 @@ def test_clients_train_on_as_many_images_as_the_paper_says(name, column, clients
 
 @pytest.mark.parametrize("name", EVERY)
 def test_its_words_name_what_there_is(name):
-    one = EVERY[name]
-    known = OF_LEAVING if one.kind == "leaving" else MEASURES
-    assert {*one.measures, *one.factors, *one.differences} <= set(known)
-    assert set(one.why) <= set(one.measures)
-    columns, rows = ([line.name for line in of] for of in (one.columns, one.rows))
+    listed = EVERY[name]
+    known = OF_LEAVING if listed.kind == "leaving" else MEASURES
+    assert {*listed.measures, *listed.factors, *listed.differences} <= set(known)
+    assert set(listed.why) <= set(listed.measures)
+    columns, rows = ([line.name for line in of] for of in (listed.columns, listed.rows))
     assert len(set(columns)) == len(columns)
     assert len(set(rows)) == len(rows)
-    assert set(one.quick.columns) <= set(columns)
-    assert set(one.quick.k) <= set(one.k)
-    assert set(one.quick.x) <= set(one.x)
-    assert paper_title(one.paper)
-    assert 0 < one.minutes[0] <= 3
-    assert one.minutes[0] <= one.minutes[1]
+    assert set(listed.quick.columns) <= set(columns)
+    assert set(listed.quick.k) <= set(listed.k)
+    assert set(listed.quick.x) <= set(listed.x)
+    assert paper_title(listed.paper)
+    assert 0 < listed.minutes[0] <= 3
+    assert listed.minutes[0] <= listed.minutes[1]
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_what_is_printed_is_in_the_papers_table(name):
-    one = EVERY[name]
-    table = printed_table(one.paper, one.table)
+    listed = EVERY[name]
+    table = printed_table(listed.paper, listed.table)
     rows, columns = {row for row, _ in table}, {column for _, column in table}
-    if one.kind == "leaving":
-        names = {NAMES[baseline] for baseline in one.baselines}
-        assert {c.printed or c.name for c in one.columns} == rows
-        assert columns <= names | {f"k={k}" for k in one.k}
+    if listed.kind == "leaving":
+        names = {NAMES[baseline] for baseline in listed.baselines}
+        assert {c.printed or c.name for c in listed.columns} == rows
+        assert columns <= names | {f"k={k}" for k in listed.k}
         return
-    assert {c.printed for c in one.columns} - {""} <= columns
-    for row in one.rows:
-        assert set(row.printed) <= set(one.measures)
+    assert {c.printed for c in listed.columns} - {""} <= columns
+    for row in listed.rows:
+        assert set(row.printed) <= set(listed.measures)
         assert set(row.printed.values()) <= rows
     shown = {
         (row, column.printed or column.name)
-        for column in one.columns
-        for one_row in one.rows
+        for column in listed.columns
+        for one_row in listed.rows
         for row in one_row.printed.values()
     }
     assert set(table) <= shown  # every number of the paper's stands beside ours

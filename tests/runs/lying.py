@@ -38,7 +38,7 @@ class Forger:
         key: that signs.
         keys: the public keys that whoever checks trusts.
         folder: of the run; its own once something in it is changed.
-        given: what else `verify` is given: a receipt.
+        arguments: what else `verify` is given: a receipt.
     """
 
     def __init__(self, left: Left, place: Path) -> None:
@@ -48,7 +48,7 @@ class Forger:
         self.key = signing_key(left.keys)
         self.keys = Path(shutil.copy(left.keys.with_suffix(".pub.pem"), place / "keys.pub.pem"))
         self.folder = left.folder
-        self.given: dict[str, Any] = {}
+        self.arguments: dict[str, Any] = {}
 
     def shown(self) -> Verification:
         """Return what comes of it."""
@@ -56,7 +56,7 @@ class Forger:
         if "signature" not in self.document or self.document != self._left.document:
             self.document = sign(self.key, self.document)
         forged.write_text(document_json(self.document))
-        return verify(forged, self.folder, self.keys, self.mine, **self.given)
+        return verify(forged, self.folder, self.keys, self.mine, **self.arguments)
 
     @property
     def hashes(self) -> list[str]:
@@ -83,7 +83,7 @@ class Forger:
         receipt = json.loads(path.read_text()) | changes
         written = document_json(sign(key or self.key, receipt)).encode()
         (self.place / "receipt.json").write_bytes(written)
-        self.given["receipt"] = self.place / "receipt.json"
+        self.arguments["receipt"] = self.place / "receipt.json"
         if not linked:
             return
         path.write_bytes(written)

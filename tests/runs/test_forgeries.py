@@ -527,7 +527,7 @@ def test_an_honest_proof_holds_and_its_forger_does_too_where_nothing_is_forged(
     deleted = [text for text in follows if "eleted" in text or "copy" in text or "Copies" in text]
     assert deleted
     assert not any(follows[text] for text in deleted)
-    forger.given.clear()
+    forger.arguments.clear()
     in_the_ledger(lambda _: None)(forger)
     assert forger.shown().failed == ()
 
