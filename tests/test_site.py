@@ -87,7 +87,7 @@ def test_programs_find_every_page(sources):
     assert re.findall(r"^- .*\): *$", overview, re.MULTILINE) == []
 
 
-def test_a_site_that_loads_from_elsewhere_or_links_to_nothing_is_told(tmp_path):
+def test_a_site_that_loads_from_elsewhere_or_links_to_nothing_is_reported(tmp_path):
     (tmp_path / "whole.html").write_text(
         '<h1 id="here">A</h1><a href="#here">a</a> <a href="https://example.org">b</a>'
     )

@@ -238,7 +238,7 @@ def test_sketches_are_drawn_where_nobody_knows_them_before():
     assert one != other
 
 
-def test_what_is_estimated_is_told_as_an_estimate():
+def test_what_is_estimated_is_recorded_as_an_estimate():
     held, result, _ = merged_passing(SETS, updates_of(12, 0))
     sketches = [event for event in result.events if isinstance(event, DistancesSketched)]
     assert [e.cluster for e in sketches] == [0, 1]

@@ -165,7 +165,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_squared_lengths_are_right_on_average_and_spread_no_more_than_told(name):
+def test_squared_lengths_are_right_on_average_and_spread_no_more_than_said(name):
     vector = VECTORS[name]
     true = float(vector.square().sum())
     ratios = np.array([float(a_sketch(i)(vector).square().sum()) / true for i in range(DRAWS)])

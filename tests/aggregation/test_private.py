@@ -124,7 +124,7 @@ def test_a_client_counts_once_whatever_it_weighs(weights):
     ],
     ids=["all", "sampled", "nobody"],
 )
-def test_the_noise_has_the_deviation_that_is_told(how, clients, std):
+def test_the_noise_has_the_deviation_that_is_recorded(how, clients, std):
     start = {"w": torch.ones(100_000)}  # in so many coordinates a deviation is known to 0.2%
     nothing = sent(*[{"w": torch.zeros(100_000)}] * clients)
     (moved,) = private_mean(0.5, 2.0, **how)((start,), nothing, PUBLIC).clusters

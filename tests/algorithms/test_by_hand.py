@@ -266,7 +266,7 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(steps, models, p
     assert unknown == [True, True, False, False, False, False]
 
 
-def test_the_last_choice_is_told_like_any_other_and_sets_no_price(steps, models, pair):
+def test_the_last_choice_is_recorded_like_any_other_and_sets_no_price(steps, models, pair):
     how = SelectionConfig(
         select_by_loss, after_choice=Priced(target_share=0.3).after_choice, epsilon=2.0
     )

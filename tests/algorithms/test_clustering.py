@@ -475,7 +475,7 @@ def test_a_price_rises_until_somebody_wants_to_stay(people):
     assert [choice.clusters["A"] for _, choice in rounds] == [0] * 4
 
 
-def test_choices_under_noise_are_told_with_their_epsilon(people):
+def test_choices_under_noise_are_recorded_with_their_epsilon(people):
     noisy = SelectionConfig(select_by_loss, epsilon=0.5)
     perturbed = [choice.events for _, choice in through(noisy, [people, people[:2], ()])]
     six, two = (ChoicesPerturbed(0.5, tuple("ABCDEF"[:n])) for n in (6, 2))

@@ -46,7 +46,7 @@ def test_a_secret_changes_the_hidden_draws_and_no_public_one(seed, path, secret)
     assert draws(hidden.hidden()) != draws(replace(hidden, secret=secret + 1).hidden())
 
 
-def test_the_secret_is_told_to_nobody():
+def test_the_secret_is_revealed_to_nobody():
     secret = 0x5EC2E7 << 200
     hidden = Streams(3, ("a",), secret)
     assert repr(hidden) == "Streams(seed=3, path=('a',))"

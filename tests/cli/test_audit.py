@@ -212,7 +212,7 @@ def test_the_theorem_claims_nothing_outside_its_range(answer, covey):
     assert "Theorem 1 claims epsilon 3.223 for sigma 0.300." in inside
 
 
-def test_sound_noise_tells_the_epsilon_of_every_view(answer, covey):
+def test_sound_noise_has_an_epsilon_for_every_view(answer, covey):
     words = ("guarantee", "--noise", "sound", "--sigma", "2", "--sets", "4", "--rounds", "5")
     printed = answer(*words)
     assert printed["epsilon"] == printed["views"]["their mean"]

@@ -117,7 +117,7 @@ def test_a_terminal_shows_rounds_accuracy_risk_violations_and_time_left(tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(covey, tmp_path):
+def test_a_run_says_what_does_nothing_on_standard_error_and_in_its_answer(covey, tmp_path):
     (tmp_path / "small.toml").write_text(TINY)
     words = sets("method.selection=loss", "population.risk_weight=0.25", "stopping.patience=3")
     code, out, err = covey("run", "small.toml", *words, "--out", "out", "--json")

@@ -24,7 +24,7 @@ momentum = nan
 """
 
 
-def test_check_tells_every_mistake_of_a_file_and_of_what_is_set(covey, tmp_path):
+def test_check_reports_every_mistake_of_a_file_and_of_what_is_set(covey, tmp_path):
     (tmp_path / "wrong.toml").write_text(WRONG, encoding="utf-8")
     words = ("config", "check", "wrong.toml", "--set", "seed=-1")
     code, out, err = covey(*words)
@@ -108,7 +108,7 @@ def programs(tmp_path, monkeypatch):
 
 
 @needs_flower
-def test_init_and_check_tell_what_they_did(covey, answer, programs, tmp_path):
+def test_init_and_check_say_what_they_did(covey, answer, programs, tmp_path):
     (tmp_path / "c.toml").write_text("rounds = 3\n")
     words = ("deploy", "init", "c.toml", "--out", "fed", "--node", "client-00000", "--port", "8444")
     printed = answer(*words)

@@ -88,7 +88,7 @@ def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, covey, f
         assert options["retrain"]["bytes_deleted"] == states
 
 
-def test_what_a_denial_tells_and_names(denied, runs):
+def test_what_a_denial_says_and_names(denied, runs):
     folder, printed = denied
     (one,) = printed["answers"]
     assert one["client"] == LEAVER

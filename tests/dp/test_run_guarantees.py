@@ -138,7 +138,7 @@ def test_who_chose_most_often_pays_most():
     assert guarantee.epsilon == epsilon_of(gaussian(4.0), choice(0.5), choice(0.5))
 
 
-def test_what_is_told_without_noise_is_named():
+def test_what_is_revealed_without_noise_is_named():
     extra = [
         GroupsSought({}, "updates", "nothing"),
         RiskMeasured(0, RiskEstimate(Figure(0.6, 0.1), 0.6, 5, 5)),

@@ -279,7 +279,7 @@ class Broken(Loss):
         return outputs[:, 7]
 
 
-def test_a_part_that_does_not_fit_is_told_by_its_name(make_engine: MakeEngine):
+def test_a_part_that_does_not_fit_is_reported_by_its_name(make_engine: MakeEngine):
     def short(
         weights: Sequence[Tensor], start: Sequence[Tensor], memory: Mapping[str, object]
     ) -> list[Tensor]:

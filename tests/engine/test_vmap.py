@@ -69,7 +69,7 @@ def test_a_chunk_halves_until_it_fits_and_stays_so():
     assert seen == [1] * 7
 
 
-def test_one_client_that_does_not_fit_is_told_by_what_it_took():
+def test_one_client_that_does_not_fit_is_reported_by_what_it_took():
     module = make_module()
     _, recipe = tight(most=0)
     (job,) = make_jobs(module, (10,), recipe)

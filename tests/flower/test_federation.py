@@ -109,7 +109,7 @@ def test_a_node_keeps_account_of_what_it_sent(build):
     assert memory == {"risks": [], "updates": 2, "choices_epsilon": 1.5}
 
 
-def test_accuracies_are_told_by_those_who_want_to(build):
+def test_accuracies_are_reported_by_those_who_want_to(build):
     settings = settings_with(rounds=2, method={"initialisation": "random"})
     federation = build(settings, clients=())
     for index in range(3):

@@ -45,7 +45,7 @@ def test_a_denial_needs_no_node(build):
 
 
 @pytest.mark.slow
-def test_a_replay_is_put_down_and_served_by_whoever_plays_on(build):
+def test_a_replay_is_recorded_and_served_by_whoever_plays_on(build):
     federation = build(PLAIN)
     leaver = federation.files.pop(103)
     never = federation.play("without", nodes=3)
@@ -65,7 +65,7 @@ def test_a_replay_is_put_down_and_served_by_whoever_plays_on(build):
     refused(f"records, found '{LEAVING_NODE}'", "forget", run, LEAVING_NODE, "--answer", "auto")
 
 
-def test_while_somebody_plays_a_request_is_put_down(build):
+def test_while_somebody_plays_a_request_is_recorded(build):
     federation = build(HIDDEN)
     run = federation.play(nodes=4).folder
     with Ledger.open(RunFolder(run).ledger, lambda: "now"):

@@ -256,7 +256,7 @@ def test_what_travels_under_masks_is_what_the_simulation_has(build, settings, in
     assert not tasks & in_the_open
 
 
-def test_a_node_tells_nothing_of_itself_alone(build):
+def test_a_node_reveals_nothing_of_itself_alone(build):
     federation = build(averaged(), clients=[0])
     node = Node(Path(federation.files[100]))
     for task in ("train", "count", "mean", "sum"):

@@ -124,7 +124,7 @@ def test_accuracy_is_of_the_clients_own_model(build):
     assert second.accuracy == dict(wanted) != first.accuracy
 
 
-def test_what_is_gone_is_told(tmp_path):
+def test_what_is_gone_is_reported(tmp_path):
     folder = MemoryFolder(tmp_path / "memory", "run")
     assert folder.read_tensors(None) == {}
     with pytest.raises(RunError, match=r"3\.safetensors must be there.*put it back"):

@@ -296,7 +296,7 @@ def test_settings_are_agreed_on_but_for_what_lies_where(other, agrees):
     assert (settings_hash == expected) is agrees
 
 
-def test_an_error_in_a_node_tells_nothing_but_its_kind(build, own_data):
+def test_an_error_in_a_node_reveals_nothing_but_its_kind(build, own_data):
     federation = build(CHOOSING, clients=range(3))
     ward = federation.path / "ward-seven" / "patients.npz"
     ward.parent.mkdir()

@@ -116,7 +116,7 @@ with Ledger.create(path, lambda: "2030-01-01T12:00:00Z") as ledger:
             }
             del lasted[:]
         del lasted[:-500]
-print(json.dumps([costs[early], told[rounds]]))
+print(json.dumps([costs[early], costs[rounds]]))
 """
 
 

@@ -94,7 +94,7 @@ def flipped(value: int | str | bytes, place: int, bit: int) -> int | bytes:
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.integers(0, 10**9), st.integers(0, 7))
-def test_a_flipped_bit_of_the_file_never_tells_another_story(place: int, bit: int):
+def test_a_flipped_bit_of_the_file_never_changes_the_history(place: int, bit: int):
     with tempfile.TemporaryDirectory() as folder:
         path = written(folder)
         data = bytearray(path.read_bytes())

@@ -343,7 +343,7 @@ def record(ledger: Ledger, facts: list[Record]) -> None:
 
 @settings(max_examples=10)
 @given(rewound_histories())
-def test_a_ledger_tells_the_story_and_keeps_everything(fresh, facts):
+def test_a_ledger_returns_all_its_events_in_order(fresh, facts):
     with Ledger.create(fresh(), noon) as ledger:
         record(ledger, facts)
         current = current_records(facts)

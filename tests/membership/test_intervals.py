@@ -104,7 +104,7 @@ def extremes_of(inside, outside) -> RiskEstimate:
     return with_extremes(MEAN, inside, outside)
 
 
-def test_who_is_told_surely_and_the_worst_client_by_hand():
+def test_who_is_recognised_surely_and_the_worst_client_by_hand():
     outside = np.arange(100) / 100
     certain = np.full(10, 2.0)  # above every other score
     metrics = extremes_of([certain, np.full(10, 0.2)], outside)

@@ -116,7 +116,7 @@ def test_a_record_that_every_model_learnt_has_no_exposure():
         record_exposures(signals(np.zeros((2, 4)), np.ones((2, 4), dtype=bool)))
 
 
-def test_only_counts_are_told():
+def test_only_counts_are_reported():
     # 150 members: 1% are two. Two records give themselves away to every reference
     draw = np.random.default_rng(0)
     inside = np.stack([draw.permutation(300) < 150 for _ in range(4)], axis=1)

@@ -95,7 +95,7 @@ def test_without_a_reference_the_members_own_holdouts_stand_in(look_up, lossy, m
     assert (truth.risk, truth.members, truth.non_members) == (1.0, 40, 10)
 
 
-def test_a_diverged_model_tells_nothing(look_up, lossy, make_client, make_target):
+def test_a_diverged_model_reveals_nothing(look_up, lossy, make_client, make_target):
     # Where every loss is NaN all records tie: a coin toss, and no NaN among the facts.
     nothing, unseen = lossy([math.nan] * 20), lossy([math.nan] * 20)
     target = make_target(make_client("a", nothing, unseen, group=0))

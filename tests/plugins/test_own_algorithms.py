@@ -158,7 +158,7 @@ def test_who_was_only_evaluated_is_taken_out_from_its_first_round_on(tmp_path: P
     assert planned.first_affected_round == first_rounds[run.names[leaver]] > 0
 
 
-def test_a_run_tells_who_trained_where_its_algorithm_does_not(tmp_path: Path):
+def test_a_run_records_who_trained_where_its_algorithm_does_not(tmp_path: Path):
     run = played(WithoutEvents(), tmp_path / "run")
     all_clients = dict.fromkeys(run.names.values(), 0)
     chosen = [event for _, event in facts(run, ClientsAssigned) if event.by != "final"]
@@ -366,7 +366,7 @@ def raising(_: RoundResult) -> RoundResult:
     raise KeyError("velocity")
 
 
-def test_an_exception_is_told_with_file_and_line(changing: Callable[..., str]):
+def test_an_exception_is_reported_with_file_and_line(changing: Callable[..., str]):
     line = raising.__code__.co_firstlineno + 1
     assert f"raised KeyError: 'velocity' in {__file__}, line {line}: " in changing(raising)
 

@@ -28,7 +28,7 @@ def contents(root: Path) -> dict[str, tuple[int, int, bytes]]:
     }
 
 
-def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
+def test_a_whole_run_is_described_by_its_own_ledger(put, roots):
     folder = put("deep/er/one")
     held, before = load(folder), contents(roots)
     written = max(Ledger.read(folder / "ledger.sqlite").times().values())

@@ -107,7 +107,7 @@ def noisy(a_run: Callable[..., Reported], a_plot: Callable[..., Any]) -> Reporte
     return a_run("noisy", a_plot(noise=4.0))
 
 
-def test_rounds_of_noise_are_told_with_what_they_are_about(noisy: Reported):
+def test_rounds_of_noise_are_reported_with_what_they_are_about(noisy: Reported):
     status = guarantee_status(noisy.history)
     assert status.guarantee_reason == ""
     holds = status.guarantee

@@ -48,7 +48,7 @@ def test_matched_non_members_are_those_of_the_audit(path, of, group):
     assert audited.truth.risk == pytest.approx(risk.risk, abs=4 * risk.standard_error)
 
 
-def test_shifted_non_members_are_told_apart_without_any_model(of):
+def test_shifted_non_members_are_recognised_without_any_model(of):
     assert of["untransformed", "minority"].blind > 0.9
     assert of["pooled", "minority"].blind > 0.6
     assert of["matched", "minority"].blind < 0.55

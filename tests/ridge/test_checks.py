@@ -63,7 +63,7 @@ FAULTS: dict[str, tuple[Sums, str]] = {
 
 
 @pytest.mark.parametrize(("made", "reason"), FAULTS.values(), ids=FAULTS)
-def test_whatever_are_sums_over_no_records_is_told(made, reason):
+def test_whatever_are_sums_over_no_records_is_refused(made, reason):
     assert reason in fault_of(made, RECORDS)
 
 

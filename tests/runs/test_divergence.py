@@ -111,7 +111,7 @@ def check(result: Run) -> None:
         *(pytest.param(1e30, depth, marks=pytest.mark.slow) for depth in DEEP),
     ],
 )
-def test_no_figure_is_told_of_a_model_that_diverged(tmp_path, rate, sections):
+def test_no_figure_is_reported_of_a_model_that_diverged(tmp_path, rate, sections):
     result = run(config=diverging(rate, **sections), out=tmp_path / "run")
     gone = result.history.diverged
     assert result.summary.diverged
@@ -155,7 +155,7 @@ def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path):
 
 
 @pytest.mark.slow
-def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
+def test_audit_and_game_reveal_nothing_of_it_either(tmp_path):
     enough = {"audit_examples": 300}  # to make reserved clients of
     config = diverging(1e30, method={"name": "fedavg"}, population=enough)
     result = run(config=config, out=tmp_path / "run")

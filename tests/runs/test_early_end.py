@@ -68,7 +68,7 @@ def played(out, on_round, **changes):
     return covey.run(lambda: model(), clients(), config, out, on_round=on_round)
 
 
-def test_every_round_is_told_once_as_the_frame_has_it(tmp_path):
+def test_every_round_is_reported_once_as_the_frame_has_it(tmp_path):
     rounds: list[RoundMetrics] = []
     run = played(tmp_path / "run", rounds.append)
     frame = run.rounds_frame()

@@ -185,7 +185,7 @@ def test_without_its_salt_nobody_comes_back(denied):
 
 
 @pytest.mark.slow
-def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
+def test_what_is_recorded_is_answered_by_whoever_plays_on(denied, without):
     folder, first = denied
     with load(folder).open() as session:
         record_requests(session, [ReturningClient(ONE, first.answered.salt)], "auto", "erasure")
@@ -209,7 +209,7 @@ class StopError(Exception):
 
 
 @pytest.mark.slow
-def test_a_denial_is_told_before_the_replay_of_another_is_stopped(tmp_path):
+def test_a_denial_is_reported_before_the_replay_of_another_is_stopped(tmp_path):
     held = run(config=Config.of(IN_ONE_SET), out=tmp_path / "run")
     first, second = sorted(held.names)[:2]
     answers = []

@@ -298,7 +298,7 @@ class OnClients(ConfidenceGap):
 
 
 @pytest.mark.slow
-def test_clients_may_measure_with_it_and_tell_nobody(tmp_path: Path):
+def test_clients_may_measure_with_it_and_report_to_nobody(tmp_path: Path):
     config = MEASURED | {"population.examples_per_client": 80, "risk.name": OnClients(fewest=5)}
     run = covey.run(config=config, out=tmp_path / "run")
     assert measured(run) == []

@@ -172,7 +172,9 @@ def first_round(config: Config, secret: int | None = None) -> tuple[str, tuple[E
 @pytest.mark.parametrize(
     "method", [{"name": "fedavg"}, {"name": "ifca-mir", "initialisation": "random"}]
 )
-def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, method: dict[str, Any]):
+def test_the_events_record_the_steps_that_the_engine_was_asked_for(
+    settings, method: dict[str, Any]
+):
     config = settings(
         method=method, privacy=PRIVATE, train={"batch_size": 8}, risk={"name": "none"}
     )

@@ -219,7 +219,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @given(steps=STEPS, most_bytes=st.sampled_from([1, 300, 10_000]))
-def test_looking_often_and_in_small_pieces_tells_the_same_story(steps, most_bytes):
+def test_looking_often_and_in_small_pieces_gives_the_same_history(steps, most_bytes):
     reader = LedgerReader()
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "MOST_BYTES", most_bytes)

@@ -61,7 +61,7 @@ def changed(base: dict[str, Any], key: str, value: object) -> Config:
 
 
 @pytest.mark.parametrize(("base", "key", "value", "why"), CASES, ids=NAMES)
-def test_what_does_nothing_is_told_with_its_reason(base, key, value, why):
+def test_what_does_nothing_is_reported_with_its_reason(base, key, value, why):
     config = changed(base, key, value)
     idle = {setting.key: setting for setting in idle_settings(config)}
     assert why in idle[key].reason
@@ -84,7 +84,7 @@ def usual_run(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("base", "key", "value", "why"), CASES, ids=NAMES)
-def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, usual_run, base, key, value, why):
+def test_what_is_said_to_do_nothing_changes_no_run(tmp_path, usual_run, base, key, value, why):
     usual, other = usual_run(base), run(config=changed(base, key, value), out=tmp_path / "other")
     assert usual.summary.model_hash == other.summary.model_hash, why
     assert usual.history.rounds == other.history.rounds
@@ -101,5 +101,5 @@ def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, usual_run, base, ke
         (NO_SHIFT, "population.minority_share", 0.3),
     ],
 )
-def test_what_does_something_is_not_told(base, key, value):
+def test_what_does_something_is_not_reported(base, key, value):
     assert key not in {setting.key for setting in idle_settings(changed(base, key, value))}

@@ -68,7 +68,7 @@ def test_torchs_optimizers_go_by_their_names(name):
         ),
     ],
 )
-def test_what_does_not_fit_is_told_in_a_sentence(settings, said):
+def test_what_does_not_fit_is_reported_in_a_sentence(settings, said):
     with pytest.raises(ConfigError) as refused:
         recipe_of(Config.of(settings))
     assert said in str(refused.value)

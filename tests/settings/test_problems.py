@@ -22,7 +22,7 @@ def only(settings: dict[str, Any]) -> dict[str, Any]:
     return problem
 
 
-def test_every_mistake_of_a_file_is_told_at_once():
+def test_every_mistake_of_a_file_is_reported_at_once():
     wrong = {
         "rounds": "10",
         "train": {"learning_rate": True, "lerning_rate": 0.1},

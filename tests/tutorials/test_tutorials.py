@@ -97,7 +97,7 @@ def test_a_block_is_left_out_only_where_a_package_is_missing(tmp_path):
     assert (block.text, printed) == ("2\n", "1\n")
 
 
-def test_a_shell_keeps_its_folder_and_tells_what_failed(tmp_path):
+def test_a_shell_keeps_its_folder_and_says_what_failed(tmp_path):
     page = tmp_path / "page.md"
     with Player(page, tmp_path) as player:
         player.play(Block("sh", "mkdir inner\ncd inner\n", 1))
