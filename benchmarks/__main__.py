@@ -57,7 +57,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = [[*rows[0]], *([records.cell(each) for each in row.values()] for row in rows)]
+    lines = [[*rows[0]], *([records.cell(value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(n) for cell, n in zip(line, widths, strict=True)).rstrip()

@@ -15,7 +15,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import covey
-from benchmarks.playing import apart, note
+from benchmarks.playing import in_own_process, note
 
 MNIST = {"data.name": "mnist", "population.clients": 200, "population.examples_per_client": 250}
 DIGITS = {"data.name": "digits", "population.clients": 4}
@@ -34,12 +34,12 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
     rows: list[dict[str, object]] = []
     for name in chosen.only:
         what, bound, take = FIGURES[name]
-        found = [take(quick=chosen.quick) for _ in range(1 if chosen.quick else chosen.repeats)]
+        seconds = [take(quick=chosen.quick) for _ in range(1 if chosen.quick else chosen.repeats)]
         rows.append(
             {
                 "figure": name,
-                "seconds": median(found),
-                "least to most": (min(found), max(found)),
+                "seconds": median(seconds),
+                "least to most": (min(seconds), max(seconds)),
                 "of": what,
                 "bound": bound,
             }
@@ -49,7 +49,7 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
 
 
 def _end(method: Mapping[str, object], *, quick: bool) -> float:
-    return apart(end_of_run, DIGITS if quick else MNIST, method)
+    return in_own_process(end_of_run, DIGITS if quick else MNIST, method)
 
 
 def end_of_run(data: Mapping[str, object], method: Mapping[str, object]) -> float:

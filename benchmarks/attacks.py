@@ -38,14 +38,14 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
                 audit = run.audit(["lira"], references)
                 ended = time.perf_counter(), time.process_time()
             clock, processor = (b - a for a, b in zip(began, ended, strict=True))
-            found = [str(c.attacks["lira"].overall.auc) for c in audit.clusters if c.attacks]
+            areas = [str(c.attacks["lira"].overall.auc) for c in audit.clusters if c.attacks]
             rows.append(
                 {
                     "model": model,
                     "engine": engine,
                     "seconds": clock,
                     "of the processor": processor,
-                    "AUC": "; ".join(found),
+                    "AUC": "; ".join(areas),
                 }
             )
             note(f"{model}, {engine}: {clock:.1f} s")

@@ -49,7 +49,7 @@ BRIGHT: Settings = {
     "majority": [0.9, 1.2],
 }
 LATER = (2, 4, 6, 8, 10, 12, 14)
-EACH = (2, 3, 4, 5, 6, 7, 8)
+EVERY_ROUND = (2, 3, 4, 5, 6, 7, 8)
 FULL: Mapping[str, tuple[Settings, tuple[int, ...]]] = {
     "digits": (DIGITS, (5, 10, 15, 20, 25, 30)),
     "cifar-small": (
@@ -68,7 +68,7 @@ FULL: Mapping[str, tuple[Settings, tuple[int, ...]]] = {
             | {"examples_per_client": 250, "minority_share": 0.1, "minority": [-1.2, -0.9]},
             "train": HARD,
         },
-        EACH,
+        EVERY_ROUND,
     ),
     "Fashion-MNIST, 60 x 50": (
         {
@@ -81,7 +81,7 @@ FULL: Mapping[str, tuple[Settings, tuple[int, ...]]] = {
             },
             "train": {**HARD, "local_epochs": 3},
         },
-        EACH,
+        EVERY_ROUND,
     ),
     "MNIST, 200 x 250": (
         {
@@ -117,7 +117,7 @@ class Look:
     truth: float
     truth_error: float
     matchable: bool
-    told: Mapping[str, RiskEstimate]
+    estimates: Mapping[str, RiskEstimate]
 
 
 def options(parser: ArgumentParser) -> None:
@@ -132,10 +132,10 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
     controls: list[dict[str, object]] = []
     for name, (settings, rounds) in sets.items():
         usual = {"rounds": 16, "method": GROUPS_KNOWN, **settings}
-        found, shown = looked(usual, rounds)
-        looks += found
-        controls += [{"set": name, **each} for each in shown]
-        note(f"{name}: {len(found)} models")
+        answers, shown = looked(usual, rounds)
+        looks += answers
+        controls += [{"set": name, **control} for control in shown]
+        note(f"{name}: {len(answers)} models")
     return {
         f"{len(looks)} cluster models": [worth(looks, source) for source in SOURCES],
         "controls": controls,
@@ -144,15 +144,15 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
 
 def worth(looks: Sequence[Look], source: str) -> dict[str, object]:
     """Return what one source's calibrated figures are worth."""
-    given = [each for each in looks if each.told[source].calibrated]
-    able = [each for each in looks if each.matchable or source != "shadow"]
-    risks = np.array([each.told[source].risk for each in given], dtype=float)
-    own = np.array([each.told[source].standard_error for each in given], dtype=float)
-    truths = np.array([each.truth for each in given])
+    calibrated = [look for look in looks if look.estimates[source].calibrated]
+    able = [look for look in looks if look.matchable or source != "shadow"]
+    risks = np.array([look.estimates[source].risk for look in calibrated], dtype=float)
+    own = np.array([look.estimates[source].standard_error for look in calibrated], dtype=float)
+    truths = np.array([look.truth for look in calibrated])
     errors = risks - truths
-    standard = np.hypot(own, [each.truth_error for each in given])
-    off, row = np.abs(errors), {"source": source, "figures": len(given)}
-    if not given:
+    standard = np.hypot(own, [look.truth_error for look in calibrated])
+    off, row = np.abs(errors), {"source": source, "figures": len(calibrated)}
+    if not calibrated:
         return row
     ordered = min(len({*truths}), len({*risks})) > 1
     return row | {
@@ -163,7 +163,7 @@ def worth(looks: Sequence[Look], source: str) -> dict[str, object]:
         "in standard errors": float((off / standard).max()),
         "bias": float(errors.mean()),
         "rank correlation": float(spearmanr(truths, risks)[0]) if ordered else None,  # pyright: ignore
-        "withheld": 1 - sum(e.told[source].calibrated for e in able) / max(1, len(able)),
+        "withheld": 1 - sum(e.estimates[source].calibrated for e in able) / max(1, len(able)),
     }
 
 
@@ -176,36 +176,38 @@ def looked(settings: Settings, rounds: Sequence[int]) -> tuple[list[Look], list[
 
     blind = parts("none").with_clients(run.population.clients)
     algorithm, clients = blind.algorithm, blind.no_clients.among(run.population.clients)
-    state, found = algorithm.init(run.streams), list[Look]()
+    state, looks = algorithm.init(run.streams), list[Look]()
     teams = {source: risk_measurement(parts(source), state.clusters) for source in SOURCES}
     for t in range(max(rounds)):
         state = algorithm.round(state, clients, run.streams.at("round", t)).state
         for target in targets(state, {c.handle: c for c in run.population.clients}):
             if state.round_index not in rounds:
                 break
-            told: dict[str, RiskEstimate] = {}
+            estimates: dict[str, RiskEstimate] = {}
             streams = run.streams.at("round", target.round_index, "red team")
             for source, team in teams.items():
                 assert isinstance(team, RedTeamed)
                 seen = replace(target, states=state.states)
                 assessment = team.look(seen, streams.at(target.cluster))
-                told[source] = assessment.estimate
+                estimates[source] = assessment.estimate
                 if assessment.state is not None:
                     state = state.with_state(assessment.state)
-            found += _look(run, target, told)
-    return found, [*_controls(run, state.clusters)]
+            looks += _look(run, target, estimates)
+    return looks, [*_controls(run, state.clusters)]
 
 
-def _look(run: BuiltRun, target: covey.Target, told: Mapping[str, RiskEstimate]) -> Iterator[Look]:
+def _look(
+    run: BuiltRun, target: covey.Target, estimates: Mapping[str, RiskEstimate]
+) -> Iterator[Look]:
     """Yield a look, if there is a truth: of a model that diverged there is none."""
     at = run.streams.at("round", target.round_index, "audit", target.cluster)
     truth = true_risk(run.engine, target.params, target.members, run.reference, at)
-    diverged = any(each.diverged for each in told.values())
+    diverged = any(estimate.diverged for estimate in estimates.values())
     if not truth.is_known or diverged:
         return
     size = sum(len(client.train) for client in target.members)
     matchable = size + MIN_RECORDS <= len(run.population.pool)
-    yield Look(truth.risk, truth.standard_error, matchable, told)
+    yield Look(truth.risk, truth.standard_error, matchable, estimates)
 
 
 def positive_control(
@@ -230,12 +232,12 @@ def _controls(run: BuiltRun, clusters: Sequence[Params]) -> Iterator[dict[str, o
     learnt = positive_control(run.engine, run.init(streams), BY_HEART, few, streams)
     known = {"random labels": learnt}
     for j, params in enumerate(clusters):
-        found = negative_control(run.engine, params, unseen, streams.at(j))
-        known[f"unseen halves, cluster {j}"] = found
-    for name, each in known.items():
-        off = (each.risk - 0.5) / each.standard_error
+        control = negative_control(run.engine, params, unseen, streams.at(j))
+        known[f"unseen halves, cluster {j}"] = control
+    for name, estimate in known.items():
+        off = (estimate.risk - 0.5) / estimate.standard_error
         passed = off > 3 if name == "random labels" else abs(off) <= 3
-        yield {"control": name, "risk": each.risk, "passed": passed}
+        yield {"control": name, "risk": estimate.risk, "passed": passed}
 
 
 def _with_source(settings: Settings, source: str) -> covey.Config:

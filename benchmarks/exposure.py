@@ -124,23 +124,23 @@ def _rows(
 ) -> Iterator[Row]:
     for name, changes in cases.items():
         runs = [_attacked(name, changes, folder, seed, references) for seed in seeds]
-        each = {key: [run[key] for run in runs] for key in runs[0]}
+        columns = {key: [run[key] for run in runs] for key in runs[0]}
         yield {
             "case": name,
-            "accuracy": f"{fmean(each['accuracy']):.3f}",
-            "spread": f"{stdev(each['accuracy']):.3f}" if len(runs) > 1 else None,
-            "minority": f"{fmean(each['minority']):.3f}",
-            "majority": f"{fmean(each['majority']):.3f}",
+            "accuracy": f"{fmean(columns['accuracy']):.3f}",
+            "spread": f"{stdev(columns['accuracy']):.3f}" if len(runs) > 1 else None,
+            "minority": f"{fmean(columns['minority']):.3f}",
+            "majority": f"{fmean(columns['majority']):.3f}",
             **{
                 attack: f"{max(values):.3f}"
-                for attack, values in each.items()
+                for attack, values in columns.items()
                 if attack in ("loss", "shokri", "lira", "rmia") and None not in values
             },
-            "worst record": _largest(each["worst record"]),
-            "bound": _largest(each["bound"]),
-            "above": sum(each["above"]),
-            "clients": sum(each["clients"]),
-            "simulated": _largest(each["simulated"]),
+            "worst record": _largest(columns["worst record"]),
+            "bound": _largest(columns["bound"]),
+            "above": sum(columns["above"]),
+            "clients": sum(columns["clients"]),
+            "simulated": _largest(columns["simulated"]),
         }
 
 
@@ -163,11 +163,11 @@ def _attacked(name: str, changes: Settings, folder: Path, seed: int, references:
     strongest = {"loss": summary.clusters[0].true_risk}
     for cluster in audited.clusters if audited else ():
         attacks = cluster.attacks.items()
-        strongest = {name: each.overall.balanced_accuracy.value for name, each in attacks}
+        strongest = {name: attack.overall.balanced_accuracy.value for name, attack in attacks}
     worst = () if ratio is None else ratio.by_client.values()
     draws = np.random.default_rng(seed)
-    bounds = [each.estimate for each in covey.load(place).history.attacks if each.client]
-    bounds = [each for each in bounds if each.source == BOUND]
+    bounds = [attack.estimate for attack in covey.load(place).history.attacks if attack.client]
+    bounds = [bound for bound in bounds if bound.source == BOUND]
     groups = summary.accuracy.by_group
     note(f"{name}, seed {seed}: {summary.accuracy.overall}, {summary.violations.count} above")
     return {
@@ -176,10 +176,10 @@ def _attacked(name: str, changes: Settings, folder: Path, seed: int, references:
         "majority": groups["majority"],
         **strongest,
         "worst record": None if ratio is None else ratio.worst,
-        "bound": max((each.risk for each in bounds), default=None),
+        "bound": max((bound.risk for bound in bounds), default=None),
         "above": summary.violations.count,
         "clients": settings.population.clients,
-        "simulated": max((_simulated(each, draws) for each in worst), default=None),
+        "simulated": max((_simulated(client, draws) for client in worst), default=None),
     }
 
 
@@ -212,4 +212,4 @@ def training_loss(settings: covey.Config) -> float:
     run = build_run(settings, Overrides(features=store))
     model = played(run).clusters[0]
     jobs = [ScoringJob(model, client.train) for client in run.population.clients]
-    return float(np.concatenate([each.losses.numpy() for each in run.engine.score(jobs)]).mean())
+    return float(np.concatenate([score.losses.numpy() for score in run.engine.score(jobs)]).mean())

@@ -34,8 +34,8 @@ from covey.settings.run import BuiltRun, build_run
 
 Settings = dict[str, Any]
 LEAVER, LABEL = "client-00003", 5
-OTHERS, EACH, FRESH, TEST = 10, 30, 120, 600
-APART = 1_000
+OTHERS, EXAMPLES_PER_CLIENT, FRESH, TEST = 10, 30, 120, 600
+OTHER_SEEDS = 1_000
 """Seeds from here on are those of models that never met the client, for comparison."""
 NOTHING, NEVER, ANOTHER = "nothing removed", "never met", "retrain, from another seed"
 DELTA, SPLITS = 1e-5, 1_000
@@ -81,21 +81,21 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
     """Return a table per federation; `--quick` is ridge heads from four seeds."""
     models = 4 if chosen.quick else chosen.models
     names = ["ridge heads"] if chosen.quick else chosen.only
-    return {f"{each}, {models} models": _federation(each, models) for each in names}
+    return {f"{name}, {models} models": _federation(name, models) for name in names}
 
 
 def _federation(name: str, models: int) -> list[dict[str, object]]:
     settings, answers = FEDERATIONS[name]
-    found: dict[str, list[Seen]] = {}
+    by_model: dict[str, list[Seen]] = {}
     for seed in range(models):
         for answer, seen in seed_of(settings, answers, seed).items():
-            found.setdefault(answer, []).append(seen)
-        found.setdefault(ANOTHER, []).append(never_met(settings, APART + seed))
+            by_model.setdefault(answer, []).append(seen)
+        by_model.setdefault(ANOTHER, []).append(never_met(settings, OTHER_SEEDS + seed))
         if (seed + 1) % 8 == 0:
             note(f"{name}: {seed + 1} of {models} seeds")
-    others, never = found[ANOTHER], found[NEVER]
+    others, never = by_model[ANOTHER], by_model[NEVER]
     control = _control(_own([*never, *others]))
-    rows = [_row(answer, seen, found) for answer, seen in found.items()]
+    rows = [_row(answer, seen, by_model) for answer, seen in by_model.items()]
     return [*rows, {**dict.fromkeys(rows[0]), "answer": "control", EPSILON: control}]
 
 
@@ -103,23 +103,23 @@ EPSILON = "mean epsilon"
 
 
 def _row(
-    answer: str, seen: Sequence["Seen"], found: Mapping[str, Sequence["Seen"]]
+    answer: str, seen: Sequence["Seen"], by_model: Mapping[str, Sequence["Seen"]]
 ) -> dict[str, object]:
-    others, never = found[ANOTHER], found[NEVER]
-    before = never if answer == NEVER else found[NOTHING]
+    others, never = by_model[ANOTHER], by_model[NEVER]
+    before = never if answer == NEVER else by_model[NOTHING]
     # what never met the leaver is held to other seeds of its own kind
     after = others if answer == NEVER else seen
-    tells = zip(before, after, strict=True)
+    compared = zip(before, after, strict=True)
     epsilon = epsilons(_own(seen), _own(others)) if answer != ANOTHER else None
     fresh = epsilons(_fresh(seen), _fresh(others)).mean() if answer != ANOTHER else None
-    pairs = [(_lost(b, a), np.subtract(b.shares, a.shares)) for b, a in tells]
+    pairs = [(_lost(b, a), np.subtract(b.shares, a.shares)) for b, a in compared]
     return {
         "answer": answer,
         "median epsilon": None if epsilon is None else float(np.median(epsilon)),
         EPSILON: None if epsilon is None else float(epsilon.mean()),
         "on fresh": None if fresh is None else float(fresh),
         "confidence": float(_own(seen).mean() - _own(others).mean()),
-        "accuracy": float(np.mean([each.accuracy for each in seen])),
+        "accuracy": float(np.mean([model.accuracy for model in seen])),
         "bits of never met": sum(
             a.model_hash == b.model_hash for a, b in zip(seen, never, strict=True)
         ),
@@ -152,13 +152,13 @@ class Seen:
 
 def seed_of(settings: Settings, answers: Sequence[str], seed: int) -> dict[str, Seen]:
     """Play one seed, give its leaver each answer, and play it without the leaver."""
-    clients = _brought()
+    clients = _client_data()
     with TemporaryDirectory() as folder:
         place = Path(folder)
         config = _config(settings, seed, place)
         run = build_run(config, Overrides(clients=clients))
         met = covey.run(clients=clients, config=config, out=place / "met", progress=False)
-        found = {NOTHING: _seen(run, met.params(0))}
+        seen = {NOTHING: _seen(run, met.params(0))}
         for answer in answers:
             own = place / answer
             if answer == "roll_back":
@@ -168,18 +168,18 @@ def seed_of(settings: Settings, answers: Sequence[str], seed: int) -> dict[str, 
                 covey.run(clients=clients, config=config, out=own, progress=False)
             else:
                 shutil.copytree(place / "met", own)
-            there = covey.load(own, clients=clients, trust_servers=True)  # a copy, with our key
-            known = {o.answer: o.possible for o in there.plan(LEAVER).options}
+            own_run = covey.load(own, clients=clients, trust_servers=True)  # a copy, with our key
+            known = {o.answer: o.possible for o in own_run.plan(LEAVER).options}
             # where every set stays large enough, nothing calls for a roll back
-            there.forget(LEAVER, answer if known[answer] else "deny")
-            found[answer] = _seen(run, there.params(0))
-    found[NEVER] = never_met(settings, seed)
-    return found
+            own_run.forget(LEAVER, answer if known[answer] else "deny")
+            seen[answer] = _seen(run, own_run.params(0))
+    seen[NEVER] = never_met(settings, seed)
+    return seen
 
 
 def never_met(settings: Settings, seed: int) -> Seen:
     """Return the model of a federation without the leaver."""
-    run = build_run(_config(settings, seed), Overrides(clients=_brought(LEAVER)))
+    run = build_run(_config(settings, seed), Overrides(clients=_client_data(LEAVER)))
     return _seen(run, played(run).clusters[0])
 
 
@@ -202,15 +202,15 @@ def epsilons(unlearned: ndarray, retrained: ndarray, delta: float = DELTA) -> nd
     wrong = (retrained[None] > values[:, None]).mean(axis=1)
     fpr = np.concatenate([wrong, 1 - wrong])
     fnr = np.concatenate([1 - above, above])
-    apart = ((fpr == 0) & (fnr == 0)).any(axis=0)
-    kept = (fpr > 0) & (fnr > 0)
+    separated = ((fpr == 0) & (fnr == 0)).any(axis=0)
+    mixed = (fpr > 0) & (fnr > 0)
 
     def ratio(over: ndarray, under: ndarray) -> ndarray:
-        told = kept & (over > 0)
-        return np.log(np.where(told, over, 1.0)) - np.log(np.where(told, under, 1.0))
+        usable = mixed & (over > 0)
+        return np.log(np.where(usable, over, 1.0)) - np.log(np.where(usable, under, 1.0))
 
-    found = np.maximum(ratio(1 - delta - fpr, fnr), ratio(1 - delta - fnr, fpr))
-    return np.where(apart, ceiling, np.clip(found.max(axis=0), 0.0, ceiling))
+    ratios = np.maximum(ratio(1 - delta - fpr, fnr), ratio(1 - delta - fnr, fpr))
+    return np.where(separated, ceiling, np.clip(ratios.max(axis=0), 0.0, ceiling))
 
 
 def _control(never: ndarray) -> tuple[float, float]:
@@ -245,11 +245,11 @@ def _named(shares: ndarray) -> float:
 
 
 def _own(seen: Sequence[Seen]) -> ndarray:
-    return np.array([each.leaver for each in seen])
+    return np.array([model.leaver for model in seen])
 
 
 def _fresh(seen: Sequence[Seen]) -> ndarray:
-    return np.array([each.fresh for each in seen])
+    return np.array([model.fresh for model in seen])
 
 
 def _seen(run: BuiltRun, params: Params) -> Seen:
@@ -263,18 +263,18 @@ def _seen(run: BuiltRun, params: Params) -> Seen:
     def confidence(examples: covey.Examples) -> tuple[float, ...]:
         return tuple(logit(log_probs(examples), examples.labels.numpy()).tolist())
 
-    told = log_probs(test)
-    right = told.argmax(axis=1) == test.labels.numpy()
+    log_probabilities = log_probs(test)
+    right = log_probabilities.argmax(axis=1) == test.labels.numpy()
     return Seen(
         confidence(clients[LEAVER]),
         confidence(fresh),
-        tuple(np.exp(told).mean(axis=0).tolist()),
+        tuple(np.exp(log_probabilities).mean(axis=0).tolist()),
         float(right.mean()),
         model_hash([params]),
     )
 
 
-def _brought(without: str = "") -> dict[str, Any]:
+def _client_data(without: str = "") -> dict[str, Any]:
     clients = data()[0].items()
     return {name: (e.inputs, e.labels) for name, e in clients if name != without}
 
@@ -293,7 +293,7 @@ def data() -> tuple[Mapping[str, covey.Examples], covey.Examples, covey.Examples
     fives = digits.take((digits.labels == LABEL).nonzero()[:, 0])
     rest = digits.take((digits.labels != LABEL).nonzero()[:, 0])
     odd: list[covey.Examples] = []
-    for count in (EACH, FRESH):
+    for count in (EXAMPLES_PER_CLIENT, FRESH):
         few, usual = 3 * count // 10, 4 * count // 10
         false = covey.Examples(rest.inputs[:few], torch.full((few,), LABEL))
         own = [fives.first(few), false, _part(rest, few, usual)]
@@ -301,10 +301,10 @@ def data() -> tuple[Mapping[str, covey.Examples], covey.Examples, covey.Examples
         fives = _part(fives, few, len(fives))
         rest = _part(rest, few + usual, len(rest))
     left = _shuffled(covey.Examples.joined([fives, rest]), "others")
-    dealt = iter([_part(left, i * EACH, EACH) for i in range(OTHERS)])
+    dealt = iter([_part(left, i * EXAMPLES_PER_CLIENT, EXAMPLES_PER_CLIENT) for i in range(OTHERS)])
     names = [f"client-{i:05d}" for i in range(OTHERS + 1)]
     clients = {name: odd[0] if name == LEAVER else next(dealt) for name in names}
-    return clients, odd[1], _part(left, OTHERS * EACH, TEST)
+    return clients, odd[1], _part(left, OTHERS * EXAMPLES_PER_CLIENT, TEST)
 
 
 def _shuffled(examples: covey.Examples, stream: str) -> covey.Examples:

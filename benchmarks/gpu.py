@@ -88,8 +88,8 @@ def _agree(chosen: Namespace) -> list[dict[str, object]]:
             for _ in range(3):
                 state = next_round(run, state, run.streams)
             ends.append(state.clusters[0])
-        apart = max(float((ends[1][n] - ends[0][n]).abs().max()) for n in ends[0])
-        rows.append({"model": name, "largest difference": apart, "met": apart <= ALIKE})
+        difference = max(float((ends[1][n] - ends[0][n]).abs().max()) for n in ends[0])
+        rows.append({"model": name, "largest difference": difference, "met": difference <= ALIKE})
     return rows
 
 
@@ -99,9 +99,11 @@ def _speed(chosen: Namespace) -> list[dict[str, object]]:
     for name, full in SPEED.items():
         shape = small(full, 1) if chosen.quick else full
         data, repeats = images_of(shape), 1 if chosen.quick else 3
-        some = replace(shape, sizes=shape.sizes[:20])  # one after the other, they take long
+        first_clients = replace(
+            shape, sizes=shape.sizes[:20]
+        )  # one after the other, they take long
         ours = _rate(rounds_of(shape, data, 1, "vmap"), shape.images, repeats)
-        loop = _rate(_bare(some, data), some.images)
+        loop = _rate(_bare(first_clients, data), first_clients.images)
         rows.append(
             {
                 "figure": name,
@@ -164,12 +166,12 @@ def _features(chosen: Namespace) -> list[dict[str, object]]:
     photos = torch.zeros(count, *image, dtype=torch.uint8)
     rows: list[dict[str, object]] = []
     for where in dict.fromkeys(("cpu", DEVICE)):
-        there = network.to(where)
+        moved = network.to(where)
 
-        def play(there: nn.Module = there, where: str = where) -> None:
+        def play(network: nn.Module = moved, where: str = where) -> None:
             with torch.inference_mode():
                 for part in photos.split(64):
-                    there(to_floats(part.to(where))).cpu()
+                    network(to_floats(part.to(where))).cpu()
 
         rows.append({"device": where, "images a second": _rate(play, count)})
     return rows

@@ -92,13 +92,16 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
 
 def printed(means: Mapping[str, Row], figures_of: Sequence[str] = FIGURES) -> Iterator[Row]:
     """Yield a row for a reader per method."""
-    for name, each in means.items():
-        figures = {key: "{:.3f} ± {:.3f}".format(*each[key]) for key in figures_of}
-        unknown, count = isnan(each["violations"]), f"{each['violations']} of {each['clients']}"
+    for name, mean_row in means.items():
+        figures = {key: "{:.3f} ± {:.3f}".format(*mean_row[key]) for key in figures_of}
+        unknown, count = (
+            isnan(mean_row["violations"]),
+            f"{mean_row['violations']} of {mean_row['clients']}",
+        )
         yield {
             "model": name,
             **figures,
-            "attacks": each["attacks"],
+            "attacks": mean_row["attacks"],
             "violations": "unknown" if unknown else count,
         }
 
@@ -122,13 +125,17 @@ def played_runs(
             run.audit(ATTACKS, references)
         run = covey.load(place)
         summary = run.summary
-        used = [each for each in summary.clusters if each.clients]
+        used = [cluster for cluster in summary.clusters if cluster.clients]
         attacked = [e.strongest_attack or RiskEstimate.unknown("no attack", "none") for e in used]
-        if POPULATION in {each.source for each in attacked}:  # the attack that knows was not run
+        if POPULATION in {
+            attack.source for attack in attacked
+        }:  # the attack that knows was not run
             attacked.append(RiskEstimate.unknown("above 6,000 candidates", "none"))
-        worst = max(attacked, key=lambda each: (isnan(each.risk), each.risk))  # unknown is no less
+        worst = max(
+            attacked, key=lambda attack: (isnan(attack.risk), attack.risk)
+        )  # unknown is no less
         note(f"{name}, seed {seed}: accuracy {summary.accuracy.overall}, {worst.source}")
-        known = [(each.estimate.source, each.estimate.risk) for each in run.history.attacks]
+        known = [(attack.estimate.source, attack.estimate.risk) for attack in run.history.attacks]
         yield {
             **{name: max([risk for by, risk in known if by == name] or [nan]) for name in ATTACKS},
             "accuracy": summary.accuracy.overall,
@@ -136,7 +143,7 @@ def played_runs(
             "risk": worst.risk,
             "attack": worst.source,
             "violations": nan if summary.violations.count is None else summary.violations.count,
-            "clients": sum(each.clients for each in used),
+            "clients": sum(cluster.clients for cluster in used),
         }
 
 
@@ -159,10 +166,10 @@ def _drawn(means: dict[str, Row]) -> Figure:
     """Draw accuracy against the risk of the riskiest model in use."""
     figure, (axes,) = canvas(("Up and left is better", "accuracy", "risk, strongest attack"))
     keys: list[Line2D] = []
-    for place, (name, each) in enumerate(means.items()):
-        if isnan(each["risk"][0]):
+    for place, (name, row) in enumerate(means.items()):
+        if isnan(row["risk"][0]):
             continue  # the table says so
-        (risk, wide), (accuracy, high) = each["risk"], each["accuracy"]
+        (risk, wide), (accuracy, high) = row["risk"], row["accuracy"]
         marker, colour = MARKERS[place % len(MARKERS)], CLUSTERS[place % len(CLUSTERS)]
         face = colour if place < len(MARKERS) else "white"
         look: Any = {"marker": marker, "color": colour, "elinewidth": 0.8, "capsize": 2}
@@ -179,8 +186,8 @@ def table(means: Mapping[str, Row], names: Sequence[str] = FIGURES) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     counts = ("attacks", "violations", "clients", "seeds")
-    writer.writerow(["model", *(f"{each}{part}" for each in names for part in PARTS), *counts])
-    for name, each in means.items():
-        figures = [f"{part:.3f}" for key in names for part in each[key]]
-        writer.writerow([name, *figures, *(each[key] for key in counts)])
+    writer.writerow(["model", *(f"{name}{part}" for name in names for part in PARTS), *counts])
+    for name, row in means.items():
+        figures = [f"{part:.3f}" for key in names for part in row[key]]
+        writer.writerow([name, *figures, *(row[key] for key in counts)])
     return text.getvalue()

@@ -125,8 +125,8 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
     names = ["ridge, an intercept each"] if chosen.quick else chosen.only
     cases = [(name, split) for name in names for split in splits]
     with ProcessPoolExecutor(1 if chosen.quick else 2) as pool:
-        found = dict(zip(cases, pool.map(_on_split, *zip(*cases, strict=True)), strict=True))
-    rows = [_row(name, [found[name, split] for split in splits]) for name in names]
+        results = dict(zip(cases, pool.map(_on_split, *zip(*cases, strict=True)), strict=True))
+    rows = [_row(name, [results[name, split] for split in splits]) for name in names]
     rows += [_published(name, figures) for name, figures in PUBLISHED.items()]
     if chosen.csv:
         text = StringIO()
@@ -137,22 +137,22 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
     return {f"the published split, and {len(splits) - 1} others": rows}
 
 
-def _row(name: str, found: Sequence[Row]) -> Row:
+def _row(name: str, results: Sequence[Row]) -> Row:
     """Return the published split's figures, and mean and middle nine tenths of the others'."""
-    first, *others = found
-    low, high = np.quantile([each["all"] for each in others], (0.05, 0.95))
+    first, *others = results
+    low, high = np.quantile([split["all"] for split in others], (0.05, 0.95))
     return {
         "method": name,
         **{key: f"{first[key]:.3f}" for key in (*HOSPITALS, "all", "auc")},
-        "splits": f"{fmean(each['all'] for each in others):.3f}",
+        "splits": f"{fmean(split['all'] for split in others):.3f}",
         "low": f"{low:.3f}",
         "high": f"{high:.3f}",
-        "splits auc": f"{fmean(each['auc'] for each in others):.3f}",
+        "splits auc": f"{fmean(split['auc'] for split in others):.3f}",
     }
 
 
 def _published(name: str, figures: Sequence[float]) -> Row:
-    known = dict(zip((*HOSPITALS, "all"), (f"{each:.3f}" for each in figures), strict=True))
+    known = dict(zip((*HOSPITALS, "all"), (f"{figure:.3f}" for figure in figures), strict=True))
     return {
         "method": name,
         **known,
@@ -171,13 +171,13 @@ def _played(changes: Settings, overrides: Overrides) -> Row:
     run = build_run(covey.load_config(EXAMPLE, changes), overrides)
     state = played(run)
     use, clients = ModelsInUse.of(state), run.population.clients
-    jobs = [ScoringJob(use.params(use.name(each)), each.holdout) for each in clients]
+    jobs = [ScoringJob(use.params(use.name(client)), client.holdout) for client in clients]
     scored = list(run.engine.score(jobs))
     together = concatenated(scored)
-    labels = torch.cat([each.holdout.labels for each in clients])
+    labels = torch.cat([client.holdout.labels for client in clients])
     by_hospital = {c.name: s.accuracy for c, s in zip(clients, scored, strict=True)}
-    everybody = float((together.predictions == labels).double().mean())
-    return {**by_hospital, "all": everybody, "auc": float(Auroc().measure(together, labels))}
+    pooled = float((together.predictions == labels).double().mean())
+    return {**by_hospital, "all": pooled, "auc": float(Auroc().measure(together, labels))}
 
 
 def _searched(name: str) -> list[Row]:
@@ -186,15 +186,15 @@ def _searched(name: str) -> list[Row]:
     grid = GRIDS.get(kind, RATES)
     folds = list(_folds())
     cases = [
-        ((*METHODS[name], *each), Overrides(clients=own)) for each, own in product(grid, folds)
+        ((*METHODS[name], *point), Overrides(clients=own)) for point, own in product(grid, folds)
     ]
     with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(_played, *zip(*cases, strict=True)))
+        results = list(pool.map(_played, *zip(*cases, strict=True)))
     rows: list[Row] = []
-    for at, each in enumerate(grid):
-        here = found[at * len(folds) : (at + 1) * len(folds)]
+    for at, point in enumerate(grid):
+        here = results[at * len(folds) : (at + 1) * len(folds)]
         figures = {key: f"{fmean(one[key] for one in here):.4f}" for key in ("all", "auc")}
-        rows.append({"settings": " ".join(each), **figures})
+        rows.append({"settings": " ".join(point), **figures})
         note(f"{name}: {rows[-1]}")
     return rows
 
@@ -207,6 +207,8 @@ def _folds() -> Iterator[dict[str, tuple[Table, Table]]]:
         for name, (train, _) in tables.items():
             folds = KFold(FOLDS, shuffle=True, random_state=repeat).split(train["label"])
             parts = list(folds)[fold]
-            inside, outside = ({key: each[rows] for key, each in train.items()} for rows in parts)
+            inside, outside = (
+                {key: column[rows] for key, column in train.items()} for rows in parts
+            )
             held[name] = inside, outside
         yield held

@@ -54,7 +54,7 @@ LIMITS = (0.5, 2.0, 8.0)
 CLIPPED = "no noise, the same clip"
 COLLUDE = "distributed, 10% collude"
 FLOWER, FLOWER_LOCAL, FLOWER_SAYS = "Flower central", "Flower local", "Flower local, as it says"
-WHO = ("central", FLOWER, "distributed", COLLUDE, "local", FLOWER_LOCAL, FLOWER_SAYS)
+ADVERSARIES = ("central", FLOWER, "distributed", COLLUDE, "local", FLOWER_LOCAL, FLOWER_SAYS)
 Row = dict[str, Any]
 
 
@@ -76,8 +76,8 @@ class Size(NamedTuple):
 
     def settings(self, seed: int, privacy: Row, **changes: Any) -> covey.Config:  # noqa: ANN401
         """Return settings in which all images are dealt to one group; a round has 10 steps."""
-        each = self.images // self.clients
-        group = {"share": 1.0, "shift": [0.0, 0.0], "examples_per_client": each}
+        images_per_client = self.images // self.clients
+        group = {"share": 1.0, "shift": [0.0, 0.0], "examples_per_client": images_per_client}
         people = {"clients": self.clients, "shift": "none", "holdout": 0.0, "audit_examples": 0}
         settings: Row = {
             "seed": seed,
@@ -85,7 +85,7 @@ class Size(NamedTuple):
             "data": {"name": self.data},
             "population": {**people, "groups": [group], **changes},
             "model": {"name": "linear"},
-            "train": {"batch_size": each // 10, "learning_rate": self.rate},
+            "train": {"batch_size": images_per_client // 10, "learning_rate": self.rate},
             "method": {"name": "fedavg"},
             "risk": {"name": "none"},
             "engine": {"name": "vmap"},
@@ -99,7 +99,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, nargs="+", choices=RATES, default=[200, 2000])
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=WHO, default=list(WHO))
+    parser.add_argument("--only", nargs="+", choices=ADVERSARIES, default=list(ADVERSARIES))
     parser.add_argument("--budgets", action="store_true", help="Epsilons of clients' own.")
     parser.add_argument("--search", action="store_true", help="Clips and learning rates.")
 
@@ -125,16 +125,16 @@ def _noise(
     """Return a row per way to add noise and epsilon, and one without noise."""
     cases = [(CLIPPED, None), *product(ways, epsilons)]
     rows: list[Row] = []
-    for who, epsilon in cases:
+    for adversary, epsilon in cases:
         begun = process_time()
-        runs = [_played(who, size, epsilon, seed) for seed in seeds]
+        runs = [_played(adversary, size, epsilon, seed) for seed in seeds]
         row = {
-            "noise": who,
+            "noise": adversary,
             "epsilon asked": epsilon,
             "z": runs[0].multiplier,
             "epsilon of the run": runs[0].epsilon,
             "by Flower": runs[0].by_flower,
-            **_mean([each.accuracy for each in runs]),
+            **_mean([run.accuracy for run in runs]),
             "s of the processor": (process_time() - begun) / len(runs),
         }
         note(" ".join(map(str, row.values())))
@@ -142,8 +142,8 @@ def _noise(
     return {f"{size.clients} clients, {size.rounds} rounds, {len(seeds)} seeds": rows}
 
 
-def _mean(found: Sequence[float]) -> Row:
-    return {"accuracy": fmean(found), "spread": stdev(found) if len(found) > 1 else None}
+def _mean(values: Sequence[float]) -> Row:
+    return {"accuracy": fmean(values), "spread": stdev(values) if len(values) > 1 else None}
 
 
 class Played(NamedTuple):
@@ -155,28 +155,28 @@ class Played(NamedTuple):
     by_flower: float | None = None
 
 
-def _played(who: str, size: Size, epsilon: float | None, seed: int) -> Played:
+def _played(adversary: str, size: Size, epsilon: float | None, seed: int) -> Played:
     """Play a run with noise for an epsilon, under a secret of the operating system."""
     streams, bare = Streams(seed, secret=secrets.randbits(256)), build_run(size.settings(seed, {}))
     if epsilon is None:
         model, _ = _rounds(bare, streams, post_processors=(clipped(size.clip),))
         return Played(_accuracy(bare, model))
-    if who in (FLOWER, FLOWER_LOCAL, FLOWER_SAYS):
-        z = SAYS / epsilon if who == FLOWER_SAYS else _multiplier("central", epsilon, size)
-        flower = Flower(size, z, is_local=who != FLOWER)
+    if adversary in (FLOWER, FLOWER_LOCAL, FLOWER_SAYS):
+        z = SAYS / epsilon if adversary == FLOWER_SAYS else _multiplier("central", epsilon, size)
+        flower = Flower(size, z, is_local=adversary != FLOWER)
         model, _ = _rounds(bare, streams, aggregation=partial(AtOnce, aggregate=flower.aggregate))
         bound = epsilon_bound([gaussian(z)] * size.rounds, DELTA)
         return Played(_accuracy(bare, model), z, bound and bound.epsilon, flower.epsilon)
-    run = build_run(size.settings(seed, _privacy(who, size, epsilon)))
+    run = build_run(size.settings(seed, _privacy(adversary, size, epsilon)))
     changes = {"aggregation": unmasked(run.config)} if run.config.privacy.secure_sums else {}
     model, facts = _rounds(run, streams, **changes)
     guarantee = guarantees(facts, DELTA, secret=True)[0]  # as a client contributes or not
     return Played(_accuracy(run, model), run.config.privacy.client_noise, guarantee.epsilon)
 
 
-def _privacy(who: str, size: Size, epsilon: float) -> Row:
+def _privacy(adversary: str, size: Size, epsilon: float) -> Row:
     """Return the settings under which a run's epsilon is this one."""
-    model, _, collude = who.partition(",")
+    model, _, collude = adversary.partition(",")
     z, privacy = _multiplier(model, epsilon, size), {"client_clip": size.clip, "noise_model": model}
     if model != "distributed":
         return {**privacy, "client_noise": z}
@@ -221,7 +221,7 @@ def unmasked(config: covey.Config) -> BeginRound:
     terms = config.privacy_plan.update_shares()
 
     def combined(updates: Sequence[ClientUpdate]) -> Params:
-        sent = (numbers_of_update(each, len(updates), terms) for each in updates)
+        sent = (numbers_of_update(update, len(updates), terms) for update in updates)
         return mean_of_numbers(reduce(np.add, sent), updates[0].update, terms)
 
     def aggregate(models: Models, updates: list[ClientUpdate], _: Streams) -> AggregationResult:
@@ -281,9 +281,9 @@ class Flower:
         self._round += 1
         start = ArrayRecord(dict(models[0]))
         nodes = SimpleNamespace(get_node_ids=lambda: range(1, len(sent) + 1))
-        asked = self._mean.configure_train(self._round, start, ConfigRecord(), nodes)
-        pairs = zip(asked, sent, strict=True)
-        replies = [self._replied(each, add(models[0], own.update)) for each, own in pairs]
+        requests = self._mean.configure_train(self._round, start, ConfigRecord(), nodes)
+        pairs = zip(requests, sent, strict=True)
+        replies = [self._replied(request, add(models[0], own.update)) for request, own in pairs]
         model = self._mean.aggregate_train(self._round, replies)[0].to_torch_state_dict()
         if self._mod is None:
             self.epsilon = self._mean.privacy_spent().epsilon
@@ -293,22 +293,22 @@ class Flower:
     def _replied(self, message: Any, model: Params) -> Any:  # noqa: ANN401 - messages of Flower
         from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
-        def trained(asked: Any, _: Any) -> Any:  # noqa: ANN401
+        def trained(requests: Any, _: Any) -> Any:  # noqa: ANN401
             records = {"arrays": ArrayRecord(dict(model)), "n": MetricRecord({"num-examples": 1})}
-            return Message(RecordDict(records), reply_to=asked)
+            return Message(RecordDict(records), reply_to=requests)
 
         return self._mod(message, None, trained) if self._mod else trained(message, None)
 
     def _assert_noise(self, models: Models, sent: list[ClientUpdate], model: Params) -> None:
         """Measure the noise: it must be what it is accounted for."""
         exact = mean_per_cluster(models, map(self._clip, sent)).clusters[0]
-        found = float(torch.cat([(model[n] - exact[n]).flatten() for n in sorted(exact)]).std())
-        assert 0.8 < found / self._std < 1.2, (found, self._std)
+        deviation = float(torch.cat([(model[n] - exact[n]).flatten() for n in sorted(exact)]).std())
+        assert 0.8 < deviation / self._std < 1.2, (deviation, self._std)
 
 
 def _budgets(size: Size, seeds: range) -> dict[str, list[Row]]:
     """Return a row per way to live with a budget for each client, of which a third has each."""
-    low, middle, high = (_multiplier("central", each, size) for each in LIMITS)
+    low, middle, high = (_multiplier("central", limit, size) for limit in LIMITS)
     cases = {
         f"noise for {LIMITS[0]}: nobody stops": (low, False),
         f"noise for {LIMITS[1]}, until spent": (middle, False),
@@ -319,7 +319,7 @@ def _budgets(size: Size, seeds: range) -> dict[str, list[Row]]:
     for name, (z, weighs) in cases.items():
         privacy = {"client_clip": size.clip, "client_noise": z, "weigh_by_budget": weighs}
         runs = [_with_budgets(size, seed, privacy) for seed in seeds]
-        row = {"budgets": name, "z": z, **_mean([each.pop("accuracy") for each in runs])}
+        row = {"budgets": name, "z": z, **_mean([run.pop("accuracy") for run in runs])}
         rows.append({**row, **runs[0]})
         note(" ".join(map(str, rows[-1].values())))
     return {f"budgets of {', '.join(map(str, LIMITS))}, {size.clients} clients": rows}
@@ -332,11 +332,11 @@ def _with_budgets(size: Size, seed: int, privacy: Row) -> Row:
         run = covey.run(config=config, out=Path(place) / "run", progress=False)
         facts, accuracy = run.history.all_events, run.summary.accuracy.overall
     took = [f.clusters for f in of_kinds(facts, ClientsAssigned) if f.by != "final"]
-    found: Row = {"accuracy": accuracy, "rounds": len(took)}
+    row: Row = {"accuracy": accuracy, "rounds": len(took)}
     run = build_run(config)
     plan, clients = config.privacy_plan, run.population.clients
     for limit in LIMITS:
-        own = [each.handle for each in clients if each.preference.epsilon_limit == limit]
+        own = [client.handle for client in clients if client.preference.epsilon_limit == limit]
         (rounds,) = {sum(handle in clusters for clusters in took) for handle in own}
         weight = budget_weight(plan, size.parameters, limit)
         spent = (
@@ -345,8 +345,8 @@ def _with_budgets(size: Size, seed: int, privacy: Row) -> Row:
             else None
         )
         said = f"{len(own)}, {rounds}, {weight:.2f}, {spent.epsilon if spent else 0:.2f}"
-        found[f"{limit}: clients, rounds, weight, spent"] = said
-    return found
+        row[f"{limit}: clients, rounds, weight, spent"] = said
+    return row
 
 
 def _searched(clients: int) -> dict[str, list[Row]]:

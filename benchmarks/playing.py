@@ -31,7 +31,9 @@ def played(run: BuiltRun) -> ServerState:
     return state
 
 
-def apart(work: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs) -> Found:
+def in_own_process(
+    work: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs
+) -> Found:
     """Work in a process of its own, so that its peak of memory is no other's."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=fresh) as pool:

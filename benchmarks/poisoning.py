@@ -79,7 +79,7 @@ def _drift(seen: Seen) -> Params:
 
 def _a_little(seen: Seen) -> Params:
     """Return mean - z std of the honest updates, in every coordinate."""
-    stacks = {n: torch.stack([each[n] for each in seen.honest]) for n in seen.own}
+    stacks = {n: torch.stack([update[n] for update in seen.honest]) for n in seen.own}
     return {
         name: values.mean(dim=0) - DEVIATIONS * values.std(dim=0, correction=0)
         for name, values in stacks.items()
@@ -100,7 +100,7 @@ def _against_minority(seen: Seen) -> Params:
     Among others it looks like an honest client of a second minority. Where only one of the
     two is there, nothing tells them apart, and training is honest.
     """
-    others = [u for u in seen.honest if not any(u is each for each in seen.minority)]
+    others = [u for u in seen.honest if not any(u is update for update in seen.minority)]
     if not (others and seen.minority):
         return seen.own
     return add(scale(_mean(others), 2.0), scale(_mean(seen.minority), -1.0))
@@ -152,19 +152,19 @@ class Poisoned(covey.Aggregation):
 
     def _sent(self, updates: Sequence[covey.ClientUpdate]) -> Iterator[covey.ClientUpdate]:
         """Yield what arrives: a cluster without honest clients is not attacked."""
-        for each in updates:
-            here = [other for other in updates if other.cluster == each.cluster]
+        for update in updates:
+            here = [other for other in updates if other.cluster == update.cluster]
             honest = [other for other in here if other.handle not in self.colluders]
-            lies = each.handle in self.colluders and honest
-            yield self._poisoned(each, len(here), honest) if lies else each
+            lies = update.handle in self.colluders and honest
+            yield self._poisoned(update, len(here), honest) if lies else update
 
     def _poisoned(
         self, own: covey.ClientUpdate, here: int, honest: Sequence[covey.ClientUpdate]
     ) -> covey.ClientUpdate:
         seen = Seen(
             own=own.update,
-            honest=[each.update for each in honest],
-            minority=[each.update for each in honest if each.handle in self.minority],
+            honest=[update.update for update in honest],
+            minority=[update.update for update in honest if update.handle in self.minority],
             per_colluder=here / (here - len(honest)),
         )
         made = ATTACKS[self.attack](seen)
@@ -188,7 +188,7 @@ class Flooded(Ifca):
     ) -> covey.RoundResult:
         """Play a round of IFCA with what colluders say that they chose."""
         flooding = _Flooding(
-            **{each.name: getattr(clients, each.name) for each in fields(clients)},
+            **{field.name: getattr(clients, field.name) for field in fields(clients)},
             colluders=frozenset(self.colluders),
             minority=frozenset(self.minority),
         )
@@ -204,11 +204,11 @@ class _Flooding(covey.Clients):
 
     def choose(self, state: covey.ServerState, streams: covey.Streams) -> SelectionResult:
         """Let honest clients choose, and send colluders to most of the minority."""
-        found = super().choose(state, streams)
-        theirs = Counter(j for h, j in found.clusters.items() if h in self.minority)
+        choice = super().choose(state, streams)
+        theirs = Counter(j for h, j in choice.clusters.items() if h in self.minority)
         target = max(sorted(theirs), key=lambda j: theirs[j])
-        said = {h: target for h in found.clusters if h in self.colluders}
-        return found._replace(clusters={**found.clusters, **said})
+        said = {h: target for h in choice.clusters if h in self.colluders}
+        return choice._replace(clusters={**choice.clusters, **said})
 
 
 SETS: Settings = {"min_anonymity": 4, "deniability_threshold": 3}
@@ -290,7 +290,7 @@ ON_MINORITY: tuple[Attacked, ...] = (
     ("ifca", AGAINST_MINORITY, 0.3),
     *((method, attack, 0.2) for method in FLOODABLE for attack in FLOODS),
     ("founded bounded ifca", "a little is enough", 0.2),
-    *((each, "none", 0.0) for each in METHODS if not each.startswith(("flooded", "founded"))),
+    *((name, "none", 0.0) for name in METHODS if not name.startswith(("flooded", "founded"))),
 )
 
 
@@ -310,12 +310,12 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
         attacked, merges = (("fedavg", "replacement", 0.2),), ["mean", DEPLOYED]
         seeds, rounds = 1, 10
     rows: list[dict[str, object]] = []
-    for each in attacked:
-        method, attack, share = each
+    for cell in attacked:
+        method, attack, share = cell
         row: dict[str, object] = {"method": method, "attack": attack, "share": share}
         for merge in merges:
-            found = [suffered(Cell(*each, merge, s), rounds) for s in range(seeds)]
-            majority, minority = zip(*found, strict=True)
+            losses = [suffered(Cell(*cell, merge, s), rounds) for s in range(seeds)]
+            majority, minority = zip(*losses, strict=True)
             row[merge] = f"{fmean(majority):.3f} / {fmean(minority):.3f}"
             if chosen.on_minority:
                 row["majority's deviation"] = stdev(majority)

@@ -60,17 +60,17 @@ class RDpcfl(Clustered):
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Play the round of this stage."""
-        t, found, rounds = state.round_index, state.get_state(Posterior), clients.setup.rounds
+        t, posterior, rounds = state.round_index, state.get_state(Posterior), clients.setup.rounds
         if t == 0:
             return self._first(state, clients, streams)
-        if t < found.until:
-            drawn = self._drawn(found.chances, streams)
+        if t < posterior.until:
+            drawn = self._drawn(posterior.chances, streams)
             return clients.train_and_aggregate(state, ClientsAssigned(drawn, "split"), streams)
-        if t < found.until + max(1, rounds // 10):
+        if t < posterior.until + max(1, rounds // 10):
             choice = clients.choose(state, streams)
             state, chosen = choice.state, choice.clusters
         else:
-            chosen = {each.handle: state.assignment[each.handle] for each in clients.cohort}
+            chosen = {client.handle: state.assignment[client.handle] for client in clients.cohort}
         return clients.train_and_aggregate(state, ClientsAssigned(chosen, "clients"), streams)
 
     def _first(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
@@ -79,15 +79,15 @@ class RDpcfl(Clustered):
         whole = replace(here.recipe, local_epochs=1, local_steps=1, batch_size=2**20)
         watched.federation = replace(here, recipe=whole)
         clients = replace(clients, federation=watched)
-        everybody = {client.handle: 0 for client in clients.cohort}
-        updates = tuple(clients.train(state.clusters, everybody, streams, state))
+        all_clients = {client.handle: 0 for client in clients.cohort}
+        updates = tuple(clients.train(state.clusters, all_clients, streams, state))
         seed = int(streams.at("mixture").generator().integers(2**31))
         chances, overlap = mixture(updates, self.num_clusters, seed)
         until = max(1, int((1 - overlap) * clients.setup.rounds / 2))
         chosen = ClientsAssigned(self._drawn(chances, streams), "split")
         moved = clients.train_and_aggregate(state, chosen, streams, updates)
-        kept = moved.state.with_state(Posterior(chances=chances, until=until))
-        return moved._replace(state=kept)
+        with_posterior = moved.state.with_state(Posterior(chances=chances, until=until))
+        return moved._replace(state=with_posterior)
 
     def _drawn(
         self, chances: Mapping[Handle, tuple[float, ...]], streams: Streams
@@ -103,7 +103,7 @@ def mixture(
 
     s = |m_j - m_k| / (2 max(r_j, r_k)),    overlap = 1 - erf(s / sqrt 2)
     """
-    rows = np.stack([flatten(each.update).double().numpy() for each in updates])
+    rows = np.stack([flatten(update.update).double().numpy() for update in updates])
     centred = rows - rows.mean(axis=0)
     _, _, axes = np.linalg.svd(centred / (rows.std(axis=0) + 1e-12), full_matrices=False)
     points = centred @ axes[:2].T
@@ -120,8 +120,10 @@ def mixture(
         for k in range(j)
     ]
     own = model.predict_proba(points)
-    found = {each.handle: tuple(map(float, row)) for each, row in zip(updates, own, strict=True)}
-    return found, float(1 - erf(min(scores) / math.sqrt(2)))
+    flat_updates = {
+        update.handle: tuple(map(float, row)) for update, row in zip(updates, own, strict=True)
+    }
+    return flat_updates, float(1 - erf(min(scores) / math.sqrt(2)))
 
 
 METHODS: Mapping[str, Row] = {
@@ -196,16 +198,16 @@ def _rounds(name: str, z: float, seed: int, *, is_small: bool) -> tuple[Row, lis
     run = build_run(covey.Config.of(settings))
     state, facts = run.algorithm.init(run.streams), list[Event]()
     for t in range(rounds):
-        there = run.clients(run.population.clients, t)
-        moved = run.algorithm.round(state, there, run.streams.at("round", t))
+        present = run.clients(run.population.clients, t)
+        moved = run.algorithm.round(state, present, run.streams.at("round", t))
         state, facts = moved.state, [*facts, *moved.events]
-    there = run.clients(run.population.clients, rounds)
-    state = run.algorithm.finalize(state, there, run.streams.at("round", rounds)).state
-    found = accuracies(run.engine, ModelsInUse.of(state), run.population)
+    present = run.clients(run.population.clients, rounds)
+    state = run.algorithm.finalize(state, present, run.streams.at("round", rounds)).state
+    per_client = accuracies(run.engine, ModelsInUse.of(state), run.population)
     by_group: Row = {}
     for index, title in enumerate(("quarter", "others")):
         own = [c.handle for c in run.population.clients if c.group == index]
-        by_group[title] = fmean(found[handle] for handle in own)
+        by_group[title] = fmean(per_client[handle] for handle in own)
         most = Counter(state.assignment[handle] for handle in own).most_common(1)[0][1]
         by_group[f"{title} together"] = most / len(own)
     return by_group, facts
@@ -223,6 +225,8 @@ def _epsilon(facts: Sequence[Event], noise: float | None) -> float:
         for handle, steps in fact.steps.items():
             one = gaussian(noise or fact.noise_multiplier, fact.sampling[handle])
             spent.setdefault(handle, Counter())[one] += steps
-    (counted,) = {frozenset(each.items()) for each in spent.values()}  # all have as many records
+    (counted,) = {
+        frozenset(budgets.items()) for budgets in spent.values()
+    }  # all have as many records
     bound = epsilon_bound(Counter(dict(counted)).elements(), DELTA)
     return bound.epsilon if bound else math.inf

@@ -26,28 +26,28 @@ on that day. A row that is not `quiet` was taken beside other work, or its pairs
 def keep(name: str, tables: Mapping[str, Sequence[Row]]) -> None:
     """Keep a benchmark's rows, in the place of earlier ones of the same names."""
     stamp = {"commit": _said("git", "rev-parse", "--short=8", "HEAD"), "processor": _processor()}
-    kept = json.loads(RECORDS.read_text("utf-8")) if RECORDS.exists() else {}
-    own = kept.setdefault(name, {})
+    records = json.loads(RECORDS.read_text("utf-8")) if RECORDS.exists() else {}
+    own = records.setdefault(name, {})
     for title, rows in tables.items():
         table = own.setdefault(title, {})
         for row in rows:
             key, *_ = row.values()
             second = str(row.get("engine", row.get("what", "")))
             table[f"{key} {second}".strip()] = {**row, **stamp}
-    RECORDS.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
-    PAGE.write_text(page(kept), "utf-8")
+    RECORDS.write_text(json.dumps(records, indent=1) + "\n", "utf-8")
+    PAGE.write_text(page(records), "utf-8")
 
 
-def page(kept: Mapping[str, Mapping[str, Mapping[str, Row]]]) -> str:
+def page(records: Mapping[str, Mapping[str, Mapping[str, Row]]]) -> str:
     """Return the page of these records."""
     parts = [HEAD]
-    for name, tables in sorted(kept.items()):
+    for name, tables in sorted(records.items()):
         parts.append(f"## `{name}`\n")
         for title, rows in tables.items():
             parts.append(f"{title}:\n")
             columns = [*dict.fromkeys(column for row in rows.values() for column in row)]
             lines = [columns, ["---"] * len(columns)]
-            lines += [[cell(row.get(each)) for each in columns] for row in rows.values()]
+            lines += [[cell(row.get(column)) for column in columns] for row in rows.values()]
             parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")
     return "\n".join(parts)
 

@@ -27,7 +27,7 @@ from sqlalchemy import create_engine, text
 from torch import Tensor, nn
 
 import covey
-from benchmarks.playing import apart, note, peak_bytes
+from benchmarks.playing import in_own_process, note, peak_bytes
 from benchmarks.speed import MANY, MNIST, Shape, bare_loop, images_of, module_of, rounds_of
 from covey.aggregation.anonymity import AnonymitySets, Hiding, HidingRound, noise_scale
 from covey.base.events import (
@@ -64,15 +64,15 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
     rows: list[dict[str, object]] = []
     for name in chosen.only:
         small, full = FIGURES[name]
-        for what, found, bound in (small if chosen.quick else full)():
-            rows.append({"figure": name, "what": what, "is": found, "bound": bound})
-            note(f"{name}: {found:.3g} {what}")
+        for what, value, bound in (small if chosen.quick else full)():
+            rows.append({"figure": name, "what": what, "is": value, "bound": bound})
+            note(f"{name}: {value:.3g} {what}")
     return {"large federations": rows}
 
 
 def _memory(shape: Shape) -> list[Quantity]:
-    data, models, peak = apart(rounds_memory, shape)
-    steps = apart(steps_memory, shape)
+    data, models, peak = in_own_process(rounds_memory, shape)
+    steps = in_own_process(steps_memory, shape)
     return [("MB", peak / 1e6, (data + models + steps) / 1e6)]
 
 
@@ -80,7 +80,7 @@ def rounds_memory(shape: Shape) -> tuple[int, int, int]:
     """Return the bytes of the data, of the models that may be held, and of two rounds."""
     _play_next_to_nothing()
     module = module_of(shape)
-    model = sum(each.nbytes for each in module.state_dict().values())
+    model = sum(tensor.nbytes for tensor in module.state_dict().values())
     del module
     start, data = peak_bytes(), images_of(shape)
     play = rounds_of(shape, data, WORKERS)
@@ -101,8 +101,8 @@ def steps_memory(shape: Shape) -> int:
 
 
 def _play_next_to_nothing() -> None:
-    nobody = Shape((10, 10), (1, 1, 5), "linear")
-    rounds_of(nobody, images_of(nobody), 1)()
+    empty_shape = Shape((10, 10), (1, 1, 5), "linear")
+    rounds_of(empty_shape, images_of(empty_shape), 1)()
     little = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(4, 2))
     little(torch.zeros(2, 1, 4, 4)).sum().backward()
 
@@ -147,7 +147,7 @@ def _many_rounds(rounds: int) -> list[Quantity]:
 
 
 def _anonymity_sets(clients: int, parameters: int) -> list[Quantity]:
-    seconds, peak = apart(sets_cost, clients, parameters)
+    seconds, peak = in_own_process(sets_cost, clients, parameters)
     return [("seconds", seconds, 60.0), ("GB", peak / 1e9, 6.0)]
 
 
@@ -191,13 +191,13 @@ def _ledger(rounds: int, cohort: int, clients: int) -> list[Quantity]:
     """Measure a ledger in SQLite and, where a server can be started, in PostgreSQL."""
     with TemporaryDirectory() as place:
         path = Path(place) / "ledger.sqlite"
-        found = _ledger_at(str(path), partial(_bytes_of, path), rounds, cohort, clients)
+        measurements = _ledger_at(str(path), partial(_bytes_of, path), rounds, cohort, clients)
     with postgres() as server:
         if server is not None:
             url, size = server
             more = _ledger_at(url, size, rounds, cohort, clients)
-            found += [(f"{what}, PostgreSQL", value, bound) for what, value, bound in more]
-    return found
+            measurements += [(f"{what}, PostgreSQL", value, bound) for what, value, bound in more]
+    return measurements
 
 
 def _bytes_of(path: Path) -> int:
@@ -206,9 +206,9 @@ def _bytes_of(path: Path) -> int:
 
 def _ledger_at(location: str, size: Callable[[], int], *shape: int) -> list[Quantity]:
     rounds, cohort, _ = shape
-    append = apart(make_ledger, location, *shape)
+    append = in_own_process(make_ledger, location, *shape)
     stored = size() / (rounds * cohort)
-    verified, read, planned = apart(read_ledger, location, *shape)
+    verified, read, planned = in_own_process(read_ledger, location, *shape)
     return [
         (f"seconds to append {cohort:,} rows", append, 0.2),
         ("seconds of processor to verify the whole", verified, 10.0),
@@ -258,7 +258,7 @@ def make_ledger(location: str, rounds: int, cohort: int, clients: int) -> float:
     """Write a ledger round by round, as a run does; return a late append's seconds."""
     draws, handles, lasted = random.Random(0), _handles(clients), list[float]()
     with Ledger.create(location, lambda: "2030-01-01T12:00:00Z") as ledger:
-        ledger.enrol({each: f"client-{i:07d}" for i, each in enumerate(handles)})
+        ledger.enrol({handle: f"client-{i:07d}" for i, handle in enumerate(handles)})
         for t in range(rounds):
             events = [*_started(rounds, handles)] if t == 0 else []
             events += _round(draws.sample(handles, cohort), draws)

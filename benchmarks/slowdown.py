@@ -50,7 +50,7 @@ def main() -> None:
 def play(out: Path) -> float:
     """Play the run to its end, and return its processor time, with its workers'."""
     before = children_seconds()
-    sets = [word for each in SETTINGS for word in ("--set", each)]
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
     run = (*COVEY, "run", "examples/cifar-small.toml", *sets, "--out", str(out))
     subprocess.run((*run, "--quiet"), check=True, stdout=subprocess.DEVNULL)
     return children_seconds() - before
@@ -64,11 +64,11 @@ def follow(link: str, over: Event, pages: list[int]) -> None:
     browser.open(link).close()
     while not over.is_set():
         with browser.open(urllib.parse.urljoin(link, "/")) as listed:
-            found = re.search(r'href="(/runs/[^"/?]+)"', listed.read().decode())
-        if found is None:
+            matched = re.search(r'href="(/runs/[^"/?]+)"', listed.read().decode())
+        if matched is None:
             time.sleep(1)
             continue
-        page = urllib.parse.urljoin(link, found[1])
+        page = urllib.parse.urljoin(link, matched[1])
         with browser.open(f"{page}/events") as changes:
             for line in changes:
                 if over.is_set():

@@ -168,7 +168,7 @@ OWN = "benchmarks.peers.recurrent:Recurrent"
 MOST = 3
 """Times as many pairs as were asked for, where they do not agree."""
 
-QUIET = 0.1
+MAX_OTHER_LOAD = 0.1
 """Processors that others may use on a quiet machine."""
 
 SPREAD = 0.05
@@ -215,7 +215,7 @@ def _compared(shape: Shape, chosen: Namespace, python: Path, most: int) -> dict[
         other = bare_loop(module, shape, data, threads)
         ours, theirs = _in_turn(play, other, chosen.repeats, most, clock)
     ratios, others = _ratios(ours, theirs), max(before, busy_processors())
-    apart = spread(ratios)
+    width = spread(ratios)
     return {
         "covey: images a second": shape.images / median(ours),
         "beside": shape.peer or "bare loop",
@@ -223,9 +223,9 @@ def _compared(shape: Shape, chosen: Namespace, python: Path, most: int) -> dict[
         "times as fast": median(ratios),
         "least to most": (min(ratios), max(ratios)),
         "pairs": len(ratios),
-        "spread": apart,
+        "spread": width,
         "processors that others used": others,
-        "quiet": others < QUIET and apart is not None and apart < SPREAD,
+        "quiet": others < MAX_OTHER_LOAD and width is not None and width < SPREAD,
     }
 
 
@@ -262,18 +262,18 @@ def _in_turn(
 
     Until the pairs agree, or there are `most` times as many as were asked for.
     """
-    found: dict[Work, list[float]] = {one: [], other: []}
+    times: dict[Work, list[float]] = {one: [], other: []}
     for repeat in range(-1, most * repeats):
-        apart = spread(_ratios(found[one], found[other])) if repeat >= repeats else None
-        if apart is not None and apart < SPREAD:
+        width = spread(_ratios(times[one], times[other])) if repeat >= repeats else None
+        if width is not None and width < SPREAD:
             break
         gc.collect()
         for work in (one, other)[:: -1 if repeat % 2 else 1]:
             began = clock()
             work()
             if repeat >= 0:
-                found[work].append(clock() - began)
-    return found[one], found[other]
+                times[work].append(clock() - began)
+    return times[one], times[other]
 
 
 def images_of(shape: Shape) -> list[Images]:
@@ -321,7 +321,7 @@ def build_rounds(
         sections[name] = {**sections.get(name, {}), **section}
     if sections["engine"]["name"] == "vmap":  # which takes the threads that torch has
         del sections["engine"]["workers"]
-    clients = {f"client-{i:05d}": each for i, each in enumerate(data)}
+    clients = {f"client-{i:05d}": examples for i, examples in enumerate(data)}
     config = covey.Config.of({"rounds": 1000, **sections})
     run = build_run(config, Overrides(own, clients))
     return run, run.algorithm.init(run.streams)
@@ -345,9 +345,9 @@ def bare_loop(
     pool, low = ThreadPoolExecutor(workers), shape.precision == "bfloat16"
     adam = shape.settings.get("train", {}).get("optimizer") == "adamw"
     modules = [copy.deepcopy(module) for _ in range(workers)]
-    for each in modules:
-        each.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    steps = [bare_step(each, shape.learning_rate, adam=adam) for each in modules]
+    for network in modules:
+        network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    steps = [bare_step(network, shape.learning_rate, adam=adam) for network in modules]
     orders = [covey.Streams(0).at("order", i).generator() for i in range(workers)]
 
     def train(i: int) -> int:

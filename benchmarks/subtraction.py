@@ -51,7 +51,7 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
         run = covey.load(f"{place}/run", clients=data)
         for name in list(data)[:: max(1, clients // answers)][:answers]:
             (answer,) = run.forget(name, "subtract")
-            failed = [each.name for each in run.verify(answer.answered.proof).failed]
+            failed = [check.name for check in run.verify(answer.answered.proof).failed]
             rows.append({"seconds": answer.seconds, "failed checks": ", ".join(failed) or "none"})
     return {f"{clients:,} clients, {features:,} features": rows}
 

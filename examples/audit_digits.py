@@ -30,16 +30,16 @@ def main(out: str) -> None:
     labels[wrong] = (labels[wrong] + 1) % 10  # what only memory can know
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     members, others = order[:400], order[400:800]
-    sides = ((images[some], labels[some]) for some in (members, others))
+    sides = ((images[members], labels[members]) for members in (members, others))
 
     model = train(covey.Examples(images[members], labels[members]), seed=0)
-    found = covey.audit_model(
+    audit = covey.audit_model(
         model, *sides, references=train, folder=f"{out}/references", observe=print
     )
-    print(found.verdict)
-    exposed = members[found.most_exposed(0.02)]
+    print(audit.verdict)
+    exposed = members[audit.most_exposed(0.02)]
     print(f"mislabelled among the most exposed: {sum(int(i) in wrong for i in exposed)} of 8")
-    print(f"page: {found.write_html(f'{out}/audit.html')}")
+    print(f"page: {audit.write_html(f'{out}/audit.html')}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ STEPS, NOISE, CLIP, DELTA, CANARIES = 50, 8.0, 1.0, 1e-5, 1000
 def trained(x: Tensor, y: Tensor, noise: float) -> nn.Module:
     """Clip each record's gradient, add noise to their sum, and step: DP-SGD in whole batches."""
     model, draw = nn.Linear(x.shape[1], 10), torch.Generator().manual_seed(0)
-    params = {name: torch.zeros_like(each) for name, each in model.named_parameters()}
+    params = {name: torch.zeros_like(param) for name, param in model.named_parameters()}
 
     def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return nn.functional.cross_entropy(functional_call(model, params, (x[None],)), y[None])
@@ -38,16 +38,16 @@ def main() -> None:
     canaries[:, 64:] = 20 * torch.eye(CANARIES)
     labels = torch.arange(CANARIES) % 10
     coins = covey.draw_canaries(CANARIES, seed=0)
-    there = torch.from_numpy(coins)
+    inserted = torch.from_numpy(coins)
 
     for noise in (NOISE, 0.0):
-        model = trained(torch.cat([x, canaries[there]]), torch.cat([y, labels[there]]), noise)
+        model = trained(torch.cat([x, canaries[inserted]]), torch.cat([y, labels[inserted]]), noise)
         with torch.no_grad():
             losses = nn.functional.cross_entropy(model(canaries), labels, reduction="none")
             accuracy = (model(x).argmax(dim=1) == y).float().mean()
-        found = covey.audit_one_run(-losses.numpy(), coins, DELTA, accounted_mu=STEPS**0.5 / NOISE)
-        print(f"noise {noise}, accuracy {accuracy:.2f}. {found.verdict}")
-        print(f"if its noise is Gaussian: epsilon at least {found.gaussian_epsilon:.2f}")
+        audit = covey.audit_one_run(-losses.numpy(), coins, DELTA, accounted_mu=STEPS**0.5 / NOISE)
+        print(f"noise {noise}, accuracy {accuracy:.2f}. {audit.verdict}")
+        print(f"if its noise is Gaussian: epsilon at least {audit.gaussian_epsilon:.2f}")
 
 
 if __name__ == "__main__":

@@ -28,18 +28,18 @@ def main(out: str) -> None:
     sides = [(columns[half].astype(np.float32), labels[half]) for half in np.split(order[:568], 2)]
     radius = np.concatenate([side[0][:, 0] for side in sides])
 
-    inputs, classes = (torch.from_numpy(each) for each in sides[0])
+    inputs, classes = (torch.from_numpy(side) for side in sides[0])
     model = Forest(covey.Examples(inputs, classes), seed=0)
-    found = covey.audit_model(
+    audit = covey.audit_model(
         model,
         *sides,
         references=Forest,
         groups=np.where(radius > np.median(radius), "large cells", "small cells").tolist(),
     )
-    print(found.verdict)
-    kind, name, accuracy = found.worst or ("group", "none", None)
+    print(audit.verdict)
+    kind, name, accuracy = audit.worst or ("group", "none", None)
     print(f"found most of: {kind} {name}, balanced accuracy {accuracy}")
-    print(f"page: {found.write_html(f'{out}/audit.html')}")
+    print(f"page: {audit.write_html(f'{out}/audit.html')}")
 
 
 if __name__ == "__main__":

@@ -97,9 +97,9 @@ def main(out: str) -> None:
         run.audit(references=2)
         summary = covey.load(run.folder, config=config).summary
         attack, above = summary.clusters[0].strongest_attack, summary.violations.count
-        found = f"{attack.source} is right {attack.risk:.3f} of the time" if attack else "unknown"
+        verdict = f"{attack.source} is right {attack.risk:.3f} of the time" if attack else "unknown"
         print(f"  accuracy {summary.accuracy.overall:.3f}")
-        print(f"  strongest attack: {found}; {above} of 40 above what they accept")
+        print(f"  strongest attack: {verdict}; {above} of 40 above what they accept")
         began = time.perf_counter()
         answer = "subtract" if name == "ridge" else "retrain"
         (left,) = run.forget("client-00007", answer=answer)

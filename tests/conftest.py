@@ -42,7 +42,7 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2**31:
 
 BESIDE_THE_REPOSITORY = Path(__file__).parents[2] / "shared" / "data"
 Make = Callable[[Path], object]
-NOBODY = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
+NO_EXAMPLES = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
 
 
 def folder_of_data() -> Path:
@@ -62,8 +62,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if not IN_CI or reporter is None:
         return
-    reasons = [str(each.longrepr[2]) for each in reporter.stats.get("skipped", ())]
-    if gaps := [each for each in reasons if not any(known in each for known in EXPECTED_SKIPS)]:
+    reasons = [str(report.longrepr[2]) for report in reporter.stats.get("skipped", ())]
+    if gaps := [
+        reason for reason in reasons if not any(known in reason for known in EXPECTED_SKIPS)
+    ]:
         reporter.write_line("\n".join(["skipped, and not expected to be:", *sorted(set(gaps))]))
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -71,7 +73,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def client(
     name: str,
     train: Examples,
-    holdout: Examples = NOBODY,
+    holdout: Examples = NO_EXAMPLES,
     group: int | None = None,
     preference: tuple[float, float] = (0.0, 0.8),
 ) -> Client:
@@ -193,9 +195,9 @@ def end(process: int) -> None:
 def postgres() -> Iterator[Postgres]:
     """The server that COVEY_POSTGRES_URL names, else a private one, else a skip."""
     prefix = f"covey_test_{secrets.token_hex(6)}_"
-    given = os.environ.get("COVEY_POSTGRES_URL")
-    if given:
-        server = Postgres(given, prefix)
+    server_url = os.environ.get("COVEY_POSTGRES_URL")
+    if server_url:
+        server = Postgres(server_url, prefix)
         yield server
         for (schema,) in server.execute("SELECT nspname FROM pg_namespace"):
             if schema.startswith(prefix):

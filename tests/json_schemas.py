@@ -9,19 +9,19 @@ from jsonschema import Draft202012Validator  # a dependency of others here
 from covey_site.schemas import ERROR, outputs, schema_of
 
 
-def check_printed(words: Sequence[str], told: Mapping[str, Any]) -> None:
+def check_printed(words: Sequence[str], printed: Mapping[str, Any]) -> None:
     """Fail where a command's one JSON object is not what its schema says."""
-    check_json(ERROR if "error" in told else output_of(words), told)
+    check_json(ERROR if "error" in printed else output_of(words), printed)
 
 
-def check_json(name: str, told: Any) -> None:
+def check_json(name: str, document: Any) -> None:
     """Fail where a value is not what the schema of an output or a file says."""
-    found = [
-        f"{'.'.join(map(str, each.absolute_path))}: {each.message}"
-        for each in validator(name).iter_errors(told)
+    errors = [
+        f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
+        for error in validator(name).iter_errors(document)
     ]
-    if found:
-        raise AssertionError(f"{name}, by its answer's class: {'; '.join(found)}")
+    if errors:
+        raise AssertionError(f"{name}, by its answer's class: {'; '.join(errors)}")
 
 
 def output_of(words: Sequence[str]) -> str:

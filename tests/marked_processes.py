@@ -18,13 +18,13 @@ POLL = 0.2
 def marked_processes(mark: str) -> list[int]:
     """The ids of all processes whose mark is this, or begins with it and a slash."""
     exact = f"{MARK}={mark}".encode()
-    found = []
+    processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile, or is another user's
             entries = (folder / "environ").read_bytes().split(b"\0")
             if any(e == exact or e.startswith(exact + b"/") for e in entries):
-                found.append(int(folder.name))
-    return found
+                processes.append(int(folder.name))
+    return processes
 
 
 def end_marked(mark: str, children: Callable[[], Iterable[object]] = lambda: ()) -> None:

@@ -56,14 +56,14 @@ class Mutant:
             return "SURVIVED: it takes too long"
         finally:
             shutil.copy2(ROOT / self.file, file)
-        found = {0: "SURVIVED", 1: "caught"}
-        return found.get(code, f"not played: pytest ended with {code}")
+        outcomes = {0: "SURVIVED", 1: "caught"}
+        return outcomes.get(code, f"not played: pytest ended with {code}")
 
 
 def mutants() -> tuple[Mutant, ...]:
     """Return all of `mutants.toml`."""
     with Path(__file__).with_suffix(".toml").open("rb") as file:
-        return tuple(Mutant(**each) for each in tomllib.load(file)["mutant"])
+        return tuple(Mutant(**fields) for fields in tomllib.load(file)["mutant"])
 
 
 def passes(root: Path, tests: Sequence[str]) -> int:
@@ -84,7 +84,7 @@ def passes(root: Path, tests: Sequence[str]) -> int:
 
 def main(names: Sequence[str]) -> int:
     """Play the mutants of these names, or all, and print a table; 1: not all are caught."""
-    known = {each.name: each for each in mutants()}
+    known = {mutant.name: mutant for mutant in mutants()}
     if strange := [name for name in names if name not in known]:
         print(f"there is no mutant {', '.join(strange)} in mutants.toml", file=sys.stderr)  # noqa: T201
         return 1
@@ -101,10 +101,10 @@ def main(names: Sequence[str]) -> int:
         # by hash: a file that changes twice within a second may have the same size and time
         by_hash = PycInvalidationMode.CHECKED_HASH
         compileall.compile_dir(root / "src", quiet=1, force=True, invalidation_mode=by_hash)
-        if passes(root, sorted({each.caught_by for each in chosen})):
+        if passes(root, sorted({mutant.caught_by for mutant in chosen})):
             print("without a mutant all tests must pass: run them first", file=sys.stderr)  # noqa: T201
             return 1
-        outcomes = [_printed(each, each.played(root)) for each in chosen]
+        outcomes = [_printed(mutant, mutant.played(root)) for mutant in chosen]
     print(f"{outcomes.count('caught')} of {len(outcomes)} caught")  # noqa: T201
     return int(set(outcomes) != {"caught"})
 

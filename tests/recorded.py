@@ -18,13 +18,13 @@ def events_of(folder: Path) -> list[tuple[int | None, Event]]:
 
 
 def facts(folder: Path, kind: type[E]) -> list[E]:
-    return [each for _, each in events_of(folder) if isinstance(each, kind)]
+    return [event for _, event in events_of(folder) if isinstance(event, kind)]
 
 
 def requests_of(folder: Path) -> list[tuple[str, str]]:
     """Return every request to leave: its state, and what was answered or wanted."""
     with Ledger.read(RunFolder(folder).ledger) as ledger:
-        return [(each.state, each.answer or each.wanted) for each in ledger.requests()]
+        return [(request.state, request.answer or request.wanted) for request in ledger.requests()]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -35,8 +35,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def assert_nowhere(folder: Path, *words: str) -> None:
     """Fail where a file of a folder, or an event of a run, holds one of these words."""
     for name, content in contents(folder).items():
-        assert not [each for each in words if each.encode() in content], name
+        assert not [word for word in words if word.encode() in content], name
     if (folder / "ledger.sqlite").is_file():
         with Ledger.read(folder / "ledger.sqlite") as ledger:  # whose texts are compressed
-            told = str(ledger.replay())
-        assert not [each for each in words if each in told]
+            events = str(ledger.replay())
+        assert not [word for word in words if word in events]

@@ -161,7 +161,7 @@ def numbers_of(function: Callable[..., Any]) -> list[str]:
     return [
         name
         for name in inspect.signature(function).parameters
-        if any(each in (int, float) for each in (hints.get(name), *get_args(hints.get(name))))
+        if any(hint in (int, float) for hint in (hints.get(name), *get_args(hints.get(name))))
     ]
 
 
@@ -170,26 +170,26 @@ def public_numbers() -> Iterator[tuple[str, str]]:
     for name in covey.__all__:
         thing = getattr(covey, name)
         if inspect.isfunction(thing):
-            yield from ((name, each) for each in numbers_of(thing))
+            yield from ((name, number) for number in numbers_of(thing))
         if not inspect.isclass(thing) or issubclass(thing, Component) or name in MADE_BY_COVEY:
             continue
         if thing.__init__ is not object.__init__ and not getattr(thing, "_is_protocol", False):
-            yield from ((name, each) for each in numbers_of(thing.__init__) if each != "self")
+            yield from ((name, number) for number in numbers_of(thing.__init__) if number != "self")
         methods = ((m, f) for m, f in inspect.getmembers(thing, callable) if not m.startswith("_"))
         for method, function in methods:
             if inspect.isroutine(function) and str(getattr(function, "__module__", "")).startswith(
                 "covey"
             ):
-                yield from ((f"{name}.{method}", each) for each in numbers_of(function))
+                yield from ((f"{name}.{method}", number) for number in numbers_of(function))
 
 
 def test_every_number_of_the_public_functions_is_in_these_tables():
     tables = {name: set(drawn) for name, (_, drawn) in CALLS.items()}
     tables |= {name: set(drawn) for name, drawn in OF_RUNS.items()}
     lacking = [
-        f"{name}({each})"
-        for name, each in public_numbers()
-        if name not in ELSEWHERE and each not in tables.get(name, ())
+        f"{name}({number})"
+        for name, number in public_numbers()
+        if name not in ELSEWHERE and number not in tables.get(name, ())
     ]
     assert lacking == []
 
@@ -291,11 +291,11 @@ def test_a_sweep_goes_over_lists_of_values(values):
 
 
 def test_a_figure_of_no_name_is_refused_and_one_that_was_withheld_is_unknown():
-    found = covey.ModelAudit(20, 20, 0, withheld={"lira": "withheld: no references"})
-    assert str(found.figure("lira", "auc")) == "unknown: withheld: no references"
+    audit = covey.ModelAudit(20, 20, 0, withheld={"lira": "withheld: no references"})
+    assert str(audit.figure("lira", "auc")) == "unknown: withheld: no references"
     for attack, rate in (("lira", "risk"), ("loss", "auc"), ("", ""), (5, "auc"), ("lira", None)):
         with pytest.raises(covey.ConfigError, match="must be one of"):
-            found.figure(attack, rate)  # pyright: ignore[reportArgumentType]
+            audit.figure(attack, rate)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("scores", [["a"] * 64, [None] * 64, [[1], [1, 2]] * 32])

@@ -49,8 +49,8 @@ def test_the_page_of_results_shows_the_record_of_frozen_networks():
 
 
 def test_the_page_of_speed_is_made_of_its_records():
-    kept = json.loads(records.RECORDS.read_text("utf-8"))
-    assert records.page(kept) == records.PAGE.read_text("utf-8")
+    stored = json.loads(records.RECORDS.read_text("utf-8"))
+    assert records.page(stored) == records.PAGE.read_text("utf-8")
 
 
 def test_pairs_agree_by_the_distance_between_their_quartiles():
@@ -73,8 +73,8 @@ def test_the_best_threshold_is_worked_by_hand(delta: float, ratio: float):
     assert forgetting.epsilons(*sides, delta) == pytest.approx([np.log(ratio)])
     # attacks with errors of one kind alone are left out
     assert forgetting.epsilons(column(2, 2, 3), column(1, 2, 2)) == pytest.approx([0.0])
-    apart = forgetting.epsilons(column(*range(8)), column(*range(10, 18)))
-    assert apart == pytest.approx([np.log(7)])
+    separated = forgetting.epsilons(column(*range(8)), column(*range(10, 18)))
+    assert separated == pytest.approx([np.log(7)])
 
 
 # --- poisoning
@@ -118,14 +118,14 @@ def test_what_colluders_send_by_hand():
 
 
 def test_groups_far_apart_are_certain_and_one_cloud_is_not():
-    def found(distance: float):
+    def leaver_distance(distance: float):
         rows = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 30)))
         rows[:5, 0] += distance
         sent = [ClientUpdate(f"C{i:02}", 0, {"w": row}, 1.0) for i, row in enumerate(rows)]
         return mixture(sent, groups=2, seed=0)
 
-    chances, overlap = found(300.0)
+    chances, overlap = leaver_distance(300.0)
     taken = [max((0, 1), key=lambda j, own=own: own[j]) for own in chances.values()]
     assert len(set(taken[:5])) == len(set(taken[5:])) == 1 != len(set(taken))
     assert all(max(own) > 0.99 for own in chances.values())
-    assert overlap < 0.01 < found(0.0)[1]
+    assert overlap < 0.01 < leaver_distance(0.0)[1]

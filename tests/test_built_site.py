@@ -64,23 +64,23 @@ def test_pages_fit_the_window_and_can_be_read_by_everybody(browser, width, schem
 def test_the_search_finds_what_pages_say_in_code(browser):
     page = browser.new_page()
     page.goto(f"file://{SITE}/search.html?q=clients_frame")
-    found = page.locator("#search-results li > a")
-    found.filter(has_text="covey.Run.clients_frame").wait_for()
-    found.filter(has_text="Your first federation").wait_for()
+    results = page.locator("#search-results li > a")
+    results.filter(has_text="covey.Run.clients_frame").wait_for()
+    results.filter(has_text="Your first federation").wait_for()
     page.close()
 
 
 def test_the_search_finds_a_setting_without_a_server(browser):
     page = browser.new_page()
     wrong: list[str] = []
-    asked: list[str] = []
+    requests: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requests.append(request.url))
     page.goto(f"file://{SITE}/index.html")
     page.locator("input[name=q]").first.fill("max_newcomers")
     page.locator("input[name=q]").first.press("Enter")
     page.locator("#search-results li a", has_text="method.max_newcomers").first.click()
     page.wait_for_url("**/reference/settings/method.html**")
     assert wrong == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
     page.close()

@@ -33,8 +33,8 @@ def test_the_page_on_installing_lists_every_extra_and_names_the_wheel():
     assert sorted(listed) == sorted(project["optional-dependencies"])
     wheels = set(re.findall(r"covey-(\S+?)-py3-none-any\.whl", page))
     assert wheels == {project["version"]}
-    asked = re.findall(r"\.whl\[([\w,]+)\]|\.\[([\w,]+)\]", page)
-    assert {name for pair in asked for name in ",".join(pair).split(",")} <= {"", *listed}
+    extras = re.findall(r"\.whl\[([\w,]+)\]|\.\[([\w,]+)\]", page)
+    assert {name for pair in extras for name in ",".join(pair).split(",")} <= {"", *listed}
 
 
 def test_every_command_is_listed():
@@ -116,9 +116,11 @@ def test_the_drawing_of_the_layers_is_what_is_checked():
 def test_what_companions_log_goes_where_covey_logs():
     """`--verbose`, log files and Flower's apps show what is below the logger `covey`."""
     sources = (ROOT / "src").glob("covey_*/**/*.py")
-    found = {n for each in sources for n in re.findall(r"getLogger\((.+?)\)", each.read_text())}
-    assert {name for name in found if not re.fullmatch(r'"(flwr|covey(\.\w+)?)"', name)} == set()
-    assert '"covey.flower"' in found
+    loggers = {
+        n for source in sources for n in re.findall(r"getLogger\((.+?)\)", source.read_text())
+    }
+    assert {name for name in loggers if not re.fullmatch(r'"(flwr|covey(\.\w+)?)"', name)} == set()
+    assert '"covey.flower"' in loggers
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -133,7 +135,7 @@ def test_every_path_that_a_page_names_exists(page):
 def test_settings_and_names_in_code_that_a_page_has_exist(page):
     text = (ROOT / page).read_text()
     known = setting_keys()
-    sections = {each.section for each in settings()}
+    sections = {setting.section for setting in settings()}
     names = set(re.findall(r"`(covey(?:\.\w+)+)", text)) - NO_CODE
     for first, second in re.findall(r"(?:`|--set |--over )(\w+)\.(\w+)(?=[`= ])", text):
         is_setting = first not in sections or f"{first}.{second}" in known
@@ -160,7 +162,7 @@ def test_every_function_of_the_page_from_the_papers_exists():
     text = (ROOT / "docs" / "concepts" / "from-the-papers.md").read_text()
     first_columns = [line.split("|")[2] for line in text.splitlines() if line.startswith("|")]
     dotted = set(re.findall(r"`((?:[a-z_]+\.)+[A-Za-z_]+)`", "".join(first_columns)))
-    dotted -= {each.key for each in settings()}
+    dotted -= {setting.key for setting in settings()}
     whole = [n if n.startswith("covey_") else f"covey.{n}" for n in dotted]
     code = [name for name in whole if find_spec(".".join(name.split(".")[:2]))]
     assert len(code) > 20
@@ -171,11 +173,11 @@ def test_every_function_of_the_page_from_the_papers_exists():
 def resolved(name: str) -> object:
     """Return what `covey.membership.attacks.auc` names."""
     path, *parts = name.split(".")
-    found: object = import_module(path)
+    module: object = import_module(path)
     for part in parts:
         path = f"{path}.{part}"
         try:
-            found = import_module(path)
+            module = import_module(path)
         except ModuleNotFoundError:
-            found = getattr(found, part)
-    return found
+            module = getattr(module, part)
+    return module

@@ -38,18 +38,18 @@ def played(tmp_path_factory) -> Any:
 
 def outputs(notebook: Any) -> list[dict[str, Any]]:
     cells = (cell for cell in notebook.cells if cell.cell_type == "code")
-    return [dict(each["data"]) for c in cells for each in c.outputs if "data" in each]
+    return [dict(output["data"]) for c in cells for output in c.outputs if "data" in output]
 
 
 def test_one_line_follows_each_run_and_nothing_else_is_printed(played):
     streams = [
-        each
+        output
         for cell in played.cells
-        for each in cell.get("outputs", ())
-        if each["output_type"] != "display_data" and each["output_type"] != "execute_result"
+        for output in cell.get("outputs", ())
+        if output["output_type"] != "display_data" and output["output_type"] != "execute_result"
     ]
     assert streams == []
-    lines = [each["text/plain"] for each in outputs(played) if len(each) == 1]
-    live = [each for each in lines if "finished" in each]
+    lines = [output["text/plain"] for output in outputs(played) if len(output) == 1]
+    live = [line for line in lines if "finished" in line]
     assert len(live) == 3  # the run, and two of the sweep
     assert live[0].startswith("notebook: finished, round ")

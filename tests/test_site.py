@@ -31,8 +31,8 @@ def sources(once: Callable[[str, Make], Path]) -> Path:
 
 def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     yield name, command
-    for below, each in getattr(command, "commands", {}).items():
-        yield from commands(f"{name} {below}", each)
+    for below, command_below in getattr(command, "commands", {}).items():
+        yield from commands(f"{name} {below}", command_below)
 
 
 @pytest.mark.slow
@@ -43,24 +43,24 @@ def test_every_command_has_all_its_options_on_a_page():
         for path, command in commands(f"covey {name}", loaded(name)):
             section = re.split(rf"^#+ `{path}`$", page, flags=re.MULTILINE)[1]
             own = re.split("^#", section, flags=re.MULTILINE)[0]
-            options = [option for each in command.params for option in each.opts]
-            named = [each for each in options if each.startswith("-")]
-            assert [each for each in named if f"{each}" not in own] == [], path
+            options = [option for param in command.params for option in param.opts]
+            named = [option for option in options if option.startswith("-")]
+            assert [option for option in named if f"{option}" not in own] == [], path
 
 
 def test_every_setting_has_a_part_of_its_own(written):
-    assert [each.key for each in settings() if f"\n## `{each.key}`\n" not in written] == []
+    assert [setting.key for setting in settings() if f"\n## `{setting.key}`\n" not in written] == []
 
 
 def test_every_public_name_is_documented(written):
     names = [name for name in covey.__all__ if name != "__version__"]
-    asked = set(re.findall(r"^\.\. (?:auto|py:)\w+:: covey\.(\w+)$", written, re.M))
-    assert set(names) == asked
+    documented = set(re.findall(r"^\.\. (?:auto|py:)\w+:: covey\.(\w+)$", written, re.M))
+    assert set(names) == documented
 
 
 def test_every_event_is_documented():
     page = written_pages()["reference/events"]
-    kinds = [each.__name__ for each in Event.__subclasses__()]
+    kinds = [subclass.__name__ for subclass in Event.__subclasses__()]
     assert [n for n in kinds if f".. autoclass:: {n}\n" not in page] == []
 
 
@@ -75,19 +75,19 @@ def test_every_page_has_a_place_on_the_front_page():
 def test_links_of_the_assembled_pages_lead_somewhere(sources):
     for page in sources.rglob("*.md"):
         targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)", page.read_text())
-        dead = [each for each in targets if not (page.parent / each).exists()]
+        dead = [target for target in targets if not (page.parent / target).exists()]
         assert dead == [], page
 
 
 def test_programs_find_every_page(sources):
-    told = overview_for_programs(sources)
-    linked = set(re.findall(r"\]\(_sources/(.*?)\.txt\)", told))
+    overview = overview_for_programs(sources)
+    linked = set(re.findall(r"\]\(_sources/(.*?)\.txt\)", overview))
     pages = {str(page.relative_to(sources)) for page in sources.rglob("*.md")}
     assert pages - linked == {"index.md"}
-    assert re.findall(r"^- .*\): *$", told, re.MULTILINE) == []
+    assert re.findall(r"^- .*\): *$", overview, re.MULTILINE) == []
 
 
-def test_a_site_that_loads_from_elsewhere_or_links_to_nothing_is_told(tmp_path):
+def test_a_site_that_loads_from_elsewhere_or_links_to_nothing_is_reported(tmp_path):
     (tmp_path / "whole.html").write_text(
         '<h1 id="here">A</h1><a href="#here">a</a> <a href="https://example.org">b</a>'
     )
@@ -96,8 +96,8 @@ def test_a_site_that_loads_from_elsewhere_or_links_to_nothing_is_told(tmp_path):
         '<script src="https://example.org/a.js"></script><a href="whole.html#gone">a</a>'
         '<img src="gone.png"><a href="whole.html#here">b</a>'
     )
-    found = " ".join(problems(tmp_path))
-    assert re.findall(r"(?:loads|links to) (\S+)", found) == [
+    text = " ".join(problems(tmp_path))
+    assert re.findall(r"(?:loads|links to) (\S+)", text) == [
         "https://example.org/a.js",
         "whole.html#gone,",
         "gone.png,",

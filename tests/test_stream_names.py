@@ -24,8 +24,8 @@ tombstones, training, trial, verdict
 
 def test_every_stream_keeps_its_name():
     sources = Path(covey.__file__).parents[1].glob("covey*/**/*.py")  # of companions, too
-    found = {name for each in sources for name in names_in(each.read_text("utf-8"))}
-    assert sorted(found) == NAMES.replace("\n", " ").strip().split(", ")
+    names = {name for source in sources for name in names_in(source.read_text("utf-8"))}
+    assert sorted(names) == NAMES.replace("\n", " ").strip().split(", ")
 
 
 def names_in(source: str) -> Iterator[str]:
@@ -33,7 +33,7 @@ def names_in(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=ast.Attribute(attr="at"), args=args):
-                words = [_word(each) for each in args]
+                words = [_word(arg) for arg in args]
                 if set(words) - {"..."}:
                     yield " / ".join(words)
             case _:

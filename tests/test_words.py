@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 IDIOMS = re.compile(
     r"\b(told|tells?|telling|whoever|hangs? on|settled|story|wishes|nobody knows"
@@ -16,6 +18,9 @@ TEXTS = sorted(
     file for file in (ROOT / "src").rglob("*") if file.parent.name == "templates" and file.is_file()
 )
 CODE = sorted((ROOT / "src").rglob("*.py"))
+CHECKS = sorted(
+    file for folder in ("tests", "benchmarks", "examples") for file in (ROOT / folder).rglob("*.py")
+)
 
 
 def test_pages_templates_and_messages_do_without_idioms():
@@ -45,15 +50,26 @@ NO_NAMES = re.compile(
 )
 """Words that say nothing of what a variable, a function or a class is."""
 
+NO_RESULTS = re.compile(r"_*(apart|everybody|found|kept|quiet)_*")
+"""Words that do not say what a test has: its result is an audit, a proof, an estimate, ..."""
+
 
 def test_names_in_the_source_say_what_they_name():
-    odd = [
+    assert [odd for file in CODE for odd in odd_names(file, NO_NAMES)] == []
+
+
+@pytest.mark.parametrize("words", [NO_NAMES, NO_RESULTS], ids=["no names", "no results"])
+def test_names_in_tests_benchmarks_and_examples_say_what_they_name(words):
+    assert [odd for file in CHECKS for odd in odd_names(file, words)] == []
+
+
+def odd_names(file: Path, words: re.Pattern[str]) -> list[str]:
+    """Return where a file gives something one of these names."""
+    return [
         f"{file.relative_to(ROOT)}:{line} {name}"
-        for file in CODE
         for line, name in names(ast.parse(file.read_text("utf-8")))
-        if NO_NAMES.fullmatch(name)
+        if words.fullmatch(name)
     ]
-    assert odd == []
 
 
 def names(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -15,10 +15,10 @@ from covey.aggregation.anonymity import (
 )
 from support.aggregating import aggregated
 
-QUIET = noise_scale("none", "l2", 0.0)
+NO_NOISE = noise_scale("none", "l2", 0.0)
 
 
-def hiding(k: int = 3, noise: NoiseScale = QUIET, **settings: Any) -> Hiding:
+def hiding(k: int = 3, noise: NoiseScale = NO_NOISE, **settings: Any) -> Hiding:
     """Return sets of k, by MDAV unless settings say otherwise."""
     return Hiding(AnonymitySets(min_anonymity=k, deniability_threshold=1, **settings), noise)
 

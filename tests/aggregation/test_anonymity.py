@@ -74,9 +74,9 @@ def test_the_sets_divide_the_cohort_into_k_to_2k_minus_1(size, partition, seed):
     n, k = size
     merge = hidden_by(hiding(k, partition=partition))
     event = formed(merge((drawn(seed),), updates_of(n, seed), PUBLIC))
-    assert sorted(h for each in event.sets for h in each) == sorted(map(handle, range(n)))
-    assert all(k <= len(each) <= 2 * k - 1 for each in event.sets)
-    assert list(event.sets) == sorted(tuple(sorted(each)) for each in event.sets)
+    assert sorted(h for members in event.sets for h in members) == sorted(map(handle, range(n)))
+    assert all(k <= len(members) <= 2 * k - 1 for members in event.sets)
+    assert list(event.sets) == sorted(tuple(sorted(members)) for members in event.sets)
     assert len(event.diameters) == len(event.sets) == n // k
     assert event.near == ()
 
@@ -112,23 +112,23 @@ def test_every_member_speaks_as_often_as_any_other():
 def test_without_noise_one_update_per_set_counts_for_all_of_it(k, shares, seed, secret):
     start, updates = drawn(seed), updates_of(len(shares), seed + 1, weights=shares)
     merged = hidden_by(hiding(k))((start,), updates, hidden(secret))
-    by_handle = {each.handle: each for each in updates}
+    by_handle = {update.handle: update for update in updates}
     total = sum(shares)
     sets = formed(merged).sets
-    p = [sum(by_handle[h].weight for h in each) / total for each in sets]
+    p = [sum(by_handle[h].weight for h in members) / total for members in sets]
     moved = flat(merged.clusters[0]) - flat(start)
     gaps = [
         moved - sum(p_c * flat(by_handle[h].update) for p_c, h in zip(p, speakers, strict=True))
         for speakers in product(*sets)
     ]
-    assert min(float(each.abs().max()) for each in gaps) < 1e-9
+    assert min(float(gap.abs().max()) for gap in gaps) < 1e-9
 
 
 @given(st.integers(2, 5), seeds)
 def test_a_cluster_of_fewer_than_k_waits(k, seed):
     models = (drawn(seed), drawn(seed + 1), drawn(seed + 2))
     few = updates_of(k - 1, seed + 3, cluster=2)
-    enough = [replace(each, handle=f"x-{each.handle}") for each in updates_of(k, seed)]
+    enough = [replace(update, handle=f"x-{update.handle}") for update in updates_of(k, seed)]
     merged = hidden_by(hiding(k))(models, [*few, *enough], PUBLIC)
     sets, waited = merged.events
     assert isinstance(sets, AnonymitySetsFormed)
@@ -168,8 +168,8 @@ def test_laplace_noise_has_the_deviation_of_gaussian_noise_and_its_own_law(secre
     # of a Laplace variable the fourth moment is 6 std^4: the variance is known to 0.71%
     assert float(noise.std()) == pytest.approx(0.6, rel=0.02)
     rounded = 0.0 if secret is None else 1 / 32  # to the grid, of 16 steps or more per std
-    found = kstest(noise.numpy() / (0.6 / 2**0.5), "laplace").statistic
-    assert found < 2 / 100_000**0.5 + rounded
+    distance = kstest(noise.numpy() / (0.6 / 2**0.5), "laplace").statistic
+    assert distance < 2 / 100_000**0.5 + rounded
     gaussian = hidden_by(hiding(2, noise_scale("paper", "l2", 0.6)))
     normal = deviation(gaussian, 2, secret=secret).numpy()
     assert kstest(normal / (0.6 / 2**0.5), "laplace").statistic > 0.05
@@ -245,17 +245,17 @@ def test_who_is_near_goes_by_the_distance_that_forms_the_sets(partition):
 def test_sound_sets_cover_the_cohort_and_look_at_no_data(size, one, other, secret):
     n, k = size
     merge = hidden_by(sound(k))
-    told = [
+    events = [
         merge((drawn(seed),), updates_of(n, seed, weights=weights), streams).events
         for seed, weights, streams in (
             (one, [1.0] * n, PUBLIC),
             (other, [float(i + 1) for i in range(n)], hidden(secret)),
         )
     ]
-    assert told[0] == told[1]
-    formed, perturbed = told[0]
+    assert events[0] == events[1]
+    formed, perturbed = events[0]
     assert isinstance(formed, AnonymitySetsFormed)
-    assert sorted(h for each in formed.sets for h in each) == sorted(map(handle, range(n)))
+    assert sorted(h for members in formed.sets for h in members) == sorted(map(handle, range(n)))
     assert formed.diameters == (None,) * (n // k)
     assert formed.near == ()
     sized = tuple(map(len, formed.sets))

@@ -81,8 +81,8 @@ def test_a_cluster_without_clients_does_not_move_and_kinds_stay(name, choices):
             assert (new[key].shape, new[key].dtype) == (value.shape, value.dtype)
     for model, untouched in zip(MODELS, (drawn(1000 + j) for j in range(3)), strict=True):
         assert same(model, untouched)  # nobody wrote into what was given
-    for each, untouched in zip(updates, updates_of(choices), strict=True):
-        assert same(each.update, untouched.update)
+    for update, untouched in zip(updates, updates_of(choices), strict=True):
+        assert same(update.update, untouched.update)
 
 
 @pytest.mark.parametrize("name", ["mean", *sorted(ROBUST)])
@@ -96,7 +96,7 @@ def test_one_outlier_moves_a_robust_aggregation_by_little(name, seed, size):
     }
     attacked = [replace(updates[0], update=huge), *updates[1:]]
     before, after = (
-        aggregated(name, MODELS[:1], each)[0]["weight"] for each in (updates, attacked)
+        aggregated(name, MODELS[:1], sent)[0]["weight"] for sent in (updates, attacked)
     )
     assert (float((after - before).norm()) < 0.5) == (name in ROBUST)
 
@@ -131,8 +131,8 @@ def test_three_clients_and_two_clusters_by_hand():
     ]
     merged = mean_per_cluster((model(10.0, 5), model(20.0, 0)), iter(updates), NO_DRAWS)
     assert merged.events == ()
-    assert [float(each["w"]) for each in merged.clusters] == [9.75, 21.0]
-    assert [int(each["n"]) for each in merged.clusters] == [12, 3]
+    assert [float(cluster["w"]) for cluster in merged.clusters] == [9.75, 21.0]
+    assert [int(cluster["n"]) for cluster in merged.clusters] == [12, 3]
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -180,12 +180,12 @@ def optimizer_of(name: str) -> ServerOptimizer:
     ],
 )
 def test_by_hand(optimizer, changes, expected):
-    models, states, found = ({"w": torch.zeros(1)},), {}, []
+    models, states, final_states = ({"w": torch.zeros(1)},), {}, []
     for change in changes:
         target = ({"w": models[0]["w"] + change},)
         models, states = optimizer.step(models, target, states)
-        found.append(float(models[0]["w"]))
-    assert found == pytest.approx(expected)
+        final_states.append(float(models[0]["w"]))
+    assert final_states == pytest.approx(expected)
 
 
 def drawn_models(seed: int) -> Params:
@@ -223,7 +223,8 @@ def test_who_is_not_trained_stays_and_the_state_comes_through_a_checkpoint(name)
         assert (models[0][key].shape, models[0][key].dtype) == (value.shape, value.dtype)
     assert states["somebody else's"] == {"x": 1}
     on, off = (
-        played(optimizer, models, each, range(4, 7)) for each in (states, decoded(*encoded(states)))
+        played(optimizer, models, start, range(4, 7))
+        for start in (states, decoded(*encoded(states)))
     )
     assert all(map(same, on[0], off[0]))
     (plain, tensors), (other, others) = encoded(on[1]), encoded(off[1])

@@ -52,13 +52,13 @@ def divided(draw: st.DrawFn):
 @given(divided(), st.floats(0, 3))
 def test_sets_have_k_to_2k_minus_1_points_within_delta(drawn, most):
     points, by, k, sets = drawn
-    found = sets_within(points, sets, k, most, by)
-    members = [i for each in found for i in each]
+    limited = sets_within(points, sets, k, most, by)
+    members = [i for group in limited for i in group]
     assert len(members) == len(set(members))
-    assert all(k <= len(each) <= 2 * k - 1 for each in found)
-    assert all(width <= most for width in diameters(points, found, by))
-    assert {each for each in sets if diameters(points, (each,), by)[0] <= most} <= {
-        each for each in sets if any({*each} <= {*wider} for wider in found)
+    assert all(k <= len(group) <= 2 * k - 1 for group in limited)
+    assert all(width <= most for width in diameters(points, limited, by))
+    assert {group for group in sets if diameters(points, (group,), by)[0] <= most} <= {
+        group for group in sets if any({*group} <= {*wider} for wider in limited)
     }
 
 
@@ -72,12 +72,12 @@ def test_without_a_limit_the_sets_are_those_of_the_partition(drawn):
 def test_who_is_in_no_set_has_fewer_than_k_minus_1_of_these_near(drawn, most):
     points, by, k, sets = drawn
     assume(k > 1)
-    found = sets_within(points, sets, k, most, by)
-    outside = tuple(sorted({*range(len(points))} - {i for each in found for i in each}))
+    limited = sets_within(points, sets, k, most, by)
+    outside = tuple(sorted({*range(len(points))} - {i for group in limited for i in group}))
     if outside:
         half = most / 2 if by == "l2" else most / 4
         (near,) = neighbours(points, (outside,), half * (1 - 1e-6), by)
-        assert all(len(each) < k - 1 for each in near)
+        assert all(len(group) < k - 1 for group in near)
 
 
 def test_sets_within_a_distance_by_hand():
@@ -119,10 +119,10 @@ def test_clients_in_no_set_move_no_model_and_are_recorded():
 
 
 def test_a_cluster_without_a_set_waits():
-    found = merged(0.5)
-    everybody = ("A", "B", "C", "D", "E")
-    assert found.events == (ClientsOutsideSets(0, everybody), ClusterWaited(0, 5, 2))
-    assert float(found.clusters[0]["w"]) == 100.0
+    result = merged(0.5)
+    handles = ("A", "B", "C", "D", "E")
+    assert result.events == (ClientsOutsideSets(0, handles), ClusterWaited(0, 5, 2))
+    assert float(result.clusters[0]["w"]) == 100.0
 
 
 @pytest.mark.parametrize("distance", ["l2", "cosine"])
@@ -167,15 +167,17 @@ def merged_passing(config: Hiding, updates: Sequence[ClientUpdate]):
     """Return what comes of updates that are held, and of the same as they pass by."""
     models = (drawn(10**6), drawn(10**6 + 1))
     streamed = replace(config, window=0.0)
-    held, found = (hidden_by(each)(models, updates, STREAMS) for each in (config, streamed))
-    asked = HidingRound(models, STREAMS, hiding=streamed)
-    for each in updates:
-        asked.add(each)
-    return held, found, asked.result().again
+    held, streamed_result = (
+        hidden_by(hiding_config)(models, updates, STREAMS) for hiding_config in (config, streamed)
+    )
+    hiding_round = HidingRound(models, STREAMS, hiding=streamed)
+    for update in updates:
+        hiding_round.add(update)
+    return held, streamed_result, hiding_round.result().again
 
 
-def formed(found: AggregationResult) -> list[AnonymitySetsFormed]:
-    return [each for each in found.events if isinstance(each, AnonymitySetsFormed)]
+def formed(result: AggregationResult) -> list[AnonymitySetsFormed]:
+    return [event for event in result.events if isinstance(event, AnonymitySetsFormed)]
 
 
 CONFIGS = {
@@ -191,11 +193,11 @@ CONFIGS = {
 @given(st.integers(0, 30), seeds)
 def test_a_stream_gives_the_same_models_and_sets_to_the_bit(name, n, seed):
     # 25 coordinates are fewer than a sketch has numbers: it changes no distance
-    held, found, again = merged_passing(CONFIGS[name], updates_of(n, seed % 10**6))
-    assert model_hash(held.clusters) == model_hash(found.clusters)
-    assert [e.sets for e in formed(held)] == [e.sets for e in formed(found)]
-    assert [e.near for e in formed(held)] == [e.near for e in formed(found)]
-    assert len(again) == sum(len(e.sets) for e in formed(found))
+    held, result, again = merged_passing(CONFIGS[name], updates_of(n, seed % 10**6))
+    assert model_hash(held.clusters) == model_hash(result.clusters)
+    assert [e.sets for e in formed(held)] == [e.sets for e in formed(result)]
+    assert [e.near for e in formed(held)] == [e.near for e in formed(result)]
+    assert len(again) == sum(len(e.sets) for e in formed(result))
 
 
 @pytest.mark.parametrize(
@@ -205,14 +207,14 @@ def test_a_stream_gives_the_same_models_and_sets_to_the_bit(name, n, seed):
 @given(st.integers(3, 30), seeds)
 def test_angles_and_diameters_that_are_limited_are_never_estimated(settings, n, seed):
     limited = hiding(3, QUARTER, **settings)
-    held, found, again = merged_passing(limited, updates_of(n, seed % 10**6))
-    assert model_hash(held.clusters) == model_hash(found.clusters)
-    assert held.events == found.events
+    held, result, again = merged_passing(limited, updates_of(n, seed % 10**6))
+    assert model_hash(held.clusters) == model_hash(result.clusters)
+    assert held.events == result.events
     assert again == ()
 
 
 def passing(config: Hiding, *updates: Tensor, secret: int | None = None) -> AggregationResult:
-    sent = [ClientUpdate(f"h-{i}", 0, {"w": each}, 1.0) for i, each in enumerate(updates)]
+    sent = [ClientUpdate(f"h-{i}", 0, {"w": update}, 1.0) for i, update in enumerate(updates)]
     start = ({"w": torch.zeros(2**13)},)
     passing_by = hidden_by(replace(config, window=0.0))
     return passing_by(start, sent, replace(STREAMS, secret=secret))
@@ -221,26 +223,26 @@ def passing(config: Hiding, *updates: Tensor, secret: int | None = None) -> Aggr
 @pytest.mark.parametrize(("share", "near"), [(0.95, False), (0.5, True)])
 def test_who_may_be_too_far_is_near_nobody(share, near):
     """Estimates of distances below the largest that counts are right on average only."""
-    apart = torch.zeros(2, 2**13)
-    apart[1, 0] = share  # and so is its estimate: one coordinate meets no other
-    (event,) = formed(passing(hiding(2, QUARTER, max_distance=1.0), *apart))
+    distant = torch.zeros(2, 2**13)
+    distant[1, 0] = share  # and so is its estimate: one coordinate meets no other
+    (event,) = formed(passing(hiding(2, QUARTER, max_distance=1.0), *distant))
     assert event.near == ((("h-1",), ("h-0",)) if near else ((), ()),)
 
 
 def test_sketches_are_drawn_where_nobody_knows_them_before():
     wide = torch.randn(2, 2**13, generator=torch.Generator().manual_seed(0))
     one, other = (
-        [e.diameters for e in found.events if isinstance(e, DistancesSketched)]
-        for found in (passing(hiding(2, QUARTER), *wide, secret=secret) for secret in (1, 2))
+        [e.diameters for e in result.events if isinstance(e, DistancesSketched)]
+        for result in (passing(hiding(2, QUARTER), *wide, secret=secret) for secret in (1, 2))
     )
     assert one != other
 
 
-def test_what_is_estimated_is_told_as_an_estimate():
-    held, found, _ = merged_passing(SETS, updates_of(12, 0))
-    told = [each for each in found.events if isinstance(each, DistancesSketched)]
-    assert [e.cluster for e in told] == [0, 1]
-    for exact, without, estimates in zip(formed(held), formed(found), told, strict=True):
+def test_what_is_estimated_is_recorded_as_an_estimate():
+    held, result, _ = merged_passing(SETS, updates_of(12, 0))
+    sketches = [event for event in result.events if isinstance(event, DistancesSketched)]
+    assert [e.cluster for e in sketches] == [0, 1]
+    for exact, without, estimates in zip(formed(held), formed(result), sketches, strict=True):
         assert set(without.diameters) == {None}
         assert estimates.diameters == pytest.approx(exact.diameters, rel=1e-5)
         assert estimates.standard_error == sketch_error(estimates.numbers)
@@ -262,8 +264,8 @@ def updates(round_index: int) -> list[ClientUpdate]:
     sent[VICTIM] += 3  # few are like it, and whoever wants to be near it knows so
     near = {name: sent[VICTIM] + 0.01 * draws.normal(size=20) for name in SYBILS}
     return [
-        ClientUpdate(name, 0, {"w": torch.tensor(each)}, 1.0)
-        for name, each in sorted({**sent, **near}.items())
+        ClientUpdate(name, 0, {"w": torch.tensor(update)}, 1.0)
+        for name, update in sorted({**sent, **near}.items())
     ]
 
 
@@ -272,6 +274,6 @@ def test_a_set_can_be_one_operators_and_is_denied_all_the_same():
     merge = hidden_by(hiding(K))
     start = ({"w": torch.zeros(20, dtype=torch.float64)},)
     rounds = [merge(start, updates(t), Streams(1).at("round", t)).events for t in range(ROUNDS)]
-    known = participation_of((t, each) for t, events in enumerate(rounds) for each in events)
+    known = participation_of((t, event) for t, events in enumerate(rounds) for event in events)
     assert [held.members - {VICTIM} for held in known.sets_of(VICTIM)] == [set(SYBILS)] * ROUNDS
     assert options(known, VICTIM, RULES)[0].possible

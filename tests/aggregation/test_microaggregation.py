@@ -63,10 +63,10 @@ def test_every_point_is_in_one_of_floor_n_over_k_sets_of_k_to_2k_minus_1(divide,
     diverged[0, 0] = torch.nan
     for points in (cloud(n, seed), diverged, torch.ones(n, 2), torch.empty(n, 0)):
         sets = divide(points, k, seed)
-        assert sorted(i for each in sets for i in each) == list(range(n))
+        assert sorted(i for members in sets for i in members) == list(range(n))
         assert len(sets) == n // k
-        assert all(k <= len(each) <= 2 * k - 1 for each in sets)
-        assert list(sets) == sorted(tuple(sorted(each)) for each in sets)
+        assert all(k <= len(members) <= 2 * k - 1 for members in sets)
+        assert list(sets) == sorted(tuple(sorted(members)) for members in sets)
 
 
 def test_mdav_on_a_line_by_hand():
@@ -81,14 +81,16 @@ def test_no_balanced_division_around_the_found_centres_is_cheaper(k, more, seed)
     n = 2 * k + min(more, k - 1)
     points = cloud(n, seed)
     sets = by_kmeans(points, k, seed)
-    centres = torch.stack([points[list(each)].mean(dim=0) for each in sets])
+    centres = torch.stack([points[list(members)].mean(dim=0) for members in sets])
     away = torch.cdist(points, centres).square().numpy()
 
     def cost(first: Sequence[int]) -> float:
         second = sorted({*range(n)} - {*first})
         return away[list(first), 0].sum() + away[second, 1].sum()
 
-    others = (each for size in range(k, n - k + 1) for each in combinations(range(n), size))
+    others = (
+        combination for size in range(k, n - k + 1) for combination in combinations(range(n), size)
+    )
     assert all(cost(sets[0]) <= cost(other) + 1e-9 for other in others)
 
 
@@ -136,7 +138,7 @@ def plain_mdav(points: Tensor, k: int) -> Sets:
         close(extreme)
         if len(left) >= 2 * k:
             close(furthest(points[extreme]))
-    return tuple(sorted(tuple(sorted(each)) for each in [*sets, left]))
+    return tuple(sorted(tuple(sorted(group)) for group in [*sets, left]))
 
 
 @pytest.mark.parametrize("n", [200, ROWS + 100])
@@ -163,13 +165,13 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_squared_lengths_are_right_on_average_and_spread_no_more_than_told(name):
+def test_squared_lengths_are_right_on_average_and_spread_no_more_than_said(name):
     vector = VECTORS[name]
     true = float(vector.square().sum())
-    found = np.array([float(a_sketch(i)(vector).square().sum()) / true for i in range(DRAWS)])
-    assert abs(found.mean() - 1) < 4 * found.std() / math.sqrt(DRAWS)
+    ratios = np.array([float(a_sketch(i)(vector).square().sum()) / true for i in range(DRAWS)])
+    assert abs(ratios.mean() - 1) < 4 * ratios.std() / math.sqrt(DRAWS)
     # a variance of so many draws is itself known to some 20 per cent, less for long tails
-    assert found.std() < 1.3 * sketch_error(M)
+    assert ratios.std() < 1.3 * sketch_error(M)
 
 
 def test_how_near_an_estimate_must_be_by_hand():

@@ -32,7 +32,7 @@ from support.aggregating import aggregated
 from support.runs import small
 
 PUBLIC = Streams(0).at("round", 3, "merge")
-QUIET = 1e-9
+TINY_NOISE = 1e-9
 """A noise multiplier that leaves sums as they are."""
 
 seeds = st.integers(0, 2**32 - 1)
@@ -60,7 +60,7 @@ def norm(model: Params) -> float:
 
 
 def sent(*updates: Params, cluster: int = 0) -> list[ClientUpdate]:
-    return [ClientUpdate(str(i), cluster, each, 1.0) for i, each in enumerate(updates)]
+    return [ClientUpdate(str(i), cluster, update, 1.0) for i, update in enumerate(updates)]
 
 
 def hidden(secret: int) -> Streams:
@@ -107,12 +107,12 @@ def private_mean(clip: float, z: float, **sampled: Any) -> Callable[..., Aggrega
 def test_a_client_counts_once_whatever_it_weighs(weights):
     # C = 1: (3, 4) becomes (0.6, 0.8), (0, 0.5) stays; their mean is (0.3, 0.65)
     both = zip(sent(of(3.0, 4.0), of(0.0, 0.5)), weights, strict=True)
-    updates = [replace(each, weight=weight) for each, weight in both]
+    updates = [replace(update, weight=weight) for update, weight in both]
     start = (of(10.0, 20.0), of(1.0, 1.0))
-    merged = private_mean(1.0, QUIET)(start, updates, PUBLIC)
+    merged = private_mean(1.0, TINY_NOISE)(start, updates, PUBLIC)
     torch.testing.assert_close(merged.clusters[0], of(10.3, 20.65))
     assert torch.equal(merged.clusters[1]["w"], of(1.0, 1.0)["w"])
-    assert merged.events == (SumPerturbed(0, 1.0, QUIET, 1.0),)
+    assert merged.events == (SumPerturbed(0, 1.0, TINY_NOISE, 1.0),)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_client_counts_once_whatever_it_weighs(weights):
     ],
     ids=["all", "sampled", "nobody"],
 )
-def test_the_noise_has_the_deviation_that_is_told(how, clients, std):
+def test_the_noise_has_the_deviation_that_is_recorded(how, clients, std):
     start = {"w": torch.ones(100_000)}  # in so many coordinates a deviation is known to 0.2%
     nothing = sent(*[{"w": torch.zeros(100_000)}] * clients)
     (moved,) = private_mean(0.5, 2.0, **how)((start,), nothing, PUBLIC).clusters
@@ -141,8 +141,8 @@ def test_the_noise_is_hidden_and_every_cluster_draws_its_own():
         return merged.clusters[0]["w"], merged.clusters[1]["w"]
 
     draws = torch.stack([*noise(hidden(1)), *noise(hidden(2))])
-    apart = torch.corrcoef(draws) - torch.eye(4)
-    assert float(apart.abs().max()) < 0.05
+    deviations = torch.corrcoef(draws) - torch.eye(4)
+    assert float(deviations.abs().max()) < 0.05
     assert all(map(torch.equal, noise(hidden(1)), noise(hidden(1))))
 
 
@@ -171,8 +171,8 @@ def test_a_client_changes_the_sum_by_at_most_the_clip(others, seed, clip, size):
     updates = [drawn(seed + i, size) for i in range(others)]
     start = {name: torch.zeros_like(value) for name, value in drawn(0).items()}
     ends = [
-        flat(merge((start,), sent(*each), PUBLIC).clusters[0]) * 4
-        for each in (updates, [*updates, drawn(seed + 99, size)])
+        flat(merge((start,), sent(*cohort_updates), PUBLIC).clusters[0]) * 4
+        for cohort_updates in (updates, [*updates, drawn(seed + 99, size)])
     ]
     # sums and noise of at most some tens, in single precision
     assert float((ends[1] - ends[0]).norm()) <= clip * (1 + 1e-4)
@@ -200,9 +200,9 @@ def updates(clients: int, cluster: int = 0, weight=lambda _: 1.0):
 
 @pytest.mark.parametrize("weight", [lambda _: 1.0, lambda i: i + 1.0])
 def test_the_mean_is_that_in_the_open_within_its_bound(weight):
-    given = updates(6, 0, weight) + updates(5, 1, weight)
-    masked = aggregated(masked_means(5), START, given, HERE)
-    plain = mean_per_cluster(START, given, HERE)
+    updates_sent = updates(6, 0, weight) + updates(5, 1, weight)
+    masked = aggregated(masked_means(5), START, updates_sent, HERE)
+    plain = mean_per_cluster(START, updates_sent, HERE)
     assert not masked.events
     for one, other in zip(masked.clusters, plain.clusters, strict=True):
         for name in one:
@@ -211,21 +211,23 @@ def test_the_mean_is_that_in_the_open_within_its_bound(weight):
 
 
 def test_a_cluster_of_few_waits():
-    given = updates(6) + updates(4, 1)
-    masked = aggregated(masked_means(5), START, given, HERE)
+    updates_sent = updates(6) + updates(4, 1)
+    masked = aggregated(masked_means(5), START, updates_sent, HERE)
     assert masked.events == (ClusterWaited(1, 4, 5),)
     assert masked.clusters[1] is START[1]
 
 
 def test_what_does_not_fit_the_ring_is_cut_or_refused():
-    given = updates(3)
-    given[0].update["b"][0] = 1e9
-    found = aggregated(masked_means(3), START, given, HERE).clusters[0]["b"][0]
-    others = sum(float(each.update["b"][0]) for each in given[1:])
-    assert float(found) == pytest.approx((LARGEST + others) / 3)
+    updates_sent = updates(3)
+    updates_sent[0].update["b"][0] = 1e9
+    mean = aggregated(masked_means(3), START, updates_sent, HERE).clusters[0]["b"][0]
+    others = sum(float(update.update["b"][0]) for update in updates_sent[1:])
+    assert float(mean) == pytest.approx((LARGEST + others) / 3)
     with pytest.raises(ModelError, match="weights must stay below"):
         aggregated(masked_means(3), START, updates(3, weight=lambda _: 2.0**23), HERE)
-    counters = [ClientUpdate(each.handle, 0, {"n": torch.tensor(3)}, 1.0) for each in given]
+    counters = [
+        ClientUpdate(update.handle, 0, {"n": torch.tensor(3)}, 1.0) for update in updates_sent
+    ]
     with pytest.raises(ModelError, match="counters"):
         aggregated(masked_means(3), START, counters, HERE)
 
@@ -242,13 +244,13 @@ def test_fedavg_and_its_red_team_are_those_in_the_open():
         for name in one:
             torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-4)
     assert [*map(type, plain.events)] == [*map(type, masked.events)]
-    risks = [each.state.risk_estimates()[0] for each in (plain, masked)]
+    risks = [result.state.risk_estimates()[0] for result in (plain, masked)]
     known = [risk.risk for risk in risks if risk is not None]
     assert np.isclose(*known, atol=0.05)
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "settings"),
     [
         ({"aggregation": {"name": "median"}}, "the server to see single updates"),
         ({"method": {"name": "ifca"}}, "clients to send nothing but one sum"),
@@ -262,8 +264,8 @@ def test_fedavg_and_its_red_team_are_those_in_the_open():
         ),
     ],
 )
-def test_what_looks_at_single_updates_is_refused_under_masks(changed, found):
-    with pytest.raises(ConfigError, match=found):
+def test_what_looks_at_single_updates_is_refused_under_masks(changed, settings):
+    with pytest.raises(ConfigError, match=settings):
         build_run(covey.Config.model_validate({**TRAINED, **MASKED, **changed})).clients((), 0)
 
 
@@ -283,6 +285,6 @@ def test_what_only_inherits_from_the_mean_or_fedavg_is_not_taken_for_it():
     halved = covey.Config.of({**TRAINED, "aggregation": Halved(), "privacy": privacy})
     with pytest.raises(ConfigError, match=r"aggregation\.name must be 'mean' under"):
         build_run(halved)
-    given = {**TRAINED, **MASKED, "method": {"name": f"{__name__}:Looking"}}
+    settings = {**TRAINED, **MASKED, "method": {"name": f"{__name__}:Looking"}}
     with pytest.raises(ConfigError, match="clients to send nothing but one sum"):
-        build_run(covey.Config.of(given))
+        build_run(covey.Config.of(settings))

@@ -18,7 +18,7 @@ def point(*values: float, count: int = 0) -> Params:
 
 
 def aggregated(aggregation: Aggregation, start: Params, *updates: Params) -> AggregationResult:
-    sent = [ClientUpdate(f"C{i}", 0, each, 1.0) for i, each in enumerate(updates)]
+    sent = [ClientUpdate(f"C{i}", 0, update, 1.0) for i, update in enumerate(updates)]
     begin = partial(aggregation.begin, federation=FederationInfo(clients=len(sent)))
     return all_of(begin, (start,), sent, Streams(0))
 
@@ -119,7 +119,7 @@ def test_a_bound_by_the_median_norm_by_hand_and_of_updates_that_form_sets():
     assert isinstance(short, AnonymitySetsFormed)
     assert max(width or 0.0 for width in raw.diameters) > 499
     assert max(width or 0.0 for width in short.diameters) < 2.0
-    assert {handle for each in short.sets for handle in each} == {f"C{i}" for i in range(7)}
+    assert {handle for members in short.sets for handle in members} == {f"C{i}" for i in range(7)}
 
 
 def test_a_bound_by_others_updates_is_refused_beside_accounted_noise():

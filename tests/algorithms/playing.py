@@ -116,15 +116,15 @@ def ifca_mir(draw_model: DrawModel, steps: Clients, selection: SelectionConfig) 
 
 def changed(settings: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
     """Return settings of which some sections have other keys."""
-    found = {**settings, **sections}
+    merged = {**settings, **sections}
     inside = [key for key in sections if isinstance(settings.get(key), dict)]
-    return found | {key: {**settings[key], **sections[key]} for key in inside}
+    return merged | {key: {**settings[key], **sections[key]} for key in inside}
 
 
 def rounds_of(run: BuiltRun, count: int) -> Iterator[RoundResult]:
     """Play so many rounds of a run with all its clients."""
     state = run.algorithm.init(run.streams)
     for t in range(count):
-        there = run.clients(run.population.clients, t)
-        yield (played := run.algorithm.round(state, there, run.streams.at("round", t)))
+        clients = run.clients(run.population.clients, t)
+        yield (played := run.algorithm.round(state, clients, run.streams.at("round", t)))
         state = played.state

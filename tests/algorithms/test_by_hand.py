@@ -102,9 +102,9 @@ def test_fedavg_is_the_mean_of_the_local_models(steps, point, models):
     played = together.play_round(together.init(STREAMS), cohort, STREAMS)
     assert weights_of(played.state.clusters) == pytest.approx([0.9254294], abs=1e-6)
     alone = local_training(models(1.0), steps, cohort)
-    apart = alone.play_round(alone.init(STREAMS), cohort, STREAMS)
+    separate = alone.play_round(alone.init(STREAMS), cohort, STREAMS)
     expected = pytest.approx([1.2689414, 0.2689414, 1.2384058], abs=1e-6)
-    assert weights_of(apart.state.clusters) == expected
+    assert weights_of(separate.state.clusters) == expected
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -168,24 +168,24 @@ def watched(steps, models, pair) -> Callable[..., Playing]:
 
 
 def played_rounds(strategy: Playing, cohort: tuple[Client, ...], rounds: int):
-    state, story = strategy.init(STREAMS), []
+    state, history = strategy.init(STREAMS), []
     for index in range(rounds):
         state, events, *_ = strategy.play_round(state, cohort, STREAMS.at("round", index))
-        story.append(events)
-    return state, story
+        history.append(events)
+    return state, history
 
 
 def measured(events: tuple[Event, ...]) -> list[tuple[int, int]]:
-    found = [event for event in events if isinstance(event, RiskMeasured)]
-    return [(each.cluster, each.estimate.round_index) for each in found]
+    risk_events = [event for event in events if isinstance(event, RiskMeasured)]
+    return [(event.cluster, event.estimate.round_index) for event in risk_events]
 
 
 def test_the_red_team_looks_every_so_many_rounds_and_at_the_end(watched, pair, scripted):
     script = scripted({0: 0.6, 1: 0.6})
     strategy = watched(script, every=2)
-    state, story = played_rounds(strategy, pair, 5)
+    state, rounds = played_rounds(strategy, pair, 5)
     # nobody has chosen before round 0
-    assert [*map(measured, story)] == [[], [], [(0, 2), (1, 2)], [], [(0, 4), (1, 4)]]
+    assert [*map(measured, rounds)] == [[], [], [(0, 2), (1, 2)], [], [(0, 4), (1, 4)]]
     assert [f.round_index for f in state.risk_estimates() if f] == [4, 4]
     assert measured(strategy.conclude(state, pair, STREAMS).events) == [(0, 5), (1, 5)]
     seen = [(t.cluster, [c.handle for c in t.members]) for t in script.seen[:2]]
@@ -199,11 +199,11 @@ def test_a_figure_lives_for_twice_the_rounds_between_two_looks(watched, pair, sc
     strategy = watched(script, every=2)
     state, _ = played_rounds(strategy, pair, 3)
     script.risks[0] = script.risks[1] = None
-    alive: list[int] = []
+    known: list[int] = []
     for _ in range(3, 9):
         state, *_ = strategy.play_round(state, pair, STREAMS)
-        alive.append(sum(figure is not None for figure in state.risk_estimates()))
-    assert alive == [2, 2, 2, 2, 0, 0]
+        known.append(sum(figure is not None for figure in state.risk_estimates()))
+    assert known == [2, 2, 2, 2, 0, 0]
 
 
 def test_nobody_acts_on_an_extrapolated_figure(watched, pair):
@@ -211,12 +211,12 @@ def test_nobody_acts_on_an_extrapolated_figure(watched, pair):
         figure = RiskEstimate(Figure(0.9, 0.01), 0.9, 10, 10, round_index=target.round_index)
         return Assessment(replace(figure, calibrated=False, rests_on="extrapolated"))
 
-    state, story = played_rounds(watched(attack, every=1), pair, 3)
-    told = [event for event in story[-1] if isinstance(event, RiskMeasured)]
-    assert [event.estimate.risk for event in told] == [0.9, 0.9]
+    state, rounds = played_rounds(watched(attack, every=1), pair, 3)
+    risk_events = [event for event in rounds[-1] if isinstance(event, RiskMeasured)]
+    assert [event.estimate.risk for event in risk_events] == [0.9, 0.9]
     assert state.risk_estimates() == (None, None)
-    assert RiskUnknown((0, 1)) in story[-1]
-    history = history_of([*enumerate(story)])
+    assert RiskUnknown((0, 1)) in rounds[-1]
+    history = history_of([*enumerate(rounds)])
     assert not history.figures
     assert history.measured[-1].estimate.reason == "extrapolated"
 
@@ -252,21 +252,21 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(steps, models, p
 
     def judge(_: object, cohort: Sequence[Client], __: Streams):
         looked.append([c.name for c in cohort])
-        found: list[RiskEstimate | None] = [risk(0.9), risk(0.5)]
-        return {c.handle: found[::-1] if c.name == "b" else found for c in cohort}
+        risks: list[RiskEstimate | None] = [risk(0.9), risk(0.5)]
+        return {c.handle: risks[::-1] if c.name == "b" else risks for c in cohort}
 
     plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_by_threshold))
-    state, story = played_rounds(plain.measured_by(SelfAssessed(judge, 2)), pair, 6)
-    assert [each for each in looked if each] == [["a", "b"], ["a", "b"]]  # rounds 2, 4
+    state, rounds = played_rounds(plain.measured_by(SelfAssessed(judge, 2)), pair, 6)
+    assert [names for names in looked if names] == [["a", "b"], ["a", "b"]]  # rounds 2, 4
     assert state.assignment == {"A": 1, "B": 0}
-    found = [k and (k.risk, k.round_index, k.inside) for k in state.known_risks("A")]
-    assert found == [(0.9, 2, True), (0.5, 4, True)]
-    assert not any(measured(events) for events in story)
-    unknown = [RiskUnknown((0, 1)) in events for events in story]
+    known = [k and (k.risk, k.round_index, k.inside) for k in state.known_risks("A")]
+    assert known == [(0.9, 2, True), (0.5, 4, True)]
+    assert not any(measured(events) for events in rounds)
+    unknown = [RiskUnknown((0, 1)) in events for events in rounds]
     assert unknown == [True, True, False, False, False, False]
 
 
-def test_the_last_choice_is_told_like_any_other_and_sets_no_price(steps, models, pair):
+def test_the_last_choice_is_recorded_like_any_other_and_sets_no_price(steps, models, pair):
     how = SelectionConfig(
         select_by_loss, after_choice=Priced(target_share=0.3).after_choice, epsilon=2.0
     )

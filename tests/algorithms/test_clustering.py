@@ -73,15 +73,15 @@ def selection_inputs(
 ) -> SelectionInputs:
     clients, clusters = draw(st.integers(1, 5)), draw(st.integers(1, 4))
 
-    def row(each: st.SearchStrategy[float], count: int) -> Tensor:
-        values = draw(st.lists(each, min_size=count, max_size=count))
+    def row(numbers: st.SearchStrategy[float], count: int) -> Tensor:
+        values = draw(st.lists(numbers, min_size=count, max_size=count))
         return torch.tensor(values, dtype=torch.float32)
 
     offered = draw(st.sets(st.integers(0, clusters - 1), min_size=1))
     rows = 1 if draw(st.booleans()) else clients  # sent to everybody, or each its own
 
-    def table(each: st.SearchStrategy[float]) -> Tensor:
-        values = row(each, rows * clusters).view(rows, clusters)
+    def table(numbers: st.SearchStrategy[float]) -> Tensor:
+        values = row(numbers, rows * clusters).view(rows, clusters)
         return values.expand(clients, clusters).clone()
 
     errors = table(ERRORS)
@@ -257,7 +257,7 @@ def test_an_unknown_risk_is_above_every_threshold(risks, threshold, chosen):
 
 def test_with_ties_risks_closer_than_two_standard_errors_count_as_equal():
     # the difference is 0.04; its standard error is sqrt(2) s: equal from s > 0.01414 on
-    equal, apart = (
+    equal, distinct = (
         two_of(
             [[1.0, 1.01]],
             [0.64, 0.60],
@@ -267,9 +267,9 @@ def test_with_ties_risks_closer_than_two_standard_errors_count_as_equal():
         for error in (0.015, 0.014)
     )
     assert select_weighted(equal, ties=2.0).tolist() == [0]  # by loss
-    assert select_weighted(apart, ties=2.0).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
+    assert select_weighted(distinct, ties=2.0).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
     assert select_by_threshold(equal, ties=2.0).tolist() == [0]
-    assert select_by_threshold(apart, ties=2.0).tolist() == [1]
+    assert select_by_threshold(distinct, ties=2.0).tolist() == [1]
     assert select_weighted(equal).tolist() == select_by_threshold(equal).tolist() == [1]
 
 
@@ -287,8 +287,8 @@ def blobs(sizes: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("sizes", [(10, 10), (4, 20), (8, 8, 8)])
 def test_well_separated_groups_are_found(sizes):
     points, truth = blobs(sizes, seed=1)
-    found = gap_split(points, len(sizes), np.random.default_rng(0))
-    assert adjusted_rand_score(truth, found.labels) == 1
+    split = gap_split(points, len(sizes), np.random.default_rng(0))
+    assert adjusted_rand_score(truth, split.labels) == 1
 
 
 def drawn_updates(seed: int, clients: int = 5) -> list[Params]:
@@ -307,7 +307,9 @@ def products(updates: Sequence[Params]) -> np.ndarray:
 @given(seeds)
 def test_directions_have_the_cosines_of_the_centred_updates(seed):
     updates = drawn_updates(seed)
-    rows = torch.stack([torch.cat([each["a"].flatten(), each["b"]]) for each in updates]).double()
+    rows = torch.stack(
+        [torch.cat([update["a"].flatten(), update["b"]]) for update in updates]
+    ).double()
     rows = rows - rows.mean(dim=0)
     expected = torch.nn.functional.cosine_similarity(rows[:, None], rows, dim=2)
     np.testing.assert_allclose(products(updates), expected.numpy(), atol=1e-6)
@@ -388,7 +390,7 @@ def test_the_draws_are_hidden():
     inputs = inputs_of([[1.0, 1.0]] * 20)
 
     def chosen(secret: int) -> tuple[int, ...]:
-        own = [replace(each, secret=secret) for each in inputs.client_streams]
+        own = [replace(stream, secret=secret) for stream in inputs.client_streams]
         select = report_noisy_min(by_loss, BOUND, 1.0)
         return tuple(select(replace(inputs, client_streams=own)).tolist())
 
@@ -466,17 +468,17 @@ def test_a_price_rises_until_somebody_wants_to_stay(people):
     assert [type(fact) for fact in facts] == [PricesSet] * 4
     # round 0: newcomers get what they want: 1 of 6 wants cluster 0, 1/6 too few
     # rounds 1 and 2: nobody wants it at 1/6 nor at 1/2: + 1/3 each; round 3: A does
-    told = [(f.prices[0], f.desired[0]) for f in facts if isinstance(f, PricesSet)]
+    prices = [(f.prices[0], f.desired[0]) for f in facts if isinstance(f, PricesSet)]
     expected = [1 / 6, 1 / 6, 1 / 2, 0, 5 / 6, 0, 1, 1 / 6]
-    assert [each for pair in told for each in pair] == pytest.approx(expected, abs=1e-6)
+    assert [price for pair in prices for price in pair] == pytest.approx(expected, abs=1e-6)
     # and meanwhile whoever sits there may not leave: nobody has come for it
     assert [choice.clusters["A"] for _, choice in rounds] == [0] * 4
 
 
-def test_choices_under_noise_are_told_with_their_epsilon(people):
+def test_choices_under_noise_are_recorded_with_their_epsilon(people):
     noisy = SelectionConfig(select_by_loss, epsilon=0.5)
-    told = [choice.events for _, choice in through(noisy, [people, people[:2], ()])]
-    everybody, two = (ChoicesPerturbed(0.5, tuple("ABCDEF"[:n])) for n in (6, 2))
-    assert told == [(everybody,), (two,), ()]
+    perturbed = [choice.events for _, choice in through(noisy, [people, people[:2], ()])]
+    six, two = (ChoicesPerturbed(0.5, tuple("ABCDEF"[:n])) for n in (6, 2))
+    assert perturbed == [(six,), (two,), ()]
     ((_, plain),) = through(SelectionConfig(select_by_loss), [people])
     assert plain.events == ()

@@ -157,33 +157,33 @@ def world(make_client) -> World:
 
 
 @dataclass(frozen=True)
-class Story:
+class PlayedRounds:
     """Rounds of a strategy: the states before the first and after each, and what was told."""
 
     strategy: Playing
     cohorts: list[Cohort]
     states: list[ServerState]
-    told: list[tuple[Event, ...]]
+    events: list[tuple[Event, ...]]
 
     @property
     def models(self) -> tuple[Params, ...]:
         return self.states[-1].clusters
 
 
-def played(strategy: Playing, cohorts: list[Cohort], seed: int = 0) -> Story:
-    story = Story(strategy, cohorts, [strategy.init(Streams(seed))], [])
+def played(strategy: Playing, cohorts: list[Cohort], seed: int = 0) -> PlayedRounds:
+    history = PlayedRounds(strategy, cohorts, [strategy.init(Streams(seed))], [])
     for index, cohort in enumerate(cohorts):
         at = Streams(seed).at("round", index)
-        state, events, *_ = strategy.play_round(story.states[-1], cohort, at)
-        story.states.append(state)
-        story.told.append(events)
-    return story
+        state, events, *_ = strategy.play_round(history.states[-1], cohort, at)
+        history.states.append(state)
+        history.events.append(events)
+    return history
 
 
 @pytest.fixture(scope="module", params=STRATEGIES.values(), ids=list(STRATEGIES))
-def story(request, world) -> Story:
-    everybody = world.population
-    return played(request.param(world), [everybody[:5], (), everybody[2:], everybody])
+def history(request, world) -> PlayedRounds:
+    all_clients = world.population
+    return played(request.param(world), [all_clients[:5], (), all_clients[2:], all_clients])
 
 
 def same_bits(left: Sequence[Params], right: Sequence[Params]) -> bool:
@@ -191,19 +191,19 @@ def same_bits(left: Sequence[Params], right: Sequence[Params]) -> bool:
 
 
 def the_assignment(events: tuple[Event, ...]) -> ClientsAssigned:
-    (found,) = (event for event in events if isinstance(event, ClientsAssigned))
-    return found
+    (assignment,) = (event for event in events if isinstance(event, ClientsAssigned))
+    return assignment
 
 
-def how(story: Story) -> list[str]:
-    return [the_assignment(events).by for events in story.told]
+def how(history: PlayedRounds) -> list[str]:
+    return [the_assignment(events).by for events in history.events]
 
 
-def test_models_keep_their_form_and_whoever_is_away_keeps_its_choice(story):
-    start = story.states[0].clusters
-    assert not same_bits(story.states[1].clusters, start)
+def test_models_keep_their_form_and_whoever_is_away_keeps_its_choice(history):
+    start = history.states[0].clusters
+    assert not same_bits(history.states[1].clusters, start)
     for t, (cohort, before, after) in enumerate(
-        zip(story.cohorts, story.states, story.states[1:], strict=False)
+        zip(history.cohorts, history.states, history.states[1:], strict=False)
     ):
         assert after.round_index == t + 1
         assert len(after.clusters) == len(after.risk_estimates()) == len(start)
@@ -217,8 +217,10 @@ def test_models_keep_their_form_and_whoever_is_away_keeps_its_choice(story):
         assert cohort or same_bits(before.clusters, after.clusters)
 
 
-def test_every_participant_and_nobody_else_is_in_the_events_and_the_last_names_the_models(story):
-    for cohort, events, state in zip(story.cohorts, story.told, story.states[1:], strict=True):
+def test_every_participant_and_nobody_else_is_in_the_events_and_the_last_names_the_models(history):
+    for cohort, events, state in zip(
+        history.cohorts, history.events, history.states[1:], strict=True
+    ):
         assigned = the_assignment(events)
         assert list(assigned.clusters) == [client.handle for client in cohort]
         (merged,) = (event for event in events if isinstance(event, ModelsMerged))
@@ -230,23 +232,23 @@ def test_every_participant_and_nobody_else_is_in_the_events_and_the_last_names_t
         assert last.model_hash == model_hash(state.clusters[: len(counted)])
 
 
-def test_a_run_is_its_seed_s_unless_models_follow_from_the_records_alone(story):
-    models = story.states[1].clusters
-    again = played(story.strategy, story.cohorts[:1])
-    assert again.told == story.told[:1]
+def test_a_run_is_its_seed_s_unless_models_follow_from_the_records_alone(history):
+    models = history.states[1].clusters
+    again = played(history.strategy, history.cohorts[:1])
+    assert again.events == history.events[:1]
     assert same_bits(again.models, models)
-    other = played(story.strategy, story.cohorts[:1], seed=1).models
-    if isinstance(story.strategy.algorithm.algorithm, Ridge):
+    other = played(history.strategy, history.cohorts[:1], seed=1).models
+    if isinstance(history.strategy.algorithm.algorithm, Ridge):
         # of heads only the numbers of clusters are drawn
-        assert any(same_bits(models, each) for each in permutations(other))
+        assert any(same_bits(models, permutation) for permutation in permutations(other))
     else:
         assert not same_bits(models, other)
 
 
-def test_the_last_choice_is_everybodys_and_trains_nothing(story, world):
-    before = story.states[1]
+def test_the_last_choice_is_everybodys_and_trains_nothing(history, world):
+    before = history.states[1]
     models, choices = model_hash(before.clusters), dict(before.assignment)
-    after, events, *_ = story.strategy.conclude(before, world.population, Streams(2))
+    after, events, *_ = history.strategy.conclude(before, world.population, Streams(2))
     assert same_bits(after.clusters, before.clusters)
     final = the_assignment(events)
     assert final.by == "final"
@@ -262,33 +264,33 @@ def test_zero_risk_weight_is_ifca_bit_for_bit_and_a_red_team_changes_nothing_but
     world = replace(world, population=people)
     plain, weighing = ifca(init, world.steps()), world.mir(select_weighted)
     strategies = (plain, world.watched(plain), world.watched(weighing))
-    alone, one, other = (played(each, [people] * 4) for each in strategies)
+    alone, one, other = (played(strategy, [people] * 4) for strategy in strategies)
     assert same_bits(alone.models, one.models)
     assert same_bits(one.models, other.models)
     figures = one.states[-1].risk_estimates()
     assert figures == other.states[-1].risk_estimates()
     assert any(figure is not None for figure in figures)
-    known = [[e for e in events if not isinstance(e, RiskUnknown)] for events in other.told]
-    assert [list(events) for events in one.told] == known
+    known = [[e for e in events if not isinstance(e, RiskUnknown)] for events in other.events]
+    assert [list(events) for events in one.events] == known
 
 
 def test_a_warm_start_shares_then_splits_then_lets_clients_choose(world):
-    story = played(STRATEGIES["warm"](world), [world.population] * 3)
-    assert how(story) == ["shared", "split", "clients"]
-    (sought,) = (event for event in story.told[1] if isinstance(event, GroupsSought))
+    history = played(STRATEGIES["warm"](world), [world.population] * 3)
+    assert how(history) == ["shared", "split", "clients"]
+    (sought,) = (event for event in history.events[1] if isinstance(event, GroupsSought))
     assert sought.chosen in sought.gaps
-    split = the_assignment(story.told[1]).clusters
-    found = {(split[client.handle], client.group) for client in world.population}
-    assert len(found) == 2  # the split is the groups, whichever is called 0
+    split = the_assignment(history.events[1]).clusters
+    groups = {(split[client.handle], client.group) for client in world.population}
+    assert len(groups) == 2  # the split is the groups, whichever is called 0
     shared = played(STRATEGIES["fedavg"](world), [world.population]).models
-    assert all(same_bits((each,), shared) for each in story.states[1].clusters)
-    assert not story.states[1].assignment
+    assert all(same_bits((cluster,), shared) for cluster in history.states[1].clusters)
+    assert not history.states[1].assignment
 
 
 def test_a_warm_start_does_not_split_fewer_clients_than_make_groups(world):
     few = world.population[:2]
-    story = played(STRATEGIES["warm"](world), [world.population, few, few, world.population])
-    assert how(story) == ["shared"] * 3 + ["split"]
+    history = played(STRATEGIES["warm"](world), [world.population, few, few, world.population])
+    assert how(history) == ["shared"] * 3 + ["split"]
 
 
 def test_a_selection_batch_is_a_sample_of_its_own_for_every_client(world):

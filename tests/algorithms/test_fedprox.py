@@ -45,8 +45,8 @@ def test_the_pull_is_the_objective_of_the_settings(tmp_path):
     assert prox == same
 
 
-def update(handle: str, kept: float | None) -> ClientUpdate:
-    memory = None if kept is None else {"h": {"w": torch.tensor([kept])}}
+def update(handle: str, remembered: float | None) -> ClientUpdate:
+    memory = None if remembered is None else {"h": {"w": torch.tensor([remembered])}}
     return ClientUpdate(handle, 0, {"w": torch.zeros(1)}, 1.0, memory)
 
 
@@ -54,10 +54,11 @@ def test_a_memory_leaves_with_its_client():
     old = {"A": {"h": {"w": torch.tensor([1.0])}}}
     state = initial_state(({"w": torch.zeros(1)},)).with_state(ClientMemory(kept=old))
     after = with_memory(state, {"B": update("B", 3.0).kept or {}}, 0)
-    found = {
-        handle: float(each["h"]["w"]) for handle, each in after.get_state(ClientMemory).kept.items()
+    weights = {
+        handle: float(memory["h"]["w"])
+        for handle, memory in after.get_state(ClientMemory).kept.items()
     }
-    assert found == {"A": 1.0, "B": 3.0}
+    assert weights == {"A": 1.0, "B": 3.0}
     assert state.without(["A"]).get_state(ClientMemory).kept == {}
 
 
@@ -87,11 +88,11 @@ def ditto(lam: float, **recipe: float) -> Playing:
 
 
 def rounds(play: Playing, cohorts: list[Cohort]) -> list[ServerState]:
-    found = [play.init(Streams(0))]
+    states = [play.init(Streams(0))]
     for t, cohort in enumerate(cohorts):
         streams = Streams(0).at("round", t)
-        found.append(play.play_round(found[-1], cohort, streams).state)
-    return found
+        states.append(play.play_round(states[-1], cohort, streams).state)
+    return states
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +129,7 @@ cohorts_of = st.lists(st.sets(st.integers(0, CLIENTS - 1)), max_size=3)
 
 @given(later=cohorts_of, lam=st.floats(0, 1))
 def test_the_shared_model_is_fedavgs_whatever_the_pull(people, later, lam):
-    cohorts = [tuple(people[i] for i in sorted(some)) for some in later]
+    cohorts = [tuple(people[i] for i in sorted(present)) for present in later]
     plain = rounds(fedavg(line, steps_of(None)), cohorts)[-1]
     assert model_hash(rounds(ditto(lam), cohorts)[-1].clusters) == model_hash(plain.clusters)
 
@@ -136,8 +137,8 @@ def test_the_shared_model_is_fedavgs_whatever_the_pull(people, later, lam):
 def test_an_own_model_that_diverges_stays_as_it_was(people):
     wild, one = ditto(1e38, local_steps=3), people[1]
     assert own(rounds(wild, [(one,)])[-1]) == {}
-    kept = {one.handle: {"personal": {"weight": torch.tensor([[0.5]])}}}
-    start = wild.init(Streams(0)).with_state(ClientMemory(kept=kept))
+    memory = {one.handle: {"personal": {"weight": torch.tensor([[0.5]])}}}
+    start = wild.init(Streams(0)).with_state(ClientMemory(kept=memory))
     after = wild.play_round(start, (one,), Streams(0)).state
     assert own(after) == {one.handle: 0.5}
 
@@ -182,17 +183,17 @@ def test_it_reaches_everybody_by_hand_and_is_gone_in_the_next_round(make_client)
     clients = clients_with(Simulated(engine, recipe)).among(cohort)
     start = initial_state(({"weight": torch.zeros(1, 1)},))
     sent = clients.sent_along(push={"weight": torch.full((1, 1), 3.0)})
-    everybody = sent.all_in(0, "shared")
-    asked = replace(sent, wants_losses=True)
-    updates = list(asked.train(start.clusters, everybody.clusters, STREAMS))
-    known = {each.handle: each.loss for each in updates}
+    shared = sent.all_in(0, "shared")
+    request = replace(sent, wants_losses=True)
+    updates = list(request.train(start.clusters, shared.clusters, STREAMS))
+    known = {update.handle: update.loss for update in updates}
     # w = 0 - 0.1 ((0 - y) + 3): -0.2 for y = 1 and -0.4 for y = -1
     assert [float(u.update["weight"]) for u in updates] == pytest.approx([-0.2, -0.4])
     assert all(float((u.kept or {})["seen"]["weight"]) == 3.0 for u in updates)
     # the first step's loss at w = 0 is known as somebody asks: half of (0 - y)^2
     assert known == pytest.approx({"A": 0.5, "B": 0.5})
-    first = sent.train_and_aggregate(start, everybody, STREAMS).state
+    first = sent.train_and_aggregate(start, shared, STREAMS).state
     assert float(first.clusters[0]["weight"]) == pytest.approx(-0.3)
-    second = clients.train_and_aggregate(first, everybody, STREAMS).state
+    second = clients.train_and_aggregate(first, shared, STREAMS).state
     # w = -0.3 - 0.1 (-0.3 - y), mean over y = 1 and -1
     assert float(second.clusters[0]["weight"]) == pytest.approx(-0.27)

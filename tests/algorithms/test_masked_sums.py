@@ -26,8 +26,8 @@ RIDGE: dict[str, Any] = {
 
 
 def test_masks_change_no_bit():
-    settings = ({**RIDGE, "privacy": {"secure_sums": each}} for each in (False, True))
-    runs = (build_run(covey.Config.model_validate(each)) for each in settings)
+    settings = ({**RIDGE, "privacy": {"secure_sums": masked}} for masked in (False, True))
+    runs = (build_run(covey.Config.model_validate(setting)) for setting in settings)
     plain, masked = ([*rounds_of(run, 2)] for run in runs)
     for one, other in zip(plain, masked, strict=True):
         assert model_hash(one.state.clusters) == model_hash(other.state.clusters)
@@ -87,16 +87,16 @@ def test_masked_sums_are_checked_as_others_are():
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "reason"),
     [
         ({"method": {"name": "ifca"}}, "method.name = 'ifca'"),
         ({"method": {"name": "ridge"}}, "num_clusters = 2"),
         ({"aggregation": {"name": "krum"}}, "aggregation.name = 'krum'"),
     ],
 )
-def test_what_cannot_be_had_under_masks_is_refused(changed, found):
-    given = {"privacy": {"secure_sums": True}} | changed
+def test_what_cannot_be_had_under_masks_is_refused(changed, reason):
+    settings = {"privacy": {"secure_sums": True}} | changed
     with pytest.raises(ConfigError) as error:
-        build_run(covey.Config.model_validate({**RIDGE, **given}))
-    assert found in str(error.value)
+        build_run(covey.Config.model_validate({**RIDGE, **settings}))
+    assert reason in str(error.value)
     assert "privacy.secure_sums = True" in str(error.value)

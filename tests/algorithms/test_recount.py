@@ -35,11 +35,11 @@ class Present:
         for client in run.population.clients:
             self.come(client.handle, client.train)
 
-    def come(self, who: Handle, new: Examples) -> None:
+    def come(self, handle: Handle, new: Examples) -> None:
         """Count a client in a cluster, as a round with its choice does."""
         first = self.run.population.clients[0]
-        self.clients[who] = replace(first, name=who, handle=who, train=new)
-        chosen = {who: int(self.drawn.integers(CLUSTERS))}
+        self.clients[handle] = replace(first, name=handle, handle=handle, train=new)
+        chosen = {handle: int(self.drawn.integers(CLUSTERS))}
         self.choices |= chosen
         counted = recount(self.state, chosen, self.among(()))
         assert counted.chosen == chosen
@@ -50,9 +50,9 @@ class Present:
         setup = replace(clients.setup, population=tuple(self.clients.values()))
         return replace(clients, setup=setup)
 
-    def leave(self, who: Handle) -> None:
-        leaver = self.clients.pop(who)
-        del self.choices[who]
+    def leave(self, handle: Handle) -> None:
+        leaver = self.clients.pop(handle)
+        del self.choices[handle]
         self.state = without_leavers(self.state, self.among((leaver,)))
 
 
@@ -70,12 +70,12 @@ def test_forty_sequences_end_in_the_bits_of_the_direct_computation(digits):
         for step in range(6):
             at, size = int(drawn.integers(1_000)), int(drawn.integers(1, 7))
             new = digits.take(torch.arange(at, at + size))
-            who = sorted(present.clients)[int(drawn.integers(len(present.clients)))]
+            leaver = sorted(present.clients)[int(drawn.integers(len(present.clients)))]
             if int(drawn.integers(2)) == 0:
                 present.come(f"h-new-{step}", new)
                 done["come"] += 1
             elif len(present.clients) > 1:
-                present.leave(who)
+                present.leave(leaver)
                 done["leave"] += 1
         known, choices = present.state.get_state(ClusterSums), present.choices
         assert known.is_whole
@@ -85,7 +85,7 @@ def test_forty_sequences_end_in_the_bits_of_the_direct_computation(digits):
             for j in range(CLUSTERS)
         ]
         d = len(known.sums[0].targets)
-        direct = tuple(run.records.sums(each, d) for each in inside)
+        direct = tuple(run.records.sums(members, d) for members in inside)
         assert known.sums == direct
         if all(inside):
             assert heads(known) == heads(known.of(direct, choices))

@@ -96,8 +96,8 @@ def test_a_refused_client_is_as_one_that_did_not_come(people, merge, bad):
     sent = {"A": 1.0, "B": 2.0, "C": bad, "D": 4.0}
     with_it = moved(steps_with(sent, merge), people("abcd"))
     without = moved(steps_with(sent, merge), people("ab" + "d"))
-    told = "its update of w must hold finite numbers only"
-    assert with_it.events == (AnswerRefused("C", told), *without.events)
+    reason = "its update of w must hold finite numbers only"
+    assert with_it.events == (AnswerRefused("C", reason), *without.events)
     assert torch.equal(with_it.state.clusters[0]["w"], without.state.clusters[0]["w"])
     assert with_it.state.assignment == without.state.assignment
     assert facts(with_it, ModelsMerged)[0].participants == (3,)
@@ -109,8 +109,8 @@ def test_a_refused_client_is_as_one_that_did_not_come(people, merge, bad):
 def test_a_refused_client_keeps_what_it_kept(people):
     class Keeping(Sending):
         def train(self, *args: Any, **named: Any) -> Iterator[ClientUpdate]:
-            for each in super().train(*args, **named):
-                yield replace(each, kept={"h": each.update})
+            for update in super().train(*args, **named):
+                yield replace(update, kept={"h": update.update})
 
     old = {h: {"h": {"w": torch.zeros(1)}} for h in "AB"}
     before = initial_state((START,)).with_state(ClientMemory(kept=old))
@@ -118,7 +118,7 @@ def test_a_refused_client_keeps_what_it_kept(people):
         clients_with(Keeping({"A": 1.0, "B": math.nan, "C": 3.0})), people("abc"), before
     )
     memories = played.state.get_state(ClientMemory).kept
-    assert {h: len(each["h"]["w"]) for h, each in memories.items()} == {"A": 3, "B": 1, "C": 3}
+    assert {h: len(memory["h"]["w"]) for h, memory in memories.items()} == {"A": 3, "B": 1, "C": 3}
 
 
 def test_a_model_whose_cohort_is_refused_has_diverged_until_an_update_is_accepted(people):
@@ -128,9 +128,9 @@ def test_a_model_whose_cohort_is_refused_has_diverged_until_an_update_is_accepte
     assert len(facts(played, AnswerRefused)) == 3
     assert facts(played, ClientsAssigned)[0].clusters == {}
     assert list(divergences(played.state)) == [0]
-    nobody = moved(fine, (), played.state)
-    assert "diverged: no update" in divergences(nobody.state)[0]
-    assert not divergences(moved(fine, people("a"), nobody.state).state)
+    without_clients = moved(fine, (), played.state)
+    assert "diverged: no update" in divergences(without_clients.state)[0]
+    assert not divergences(moved(fine, people("a"), without_clients.state).state)
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -141,10 +141,10 @@ def test_where_noise_is_accounted_for_a_refused_client_counts_as_zero(people, na
     refused = moved(accounted, people("abcd"))
 
     class Zero(Sending):
-        def train(self, *asked: Any, **more: Any) -> Iterator[ClientUpdate]:
-            for each in super().train(*asked, **more):
+        def train(self, *arguments: Any, **more: Any) -> Iterator[ClientUpdate]:
+            for update in super().train(*arguments, **more):
                 nothing = {"w": torch.zeros(3)}
-                yield replace(each, update=nothing) if each.handle == "C" else each
+                yield replace(update, update=nothing) if update.handle == "C" else update
 
     as_zero = moved(replace(accounted, federation=Zero(sent)), people("abcd"))
     assert refused.events[1:] == as_zero.events
@@ -152,8 +152,8 @@ def test_where_noise_is_accounted_for_a_refused_client_counts_as_zero(people, na
     assert facts(refused, ModelsMerged)[0].participants == (4,)
     assert "C" in facts(refused, ClientsAssigned)[0].clusters
     # noise is paid for where every update was refused
-    nobody = steps_with(dict.fromkeys("ABCD", bad), NOISY[name], accounted=True)
-    for played in (refused, moved(nobody, people("abcd"))):
+    all_refused = steps_with(dict.fromkeys("ABCD", bad), NOISY[name], accounted=True)
+    for played in (refused, moved(all_refused, people("abcd"))):
         assert facts(played, SumPerturbed) + facts(played, RepresentativesPerturbed)
         assert not torch.equal(played.state.clusters[0]["w"], START["w"])
         assert torch.isfinite(played.state.clusters[0]["w"]).all()
@@ -170,33 +170,37 @@ def test_a_warm_start_splits_by_the_finite_updates(people):
     assert set(split) == set("ACDFGH")
     assert split["A"] == split["C"] == split["G"] != split["D"]
     assert split["D"] == split["F"] == split["H"]
-    assert {each.handle for each in facts(played, AnswerRefused)} == {"B", "E"}
+    assert {event.handle for event in facts(played, AnswerRefused)} == {"B", "E"}
 
 
 @given(
     values=st.lists(st.floats(width=32) | st.sampled_from(BAD), max_size=8), accounted=st.booleans()
 )
 def test_finite_updates_come_through_as_they_are_and_no_other_does(values, accounted):
-    came = list[ClientUpdate]()
+    received = list[ClientUpdate]()
 
     class Noting(ClusterMeans):
         def add(self, update: ClientUpdate) -> None:
-            came.append(update)
+            received.append(update)
 
     handles = "ABCDEFGH"[: len(values)]
-    noting = clients_with(
+    clients = clients_with(
         Sending(dict(zip(handles, values, strict=True))),
         aggregation=lambda models, _: Noting(models),
         dp_accounted=accounted,
     )
     nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.int64))
     people = (Client(h, h, None, nothing, nothing, Preference(0.0, 1.0)) for h in handles)
-    played = moved(noting, tuple(people))
+    played = moved(clients, tuple(people))
     finite = {h: v for h, v in zip(handles, values, strict=True) if math.isfinite(v)}
-    assert [each.handle for each in came] == (list(handles) if accounted else list(finite))
-    for each in came:
-        expected = [1.0, finite[each.handle], 1.0] if each.handle in finite else [0.0] * 3
-        assert each.update["w"].tolist() == expected
-    assert [each.handle for each in facts(played, AnswerRefused)] == [
+    assert [update.handle for update in received] == (list(handles) if accounted else list(finite))
+    for client_update in received:
+        expected = (
+            [1.0, finite[client_update.handle], 1.0]
+            if client_update.handle in finite
+            else [0.0] * 3
+        )
+        assert client_update.update["w"].tolist() == expected
+    assert [event.handle for event in facts(played, AnswerRefused)] == [
         handle for handle in handles if handle not in finite
     ]

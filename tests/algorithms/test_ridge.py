@@ -33,8 +33,8 @@ def test_one_cluster_is_ridge_regression_over_everybody():
     assert run.records is not None
     first, second = rounds_of(run, 2)
     rows = [run.records.rows(c.train) for c in run.population.clients]
-    phi = torch.cat([each.features for each in rows]).double().numpy() / FEATURE_STEPS
-    labels = torch.cat([each.labels for each in rows]).numpy()
+    phi = torch.cat([row.features for row in rows]).double().numpy() / FEATURE_STEPS
+    labels = torch.cat([row.labels for row in rows]).numpy()
     gram = phi.T @ phi
     ridge = 0.5 * gram.diagonal().mean() * np.eye(len(gram))
     theta = np.linalg.solve(gram + ridge, phi.T @ (np.eye(10)[labels] - 0.1))
@@ -52,13 +52,13 @@ def test_sums_are_those_of_whoever_is_in_each_cluster(initialisation):
     rounds = [*rounds_of(run, 4)]
     for played in rounds:
         state, known = played.state, played.state.get_state(ClusterSums)
-        for j, found in enumerate(known.sums):
+        for j, cluster_sums in enumerate(known.sums):
             inside = [by_handle[h] for h, own in known.counted.items() if own == j]
-            assert found == run.records.sums(inside, len(found.targets))
+            assert cluster_sums == run.records.sums(inside, len(cluster_sums.targets))
         assert known.counted == state.assignment
-        (solved,) = (fact for fact in played.events if isinstance(fact, HeadsSolved))
-        assert solved.sums == tuple(each.digest() for each in known.sums)
-        assert sum(solved.clients) == 12
+        (event,) = (fact for fact in played.events if isinstance(fact, HeadsSolved))
+        assert event.sums == tuple(cluster_sum.digest() for cluster_sum in known.sums)
+        assert sum(event.clients) == 12
         assert played.events[-1].model_hash == model_hash(state.clusters)  # pyright: ignore
     moved = rounds[0].state.assignment != rounds[-1].state.assignment
     assert moved or initialisation != "random"
@@ -86,13 +86,13 @@ def test_a_client_chooses_by_heads_that_never_met_it():
         rest = known.of(tuple(sums), {})
         phi = rows.features.double() / FEATURE_STEPS
         answers = [(phi @ rest.head(j).theta).float() for j in range(2)]
-        losses = [float(records.losses(each, rows.labels).mean()) for each in answers]
+        losses = [float(records.losses(answer, rows.labels).mean()) for answer in answers]
         agreed += int(np.argmin(losses)) == second.state.assignment[client.handle]
     assert agreed >= 11  # the unit of the regularisation is one of all clients
 
 
 @pytest.mark.parametrize(
-    ("sections", "told"),
+    ("sections", "message"),
     [
         ({"aggregation": {"name": "anonymity-sets"}}, "single updates"),
         ({"method": {"regularisation": 0.0}}, "regularisation"),
@@ -103,22 +103,22 @@ def test_a_client_chooses_by_heads_that_never_met_it():
         ({"privacy": {"record_clip": 1.0, "record_noise": 1.0}}, r"record_noise = 1\.0 needs"),
     ],
 )
-def test_what_does_not_fit_is_refused(sections, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_does_not_fit_is_refused(sections, message):
+    with pytest.raises(ConfigError, match=message):
         build_run(covey.Config.of(changed(RIDGE, **sections)))
 
 
 def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
     """Heads are others' since its last choice, whatever the rest did in between."""
     run = built(initialisation="random")
-    everybody = run.population.clients
+    clients = run.population.clients
     start = run.algorithm.init(run.streams)
-    first = run.algorithm.round(start, run.clients(everybody), run.streams).state
-    settled, part = first, everybody[:3]
+    first = run.algorithm.round(start, run.clients(clients), run.streams).state
+    state, part = first, clients[:3]
     for t in range(1, 6):  # until these stay where they are
-        settled = run.algorithm.round(settled, run.clients(part, t), run.streams).state
-    after = run.algorithm.round(settled, run.clients(everybody, 6), run.streams).state
-    assert any(after.assignment[c.handle] != first.assignment[c.handle] for c in everybody[3:])
+        state = run.algorithm.round(state, run.clients(part, t), run.streams).state
+    after = run.algorithm.round(state, run.clients(clients, 6), run.streams).state
+    assert any(after.assignment[c.handle] != first.assignment[c.handle] for c in clients[3:])
 
 
 def test_no_attack_rests_on_references_of_another_recipe():

@@ -44,8 +44,8 @@ def test_rounds_of_a_simulation_are_the_same_to_the_bit(steps, point, name):
     for kind in (ModelsMerged, AnswerRefused):
         assert of_kind(kind, held) == of_kind(kind, streamed)
     assert len(of_kind(AnswerRefused, streamed)) == 1
-    sets = [each.sets for each in of_kind(AnonymitySetsFormed, streamed)]
-    assert sets == [each.sets for each in of_kind(AnonymitySetsFormed, held)]
+    sets = [event.sets for event in of_kind(AnonymitySetsFormed, streamed)]
+    assert sets == [event.sets for event in of_kind(AnonymitySetsFormed, held)]
     assert not of_kind(DistancesSketched, held)
     assert of_kind(DistancesSketched, streamed)
 
@@ -55,7 +55,7 @@ def draw(_: Streams) -> Params:
 
 
 def of_kind(kind: type[E], played) -> list[E]:
-    return [each for each in played.events if isinstance(each, kind)]
+    return [event for event in played.events if isinstance(event, kind)]
 
 
 class Twice(Aggregation):
@@ -78,11 +78,11 @@ def test_a_users_own_aggregation_takes_updates_twice_where_clients_are_simulated
         run = fedavg(draw, replace(steps, steps=RoundSteps(begin)))
         return run.play_round(run.init(STREAMS), cohort, STREAMS)
 
-    here, apart = (FederationInfo(clients=2, repeats=repeats) for repeats in (True, False))
+    here, distinct = (FederationInfo(clients=2, repeats=repeats) for repeats in (True, False))
     twice = played(checked_aggregation(Twice(), here))
     assert twice.events == played(means).events
     with pytest.raises(ConfigError, match="must get by with each update once, or twice"):
-        played(checked_aggregation(Twice(), apart))
+        played(checked_aggregation(Twice(), distinct))
 
 
 class Never(Aggregation):

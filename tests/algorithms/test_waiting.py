@@ -54,8 +54,8 @@ def rounds(
     strategy: Playing, *cohorts: tuple[Client, ...]
 ) -> list[tuple[ServerState, tuple[Event, ...]]]:
     state, played = strategy.init(STREAMS), []
-    for each in cohorts:
-        end = strategy.play_round(state, each, STREAMS.at("round", state.round_index))
+    for cohort_of_round in cohorts:
+        end = strategy.play_round(state, cohort_of_round, STREAMS.at("round", state.round_index))
         state = end.state
         played.append((state, end.events))
     return played
@@ -128,22 +128,22 @@ def chosen(
 
 
 @pytest.mark.parametrize(
-    ("founders", "share", "let_in"),
+    ("initial", "share", "let_in"),
     [(8, 0.25, 2), (7, 0.25, 1), (2, 0.25, 1), (8, 1.0, 8), (10, 0.7, 7)],
 )
-def test_so_many_newcomers_as_a_share_of_the_founders_and_at_least_one(founders, share, let_in):
-    home = {f"f{i}": 1 for i in range(founders)}
+def test_so_many_newcomers_as_a_share_of_the_founders_and_at_least_one(initial, share, let_in):
+    home = {f"f{i}": 1 for i in range(initial)}
     strangers = {f"n{i}": 0 for i in range(9)}
-    found = chosen(dict.fromkeys((*home, *strangers), 1), share, home | strangers)
-    assert found.clusters.keys() >= home.keys()
-    assert len(found.clusters) == founders + let_in
-    assert found.events == (NewcomersWaited(1, founders, 9, 9 - let_in),)
+    choice = chosen(dict.fromkeys((*home, *strangers), 1), share, home | strangers)
+    assert choice.clusters.keys() >= home.keys()
+    assert len(choice.clusters) == initial + let_in
+    assert choice.events == (NewcomersWaited(1, initial, 9, 9 - let_in),)
 
 
 def test_founders_always_train_and_of_the_others_some_are_drawn_anew():
     for at_home in (FOUNDED, {**FOUNDED, "s": 1}):
-        found = chosen(at_home)
-        assert (found.clusters, found.events) == (at_home, ())
+        choice = chosen(at_home)
+        assert (choice.clusters, choice.events) == (at_home, ())
     flood = {**FOUNDED, **dict.fromkeys("stuvwxyz", 1)}
     assert chosen(flood, seed=1).clusters == chosen(flood, seed=1).clusters
     seen = {h for s in range(30) for h in chosen(flood, seed=s).clusters}

@@ -18,6 +18,6 @@ def heart(sides) -> nn.Module:
 
 
 @pytest.fixture(scope="session")
-def found(heart, sides) -> ModelAudit:
+def audit(heart, sides) -> ModelAudit:
     """Its audit, with references."""
     return audit_model(heart, *sides, references=train, num_references=4)

@@ -132,8 +132,8 @@ def test_groups_and_columns_of_tables_are_joined_by_name(heart, sides):
     inside = mixed.index < len(y) // 2
     plain = audit_model(heart, *sides, groups=list(group), attacks=["loss"])
     turned = mixed[mixed.columns[::-1]]
-    found = audit_model(heart, mixed[inside], turned[~inside], groups=group, attacks=["loss"])
-    assert found.to_json() == plain.to_json()
+    audit = audit_model(heart, mixed[inside], turned[~inside], groups=group, attacks=["loss"])
+    assert audit.to_json() == plain.to_json()
 
 
 def test_batches_that_do_not_fit_together_are_refused_as_data(heart):
@@ -147,7 +147,7 @@ class CutError(Exception):
     """As if the process had ended."""
 
 
-def test_an_audit_that_was_cut_off_trains_no_reference_twice(heart, sides, found, tmp_path):
+def test_an_audit_that_was_cut_off_trains_no_reference_twice(heart, sides, audit, tmp_path):
     calls = list[int]()
 
     def cut(examples: Examples, seed: int) -> nn.Module:
@@ -171,7 +171,7 @@ def test_an_audit_that_was_cut_off_trains_no_reference_twice(heart, sides, found
         heart, *sides, references=rest, num_references=4, folder=folder, observe=seen.append
     )
     assert (len(calls), seen) == (4, [3, 4])
-    assert again.to_json() == found.to_json()
+    assert again.to_json() == audit.to_json()
     other = halves(seed=1)
     model = train(Examples(*other.members), seed=1)
     audit_model(model, *other, references=train, num_references=2, folder=folder)
@@ -187,9 +187,9 @@ def test_a_kept_reference_that_is_damaged_is_named(heart, sides, tmp_path):
 
 
 @pytest.mark.slow
-def test_no_figure_depends_on_the_number_of_workers(heart, sides, found):
+def test_no_figure_depends_on_the_number_of_workers(heart, sides, audit):
     many = audit_model(heart, *sides, references=train, num_references=4, workers=2)
-    assert many.to_json() == found.to_json()
+    assert many.to_json() == audit.to_json()
 
 
 class Margin(Attack):
@@ -208,10 +208,10 @@ def ahead_of_references(signals: Signals) -> np.ndarray:
 
 
 def test_ones_own_attack_takes_ten_lines_and_says_what_it_needs(heart, sides):
-    found = audit_model(heart, *sides, attacks=["loss", Margin(), ahead_of_references])
-    (own,) = set(found.attacks) - {"loss"}
-    assert float(found.figure(own, "auc")) > 0.9
-    (other,) = found.withheld.values()
+    audit = audit_model(heart, *sides, attacks=["loss", Margin(), ahead_of_references])
+    (own,) = set(audit.attacks) - {"loss"}
+    assert float(audit.figure(own, "auc")) > 0.9
+    (other,) = audit.withheld.values()
     assert "there are none" in other
     both = audit_model(
         heart, *sides, references=train, num_references=2, attacks=[ahead_of_references]
@@ -224,37 +224,37 @@ def test_the_group_that_is_found_most_is_named(sides):
     x, y = sides.members
     model = train(Examples(x[::2], y[::2]), seed=1)
     groups = ["even", "odd"] * 200
-    found = audit_model(model, *sides, groups=groups)
-    assert found.worst is not None
-    kind, name, accuracy = found.worst
+    audit = audit_model(model, *sides, groups=groups)
+    assert audit.worst is not None
+    kind, name, accuracy = audit.worst
     assert (kind, name) == ("group", "even")
     assert float(accuracy) > 0.9
-    told = json.loads(found.to_json())
-    assert told["worst"]["name"] == "even"
-    assert set(told["attacks"]["loss"]["by_group"]) == {"even", "odd"}
-    assert abs(float(found.attacks["loss"].by_group["odd"].auc) - 0.5) < 0.15
+    record = json.loads(audit.to_json())
+    assert record["worst"]["name"] == "even"
+    assert set(record["attacks"]["loss"]["by_group"]) == {"even", "odd"}
+    assert abs(float(audit.attacks["loss"].by_group["odd"].auc) - 0.5) < 0.15
     with pytest.raises(DataError, match="each of the 400 records"):
         audit_model(model, *sides, groups=groups[:-1])
 
 
-def area(found: ModelAudit, attack: str) -> float:
-    return float(found.figure(attack, "auc"))
+def area(audit: ModelAudit, attack: str) -> float:
+    return float(audit.figure(attack, "auc"))
 
 
 def test_the_last_layer_of_a_linear_model_gives_away_what_its_losses_hide():
     (x, y), (u, v) = halves(60, seed=3, learnable=True)
-    found = audit_model(
+    audit = audit_model(
         softmax_regression((x, y)), (x, y), (u, v), attacks=["loss", "weights", "inverse-hessian"]
     )
-    assert area(found, "loss") < 0.75
-    assert min(area(found, "inverse-hessian"), area(found, "weights")) > area(found, "loss") + 0.05
+    assert area(audit, "loss") < 0.75
+    assert min(area(audit, "inverse-hessian"), area(audit, "weights")) > area(audit, "loss") + 0.05
 
 
 def test_what_looks_into_a_model_is_withheld_where_only_answers_are_known(heart, sides):
     attacks = ["loss", "weights", "gradient-norm"]
-    found = audit_model(lambda x: heart(x), *sides, attacks=attacks)
-    assert set(found.attacks) == {"loss"}
-    assert all("Pass the nn.Module" in found.withheld[name] for name in attacks[1:])
+    audit = audit_model(lambda x: heart(x), *sides, attacks=attacks)
+    assert set(audit.attacks) == {"loss"}
+    assert all("Pass the nn.Module" in audit.withheld[name] for name in attacks[1:])
     inside = audit_model(heart, *sides, attacks=attacks)
     assert area(inside, "gradient-norm") > 0.9
 
@@ -265,7 +265,8 @@ def test_gradients_are_those_of_each_record_alone(heart, sides):
     def norms(signals: Signals) -> np.ndarray:
         assert signals.gradients is not None
         seen.extend(
-            float(sum(g.square().sum() for g in each.values())) for each in signals.gradients()
+            float(sum(g.square().sum() for g in gradient.values()))
+            for gradient in signals.gradients()
         )
         seen.extend(signals.target[np.arange(len(signals.labels)), signals.labels])
         return np.array(seen[: len(signals.labels)])
@@ -286,20 +287,20 @@ def test_records_of_several_lengths_of_loss_have_a_tail():
     member = torch.arange(3000) < 1500
     surely = member | (torch.rand(3000, generator=torch.Generator().manual_seed(0)) < 0.7)
     scores = nn.functional.one_hot(torch.where(surely, y, (y + 1) % CLASSES), CLASSES) * 5.0
-    table = {each.numpy().tobytes(): score for each, score in zip(x, scores, strict=True)}
+    table = {row.numpy().tobytes(): score for row, score in zip(x, scores, strict=True)}
 
     def model(inputs: Tensor) -> Tensor:
-        return torch.stack([table[each.numpy().tobytes()] for each in inputs])
+        return torch.stack([table[row.numpy().tobytes()] for row in inputs])
 
-    found = audit_model(model, (x[member], y[member]), (x[~member], y[~member]), attacks=["loss"])
+    audit = audit_model(model, (x[member], y[member]), (x[~member], y[~member]), attacks=["loss"])
     share = float((~surely[1500:]).float().mean())
-    assert float(found.tail) == pytest.approx(share)
-    assert found.least_fpr == pytest.approx(10 / 1500)
+    assert float(audit.tail) == pytest.approx(share)
+    assert audit.least_fpr == pytest.approx(10 / 1500)
 
 
-def test_above_the_limit_is_what_is_unknown_too(found, heart, sides, tmp_path: Path):
-    assert found.exceeds(0.9)
-    assert not found.exceeds(1.0)
-    nothing = audit_model(heart, *(tuple(each[:5] for each in side) for side in sides))
+def test_above_the_limit_is_what_is_unknown_too(audit, heart, sides, tmp_path: Path):
+    assert audit.exceeds(0.9)
+    assert not audit.exceeds(1.0)
+    nothing = audit_model(heart, *(tuple(tensor[:5] for tensor in side) for side in sides))
     assert nothing.refused
     assert nothing.exceeds(1.0)

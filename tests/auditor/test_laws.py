@@ -13,28 +13,28 @@ from covey import ConfigError, Examples, ModelAudit, ModelError, Streams, audit_
 from support.browsing import browser, needs_browser, problems
 
 
-def area(found: ModelAudit, attack: str) -> float:
-    value = found.figure(attack, "auc").value
+def area(audit: ModelAudit, attack: str) -> float:
+    value = audit.figure(attack, "auc").value
     assert value is not None
     return value
 
 
 @pytest.mark.parametrize("attack", ["loss", "shokri", "lira", "rmia"])
-def test_random_labels_learnt_by_heart_are_found(found, attack):
-    assert area(found, attack) > 0.9
-    assert (found.figure(attack, "balanced_accuracy").low or 0) > 0.8
-    assert "Members can be distinguished" in found.verdict
-    assert found.references == 4
+def test_random_labels_learnt_by_heart_are_found(audit, attack):
+    assert area(audit, attack) > 0.9
+    assert (audit.figure(attack, "balanced_accuracy").low or 0) > 0.8
+    assert "Members can be distinguished" in audit.verdict
+    assert audit.references == 4
 
 
 def test_nothing_is_found_in_halves_that_the_model_never_saw():
     model = train(Examples(*records(200, 99, learnable=True)), seed=1)
     within = silent = 0
     for seed in range(4):
-        found = audit_model(model, *halves(150, seed, learnable=True), seed=seed)
-        told = found.to_dict()["attacks"]["loss"]["overall"]["auc"]
-        within += abs(told["value"] - 0.5) < 2 * told["error"]
-        silent += "No attack here" in found.verdict
+        audit = audit_model(model, *halves(150, seed, learnable=True), seed=seed)
+        auc = audit.to_dict()["attacks"]["loss"]["overall"]["auc"]
+        within += abs(auc["value"] - 0.5) < 2 * auc["error"]
+        silent += "No attack here" in audit.verdict
     assert within >= 3  # in 120 such halves, 116 were, and 118 verdicts were silent
     assert silent >= 3
 
@@ -51,11 +51,11 @@ def of_fewer_classes(sides: Sides) -> Sides:
 @pytest.mark.parametrize("change", [brighter, of_fewer_classes])
 def test_sides_that_differ_without_the_model_are_refused(heart, sides, change):
     changed = change(sides)
-    found = audit_model(heart, *changed, references=train)
-    assert found.refused
-    assert found.reason.startswith("refused: a classifier that never sees")
-    assert not found.controls["blind"].holds
-    assert found.attacks == {}
+    audit = audit_model(heart, *changed, references=train)
+    assert audit.refused
+    assert audit.reason.startswith("refused: a classifier that never sees")
+    assert not audit.controls["blind"].holds
+    assert audit.attacks == {}
     assert audit_model(heart, *reversed(changed)).refused
 
 
@@ -71,18 +71,18 @@ def test_models_that_were_brought_are_as_good_as_those_trained_here(heart, sides
     here = audit_model(heart, *sides, references=noted, num_references=4)
     everything = torch.cat([sides.members[0], sides.non_members[0]])
     inside = [[x.numpy().tobytes() in own for own in held] for x in everything]
-    brought = audit_model(heart, *sides, references=(models, inside))
-    assert json.loads(brought.to_json()) == json.loads(here.to_json())
+    audit = audit_model(heart, *sides, references=(models, inside))
+    assert json.loads(audit.to_json()) == json.loads(here.to_json())
     assert [len(own) for own in held] == [len(sides.members[1])] * 4
 
 
 def test_without_references_what_needs_them_is_withheld(heart, sides):
-    found = audit_model(heart, *sides)
-    assert found.exposures is None
-    assert found.most_exposed() == []
-    assert set(found.attacks) == {"loss", "inverse-hessian"}
-    assert set(found.withheld) == {"shokri", "lira", "rmia", "bavaria"}
-    assert all("Pass references" in why for why in found.withheld.values())
+    audit = audit_model(heart, *sides)
+    assert audit.exposures is None
+    assert audit.most_exposed() == []
+    assert set(audit.attacks) == {"loss", "inverse-hessian"}
+    assert set(audit.withheld) == {"shokri", "lira", "rmia", "bavaria"}
+    assert all("Pass references" in why for why in audit.withheld.values())
 
 
 @pytest.mark.parametrize("kind", ["weights", "answers", "guesses"])
@@ -93,26 +93,26 @@ def test_what_diverged_never_looks_private(heart, sides, kind):
     with Streams(0).at("network").lent_to_torch():
         untrained = network()
     model = {"weights": broken(heart), "answers": answers, "guesses": untrained}[kind]
-    found = audit_model(model, *sides)
-    assert found.refused
+    audit = audit_model(model, *sides)
+    assert audit.refused
     verb = "is no better than guessing" if kind == "guesses" else "diverged"
-    assert found.reason.startswith(f"the model {verb}: ")
-    assert "private" not in found.verdict or "is no model" in found.verdict
+    assert audit.reason.startswith(f"the model {verb}: ")
+    assert "private" not in audit.verdict or "is no model" in audit.verdict
 
 
 def test_a_reference_that_diverged_withholds_what_learns_from_it(heart, sides):
-    found = audit_model(
+    audit = audit_model(
         heart, *sides, references=lambda e, s: broken(train(e, s)), num_references=2
     )
-    assert set(found.attacks) == {"loss", "inverse-hessian"}
-    assert "diverged" in found.withheld["lira"]
+    assert set(audit.attacks) == {"loss", "inverse-hessian"}
+    assert "diverged" in audit.withheld["lira"]
 
 
 def test_too_few_records_have_no_figure(heart, sides):
     x, y = sides.members
-    found = audit_model(heart, (x[:9], y[:9]), sides.non_members)
-    assert found.refused
-    assert "at least 10" in found.reason
+    audit = audit_model(heart, (x[:9], y[:9]), sides.non_members)
+    assert audit.refused
+    assert "at least 10" in audit.reason
     same = audit_model(heart, sides.members, sides.members)
     assert same.refused
     assert "400 on both sides" in same.reason
@@ -124,7 +124,7 @@ def test_the_model_is_left_as_it_was(heart, sides):
     state = torch.get_rng_state()
     first, second = (audit_model(model, *sides).to_json() for _ in range(2))
     assert first == second  # no dropout was at work
-    assert all(each.training for each in model.modules())
+    assert all(module.training for module in model.modules())
     assert all(torch.equal(v, before[n]) for n, v in model.state_dict().items())
     assert torch.equal(state, torch.get_rng_state())
 
@@ -137,38 +137,38 @@ def test_records_with_a_wrong_label_are_exposed_wherever_they_stand():
     y[wrong] = (y[wrong] + 1) % 4
     model = train(Examples(x, y), seed=1)
     turned = Sides((x.flip(0), y.flip(0)), sides.non_members)
-    found, again = (
+    audit, again = (
         audit_model(model, *pair, references=train, num_references=4) for pair in (sides, turned)
     )
-    assert found.exposures is not None
+    assert audit.exposures is not None
     assert again.exposures is not None
-    assert found.exposures.tolist() == again.exposures[::-1].tolist()
-    assert found.exposures[wrong].mean() > np.quantile(found.exposures, 0.75)
-    assert again.most_exposed() == [199 - place for place in found.most_exposed()]
-    told = found.to_dict()["exposed"]
-    assert told["records"] == len(found.most_exposed()) == 2
-    assert 0.5 < told["everybody"] < told["exposure"] <= 1
+    assert audit.exposures.tolist() == again.exposures[::-1].tolist()
+    assert audit.exposures[wrong].mean() > np.quantile(audit.exposures, 0.75)
+    assert again.most_exposed() == [199 - place for place in audit.most_exposed()]
+    exposed = audit.to_dict()["exposed"]
+    assert exposed["records"] == len(audit.most_exposed()) == 2
+    assert 0.5 < exposed["everybody"] < exposed["exposure"] <= 1
 
 
 __all__ = ["browser"]
 
 
-def test_json_holds_every_figure_with_its_interval(found):
-    told = json.loads(found.to_json())
-    assert told == found.to_dict()
-    for figures in told["attacks"].values():
+def test_json_holds_every_figure_with_its_interval(audit):
+    record = json.loads(audit.to_json())
+    assert record == audit.to_dict()
+    for figures in record["attacks"].values():
         for rate in ("auc", "balanced_accuracy", "advantage"):
             one = figures["overall"][rate]
             assert one["low"] <= one["value"] <= one["high"]
             assert 0 < one["error"] < 0.1
         assert figures["overall"]["tpr_at_1_percent"]["value"] is None
         assert set(figures["by_class"]) == set("0123")
-    assert any("at least 1,000" in reason for reason in told["unknown"])
-    assert all(each["holds"] for each in told["controls"].values())
+    assert any("at least 1,000" in reason for reason in record["unknown"])
+    assert all(control["holds"] for control in record["controls"].values())
 
 
-def test_the_page_needs_nothing_beside_it(found, tmp_path):
-    page = found.write_html(tmp_path / "below" / "audit.html")
+def test_the_page_needs_nothing_beside_it(audit, tmp_path):
+    page = audit.write_html(tmp_path / "below" / "audit.html")
     text = page.read_text()
     assert "http" not in text.partition("<body>")[2]
     assert "Members can be distinguished" in text
@@ -179,9 +179,9 @@ def test_the_page_needs_nothing_beside_it(found, tmp_path):
 @needs_browser
 @pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1300)])
 def test_the_page_is_readable_narrow_and_wide_light_and_dark(
-    browser, found, tmp_path, scheme, width
+    browser, audit, tmp_path, scheme, width
 ):
-    page = found.write_html(tmp_path / "audit.html")
+    page = audit.write_html(tmp_path / "audit.html")
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     tab = context.new_page()
     tab.goto(page.as_uri())

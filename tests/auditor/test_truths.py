@@ -38,7 +38,7 @@ def referred(sides: Sides, fit: Callable[[Examples, int], nn.Module], count: int
     inside = np.stack([draw.permutation(len(y)) < len(y) // 2 for _ in range(count // 2)], axis=1)
     inside = np.concatenate([inside, ~inside], axis=1)
     taken = (torch.from_numpy(column) for column in inside.T)
-    models = [fit(Examples(x[each], y[each]), i) for i, each in enumerate(taken)]
+    models = [fit(Examples(x[indices], y[indices]), i) for i, indices in enumerate(taken)]
     return models, inside
 
 
@@ -81,7 +81,7 @@ def test_lira_and_rmia_agree_with_their_papers_formulas(learnable):
     sides = halves(n, seed=7, learnable=learnable)
     model = fit(Examples(*sides.members), 1)
     models, inside = referred(sides, fit, 8)
-    found = audit_model(model, *sides, references=(models, inside), attacks=["lira", "rmia"])
+    audit = audit_model(model, *sides, references=(models, inside), attacks=["lira", "rmia"])
     p, q = confidences(model, sides)
     ps, qs = (
         np.stack(c, axis=1) for c in zip(*(confidences(m, sides) for m in models), strict=True)
@@ -94,8 +94,8 @@ def test_lira_and_rmia_agree_with_their_papers_formulas(learnable):
         members, rest = scores[:n], scores[n:]
         wins = (members[:, None] > rest) + 0.5 * (members[:, None] == rest)
         tpr = float((members > np.sort(rest)[-11]).mean())
-        rate = found.figure(name, "tpr_at_1_percent")
-        assert abs(float(found.figure(name, "auc")) - wins.mean()) <= 0.01
+        rate = audit.figure(name, "tpr_at_1_percent")
+        assert abs(float(audit.figure(name, "auc")) - wins.mean()) <= 0.01
         assert rate.low is not None
         assert rate.high is not None
         assert rate.low <= tpr <= rate.high
@@ -112,7 +112,7 @@ def test_intervals_of_twenty_audits_hold_the_truth_of_their_models():
     # each model's truth is that of all its 2,000 members against 2,000 others; an audit sees
     # 200 of each, and no two the same. 5 models, 4 audits, 4 attacks, 2 figures: less than 92%
     # of 160 would be below 148, which intervals of 90% are four times in five
-    kept, attacks = [], ["loss", "lira", "rmia", "bavaria"]
+    covered, attacks = [], ["loss", "lira", "rmia", "bavaria"]
     for seed in range(5):
         pool = halves(2000, seed=100 + seed, learnable=True)
         fit = lambda e, s, steps=20 + 15 * seed: train(e, s, steps=steps)  # noqa: E731
@@ -121,24 +121,24 @@ def test_intervals_of_twenty_audits_hold_the_truth_of_their_models():
         everything = audit_model(
             model, *pool, references=(models, inside), attacks=attacks, seed=seed
         )
-        for some in np.split(np.random.default_rng(seed).permutation(2000)[:800], 4):
-            taken = Sides(*((x[some], y[some]) for x, y in pool))
-            rows = np.concatenate([some, 2000 + some])
-            found = audit_model(
+        for chosen in np.split(np.random.default_rng(seed).permutation(2000)[:800], 4):
+            taken = Sides(*((x[chosen], y[chosen]) for x, y in pool))
+            rows = np.concatenate([chosen, 2000 + chosen])
+            audit = audit_model(
                 model, *taken, references=(models, inside[rows]), attacks=attacks, seed=seed
             )
             for name in attacks:
                 for rate in ("auc", "balanced_accuracy"):
                     truth = float(everything.figure(name, rate))
-                    kept.append(held(found.figure(name, rate), truth))
-    assert len(kept) == 160
-    assert np.mean(kept) >= 0.92
+                    covered.append(held(audit.figure(name, rate), truth))
+    assert len(covered) == 160
+    assert np.mean(covered) >= 0.92
 
 
 @pytest.mark.slow
 def test_intervals_of_forty_audits_at_one_percent_hold_the_truth_of_their_models():
     # truth by 6,000 members and 20,000 others, an audit of 1,000 of each; 8 models, 5 audits
-    kept = []
+    covered = []
     for seed in range(8):
         x, y = records(6000, seed=500 + seed, learnable=True)
         y[::10] = (y[::10] + 1) % CLASSES  # what has to be learnt by heart
@@ -155,9 +155,9 @@ def test_intervals_of_forty_audits_at_one_percent_hold_the_truth_of_their_models
         members, others = (np.split(draw.permutation(side)[:5000], 5) for side in (inside, outside))
         for sample in zip(members, others, strict=True):
             metrics = attack_metrics([sample], Streams(seed))
-            kept.append(held(metrics.tpr_at_1_percent, truth))
-    assert len(kept) == 40
-    assert np.mean(kept) >= 0.93
+            covered.append(held(metrics.tpr_at_1_percent, truth))
+    assert len(covered) == 40
+    assert np.mean(covered) >= 0.93
 
 
 DISTINGUISHED = "Members can be distinguished"
@@ -167,8 +167,8 @@ DISTINGUISHED = "Members can be distinguished"
 def test_a_net_that_memorises_is_distinguished():
     sides = halves(300, seed=11, learnable=True)
     model = train(Examples(*sides.members), 1)
-    found = audit_model(model, *sides, references=train, num_references=4)
-    assert found.verdict.startswith(DISTINGUISHED)
+    audit = audit_model(model, *sides, references=train, num_references=4)
+    assert audit.verdict.startswith(DISTINGUISHED)
 
 
 STEPS, SAMPLING, CLIP = 60, 0.25, 1.0
@@ -179,7 +179,7 @@ def dp_sgd(examples: Examples, seed: int, epsilon: float = 1.0) -> nn.Module:
     z = multiplier_for(epsilon, 1e-5, STEPS, lambda z: gaussian(z, SAMPLING))
     with Streams(seed).at("network").lent_to_torch():
         made = network()
-    params = {name: each.detach() for name, each in made.named_parameters()}
+    params = {name: param.detach() for name, param in made.named_parameters()}
     draw = torch.Generator().manual_seed(seed)
 
     def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -187,13 +187,13 @@ def dp_sgd(examples: Examples, seed: int, epsilon: float = 1.0) -> nn.Module:
 
     for _ in range(STEPS):
         chosen = torch.rand(len(examples), generator=draw) < SAMPLING
-        each = vmap(grad(loss), (None, 0, 0))(
+        gradients = vmap(grad(loss), (None, 0, 0))(
             params, examples.inputs[chosen], examples.labels[chosen]
         )
-        squares = [g.flatten(1).square().sum(dim=1) for g in each.values()]
+        squares = [g.flatten(1).square().sum(dim=1) for g in gradients.values()]
         norms = torch.stack(squares).sum(dim=0).sqrt()
         scale = (CLIP / norms).clamp(max=1)
-        for name, g in each.items():
+        for name, g in gradients.items():
             total = torch.tensordot(scale, g, dims=1)
             noise = torch.randn(total.shape, generator=draw) * z * CLIP
             params[name] = params[name] - 2.0 * (total + noise) / (SAMPLING * len(examples))
@@ -207,14 +207,14 @@ def test_dp_sgd_at_epsilon_one_is_not_distinguished():
     # e / (1 + e) on average, and many records share what noise leaves of them
     sides = halves(3000, seed=13, learnable=True)
     model = dp_sgd(Examples(*sides.members), 1)
-    some = Sides(*((x[:300], y[:300]) for x, y in sides))
+    sides_of_300 = Sides(*((x[:300], y[:300]) for x, y in sides))
     attacks = ["loss", "entropy", "gradient-norm", "inverse-hessian", "weights"]
-    found = audit_model(model, *some, attacks=attacks)
-    assert found.accuracies["members"] > 0.7  # and it has learnt something
-    assert set(found.attacks) == set(attacks)
-    assert not found.verdict.startswith(DISTINGUISHED)
+    audit = audit_model(model, *sides_of_300, attacks=attacks)
+    assert audit.accuracies["members"] > 0.7  # and it has learnt something
+    assert set(audit.attacks) == set(attacks)
+    assert not audit.verdict.startswith(DISTINGUISHED)
     for attack in attacks:
-        assert (found.figure(attack, "balanced_accuracy").high or 1) < math.e / (1 + math.e)
+        assert (audit.figure(attack, "balanced_accuracy").high or 1) < math.e / (1 + math.e)
 
 
 def ridge_head(examples: Examples, seed: int, noise: float = 0.0) -> nn.Module:
@@ -235,23 +235,23 @@ def test_a_ridge_head_is_distinguished_but_not_under_noise(noise):
     def fit(examples: Examples, seed: int) -> nn.Module:
         return ridge_head(examples, seed, noise)
 
-    found = audit_model(
+    audit = audit_model(
         fit(Examples(*sides.members), 1), *sides, references=fit, num_references=4,
         attacks=["loss", "lira", "rmia", "bavaria", "ridge-weights"], knowledge="weights",
     )  # fmt: skip
-    assert not found.refused
-    assert found.verdict.startswith(DISTINGUISHED) == (noise == 0)
-    assert found.accuracies["members"] > 0.6
+    assert not audit.refused
+    assert audit.verdict.startswith(DISTINGUISHED) == (noise == 0)
+    assert audit.accuracies["members"] > 0.6
     if not noise:
-        assert found.strongest == "ridge-weights"
+        assert audit.strongest == "ridge-weights"
 
 
 def test_the_weights_of_a_ridge_head_of_few_records_name_all_of_them():
     sides = halves(40, seed=14, learnable=True)
     model = ridge_head(Examples(*sides.members), 0)
-    found = audit_model(model, *sides, attacks=["loss", "ridge-weights"])
-    assert float(found.figure("loss", "auc")) < 0.85
-    assert float(found.figure("ridge-weights", "auc")) > 0.95
+    audit = audit_model(model, *sides, attacks=["loss", "ridge-weights"])
+    assert float(audit.figure("loss", "auc")) < 0.85
+    assert float(audit.figure("ridge-weights", "auc")) > 0.95
 
 
 def test_who_knows_all_other_members_counts_only_where_that_is_named():
@@ -259,12 +259,12 @@ def test_who_knows_all_other_members_counts_only_where_that_is_named():
     sides = halves(3000, seed=21)
     model = softmax_regression(sides.members)
     attacks = ["loss", "gradient-norm", "inverse-hessian"]
-    found = audit_model(model, *sides, attacks=attacks)
-    assert float(found.figure("inverse-hessian", "auc")) > 0.9
-    assert float(found.figure("loss", "auc")) < 0.55
-    assert (found.strongest, found.exceeds(0.6)) == ("loss", False)
-    assert "Not counted: inverse-hessian" in found.verdict
-    assert next(row["knows"] for row in rows(found)) == "the model, and all other members"
+    audit = audit_model(model, *sides, attacks=attacks)
+    assert float(audit.figure("inverse-hessian", "auc")) > 0.9
+    assert float(audit.figure("loss", "auc")) < 0.55
+    assert (audit.strongest, audit.exceeds(0.6)) == ("loss", False)
+    assert "Not counted: inverse-hessian" in audit.verdict
+    assert next(row["knows"] for row in rows(audit)) == "the model, and all other members"
     for knowledge in ("weights", "all-others"):
         stronger = audit_model(model, *sides, attacks=attacks, knowledge=knowledge)
         assert stronger.exceeds(0.6) == (knowledge == "all-others")
@@ -277,16 +277,18 @@ def test_a_small_shift_of_the_sides_stands_beside_the_figures_that_it_moves():
     members, (x, y) = halves(400, seed=22, learnable=True)
     model = train(Examples(*records(400, 23, learnable=True)), 1, steps=20)
     shift = 0.15 * (torch.arange(FEATURES) < 2)
-    found = audit_model(model, members, (x + shift, y), attacks=["loss"])
-    assert not found.refused
-    assert float(found.blind_auc) > 0.5
-    told = found.to_dict()
-    assert told["blind_auc"]["value"] == told["controls"]["blind"]["auc"] == found.blind_auc.value
-    assert f"{found.blind_auc.value:.3f}" in found._repr_html_()
+    audit = audit_model(model, members, (x + shift, y), attacks=["loss"])
+    assert not audit.refused
+    assert float(audit.blind_auc) > 0.5
+    record = audit.to_dict()
+    assert (
+        record["blind_auc"]["value"] == record["controls"]["blind"]["auc"] == audit.blind_auc.value
+    )
+    assert f"{audit.blind_auc.value:.3f}" in audit._repr_html_()
 
 
 def test_a_shift_that_nothing_measured_is_unknown_and_says_why():
     members, others = halves(30, seed=24)
-    found = audit_model(broken(network()), members, others)
-    assert found.blind_auc.value is None
-    assert "diverged" in str(found.blind_auc)
+    audit = audit_model(broken(network()), members, others)
+    assert audit.blind_auc.value is None
+    assert "diverged" in str(audit.blind_auc)

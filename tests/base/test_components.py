@@ -55,14 +55,14 @@ class Tried(ClusterSelection):
         """Found by a dotted name."""
 
 
-def told(asked: Callable[[], object]) -> str:
+def message_of(call: Callable[[], object]) -> str:
     with pytest.raises(ConfigError) as error:
-        asked()
+        call()
     return str(error.value)
 
 
-def said(asked: Callable[[], object], *parts: str) -> None:
-    message = told(asked)
+def said(call: Callable[[], object], *parts: str) -> None:
+    message = message_of(call)
     assert [part for part in parts if part not in message] == []
 
 
@@ -72,13 +72,13 @@ def selection(name: str, **options: object) -> Any:
 
 def test_every_built_in_is_there_under_its_name():
     for kind, name in EVERY:
-        found = find(kind, name, "section.key")
+        component = find(kind, name, "section.key")
         assert is_known(kind, name)
         assert name in known_names(kind)
-        assert found.__doc__
-        if isinstance(found, type) and issubclass(found, Component):
+        assert component.__doc__
+        if isinstance(component, type) and issubclass(component, Component):
             with suppress(ConfigError):  # it has options without defaults
-                made = found()
+                made = component()
                 assert reference(made) == name
                 assert made.own_settings() == {}
 
@@ -90,7 +90,7 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
         "or package.module:name, found 'fedagv'",
         "do you mean 'fedavg'?",
     )
-    assert "do you mean" not in told(lambda: find("algorithm", "xyz", "method.name"))
+    assert "do you mean" not in message_of(lambda: find("algorithm", "xyz", "method.name"))
     assert not is_known("algorithm", "fedagv")
 
 
@@ -129,8 +129,8 @@ def test_a_function_is_a_component_with_its_keywords():
     assert (bound.function, bound.own_settings()) == (own_selection, {"scale": 2})
     assert bound.name == by_loss
     assert selection(by_loss, scale=2) == bound != plain
-    given: Any = partial(own_selection, scale=2)  # pyright: ignore
-    same = create("selection", given, "key", ClusterSelection)
+    own: Any = partial(own_selection, scale=2)  # pyright: ignore
+    same = create("selection", own, "key", ClusterSelection)
     assert same == bound
 
 
@@ -157,9 +157,9 @@ def test_what_no_import_finds_is_found_as_long_as_the_process_lives():
     assert selection(name, margin=2.0) == Local(margin=2.0)
     assert reference(Local()) == name
     one, other = (lambda inputs, by=by: inputs + by for by in (1, 2))
-    for each in (one, other):  # two of one name are two
-        assert reference(each).startswith("python:")
-        assert selection(reference(each)).function == each
+    for component in (one, other):  # two of one name are two
+        assert reference(component).startswith("python:")
+        assert selection(reference(component)).function == component
     said(lambda: selection("python:gone"), "what can be imported", "from its program")
 
 
@@ -225,8 +225,8 @@ everything = st.builds(
 
 
 def through_a_checkpoint(states: States) -> States:
-    found, named = encoded(states)
-    written = json.dumps(found, allow_nan=False)
+    document, named = encoded(states)
+    written = json.dumps(document, allow_nan=False)
     return decoded(json.loads(written), named)
 
 
@@ -238,9 +238,9 @@ def plain(value: Any) -> Any:
         case ComponentState():
             return type(value), plain(dict(value))
         case Mapping():
-            return {key: plain(each) for key, each in value.items()}
+            return {key: plain(item) for key, item in value.items()}
         case tuple() | list():
-            return type(value), [plain(each) for each in value]
+            return type(value), [plain(item) for item in value]
     inner = fields(value) if is_dataclass(value) else ()
     return type(value), [plain(getattr(value, f.name)) for f in inner] or value
 
@@ -274,8 +274,8 @@ def with_leavers() -> States:
 )
 def test_whoever_leaves_is_nowhere_any_more(seen):
     left = without(seen(with_leavers()), {"A"})
-    found, named = encoded(left)
-    assert '"A"' not in json.dumps(found)
+    document, named = encoded(left)
+    assert '"A"' not in json.dumps(document)
     assert len(named) == 2  # B's model, and B's entry in what is inside
     state, other = get_state(left, Everything), get_state(left, Other)
     assert state.names == {"B"}
@@ -375,7 +375,7 @@ def test_what_import_would_not_give_back_has_no_name(toolbox):
         nn.Linear(1, 1),
         OrderedDict(),
     )
-    assert [reference_of(each) for each in nameless] == [None] * len(nameless)
+    assert [reference_of(component) for component in nameless] == [None] * len(nameless)
 
 
 def test_a_started_script_has_no_name(toolbox, monkeypatch):

@@ -92,8 +92,10 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, written):
     header = json.dumps({"round": 3, "state": STATE, **written})
     path = tmp_path / "round-00003.safetensors"
     save_file(TENSORS, path, {"covey": header})
-    found = written.get("format")
-    with pytest.raises(RunError, match=f"of format 4, found {found!r}: .* have to be played again"):
+    format_number = written.get("format")
+    with pytest.raises(
+        RunError, match=f"of format 4, found {format_number!r}: .* have to be played again"
+    ):
         load_checkpoint(path)
 
 
@@ -102,8 +104,8 @@ def test_thinning_keeps_the_first_the_powers_of_two_and_the_last_ten(tmp_path: P
     thin(tmp_path, "all")
     assert len(list(tmp_path.iterdir())) == 30
     thin(tmp_path, "thin")
-    kept = {0, 1, 2, 4, 8, 16, *range(20, 30)}
-    assert set(tmp_path.iterdir()) == {paths[index] for index in kept}
+    kept_rounds = {0, 1, 2, 4, 8, 16, *range(20, 30)}
+    assert set(tmp_path.iterdir()) == {paths[index] for index in kept_rounds}
 
 
 def test_states_are_set_aside_from_a_round_on_however_often(tmp_path: Path):
@@ -126,14 +128,14 @@ def test_killed_at_any_step_the_newest_checkpoint_is_whole(tmp_path: Path, every
     words = [sys.executable, __file__, str(tmp_path), str(every)]
     subprocess.run(words, check=True)
     homes = sorted(tmp_path.iterdir(), key=lambda home: int(home.name))
-    found = []
+    paths = []
     for home in homes:
         newest = newest_whole(home)
-        found.append(load_checkpoint(newest).round_index)
+        paths.append(load_checkpoint(newest).round_index)
         assert_same(dict(load_checkpoint(newest).tensors), TENSORS)
     unfinished = [home for home in homes if list(home.glob("*.unfinished"))]
-    assert found == sorted(found)  # the old one until a step, then the new one
-    assert {*found[:1], *found[-2:]} == {1, 2}
+    assert paths == sorted(paths)  # the old one until a step, then the new one
+    assert {*paths[:1], *paths[-2:]} == {1, 2}
     assert len(unfinished) > 5  # steps between opening and renaming
     for home in unfinished:
         saved(home, 2)
@@ -184,18 +186,18 @@ SOURCES = Path(covey.__file__).parent
 def unbounded(path: Path) -> list[str]:
     """Return the calls by which a module reads a whole file that is not covey's own."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    called = (each.func for each in ast.walk(tree) if isinstance(each, ast.Call))
+    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return [
-        f"{path.relative_to(SOURCES)}:{each.lineno}"
-        for each in called
-        if isinstance(each, ast.Attribute)
-        and each.attr in {"read_bytes", "read_text"}
-        and not ast.unparse(each.value).startswith("files(")
+        f"{path.relative_to(SOURCES)}:{call.lineno}"
+        for call in called
+        if isinstance(call, ast.Attribute)
+        and call.attr in {"read_bytes", "read_text"}
+        and not ast.unparse(call.value).startswith("files(")
     ]
 
 
 def test_every_module_asks_the_bounded_reader():
-    assert [found for each in SOURCES.rglob("*.py") for found in unbounded(each)] == []
+    assert [call for path in SOURCES.rglob("*.py") for call in unbounded(path)] == []
 
 
 @pytest.mark.parametrize("read", [read_bounded, file_hash])

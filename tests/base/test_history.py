@@ -55,7 +55,7 @@ def chosen(by: str = "clients", **clusters: int) -> ClientsAssigned:
     return ClientsAssigned(clusters, by)
 
 
-STORY: list[tuple[int, list[Event]]] = [
+HISTORY: list[tuple[int, list[Event]]] = [
     (0, [STARTED, CohortSampled(("A", "B", "C")), chosen("shared", A=0, B=0, C=0)]),
     (0, [ModelsMerged("h", (3,)), measured((0, 0), 0.2)]),
     (1, [chosen(A=0, B=1, C=1), measured((1, 2))]),
@@ -70,7 +70,7 @@ STORY: list[tuple[int, list[Event]]] = [
 
 
 def test_a_story_by_hand():
-    history = history_of(STORY)
+    history = history_of(HISTORY)
     assert history.started == STARTED
     assert history.assignment == {"A": 1, "B": 0, "C": 0}
     assert history.finished == RunFinished("h", 0.6, {}, 1.0)
@@ -89,13 +89,13 @@ def test_a_story_by_hand():
 
 def test_shared_rounds_and_the_last_choice_train_no_cluster():
     # A trained 0; B trained 1, then 0; C trained 1. The final choice trains nothing.
-    assert trained_clusters(history_of(STORY), 2) == [{"A", "B"}, {"B", "C"}]
+    assert trained_clusters(history_of(HISTORY), 2) == [{"A", "B"}, {"B", "C"}]
 
 
 def test_the_count_is_unknown_while_one_chosen_clusters_risk_is_unknown():
     # A sits in cluster 0 at 0.9 > 0.6, B in cluster 1, of which nothing is known.
-    story = [(0, [STARTED, chosen(A=0, B=1), figure(0, 0, 0.9), measured((1, 1))])]
-    history = history_of(story)
+    rounds = [(0, [STARTED, chosen(A=0, B=1), figure(0, 0, 0.9), measured((1, 1))])]
+    history = history_of(rounds)
     assert risks(history.rounds[-1]) == ((0.9, 0.01), None)
     assert history.over() is None
     assert with_entries(history, [(1, [chosen(B=0)])]).over() == 2  # 0.9 > 0.7 as well
@@ -121,9 +121,9 @@ def test_a_figure_that_clients_could_not_use_is_not_in_force():
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 def test_an_estimate_counts_for_its_lifetime_and_no_round_longer(measured_in, lives, later):
-    found = figure(0, measured_in, 0.7).estimate
-    assert found.counts
-    assert found.is_valid(measured_in + later, lives) == (later <= lives)
+    estimate = figure(0, measured_in, 0.7).estimate
+    assert estimate.counts
+    assert estimate.is_valid(measured_in + later, lives) == (later <= lives)
     assert not figure(0, measured_in, None, None).estimate.counts
 
 
@@ -133,7 +133,7 @@ def test_a_figure_that_is_not_calibrated_is_counted_nowhere():
     history = history_of([(2, [STARTED, bare, chosen(A=0, B=0, C=0), measured((3, 0))])])
     assert history.in_force == {0: bare.estimate}
     assert not history.figures
-    assert [str(each) for each in history.rounds[-1].risks] == [
+    assert [str(risk) for risk in history.rounds[-1].risks] == [
         "unknown: not calibrated",
         "unknown",
     ]
@@ -161,7 +161,7 @@ def test_pooling_reaches_a_cluster_with_everybody_who_trained_until_then():
 
 
 # A class with slots takes the place of one of the same name.
-CLASSES = list({each.__name__: each for each in Event.__subclasses__()}.values())
+CLASSES = list({subclass.__name__: subclass for subclass in Event.__subclasses__()}.values())
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**53), 2**53),
     float: st.floats(allow_nan=False, allow_infinity=False),
@@ -175,7 +175,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        rules = [each for each in inside[1:] if isinstance(each, FieldInfo)]
+        rules = [part for part in inside[1:] if isinstance(part, FieldInfo)]
         return bounded(inside[0], rules[0]) if rules else values_of(inside[0])
     if origin in (Union, types.UnionType):
         return st.one_of(*map(values_of, inside))
@@ -194,10 +194,10 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 def bounded(of: type, field: FieldInfo) -> st.SearchStrategy[Any]:
     """Values that a field's own rule lets through."""
     rules = {
-        name: getattr(each, name)
-        for each in field.metadata
+        name: getattr(rule, name)
+        for rule in field.metadata
         for name in ("ge", "gt", "le", "lt", "pattern")
-        if hasattr(each, name) and getattr(each, name) is not None
+        if hasattr(rule, name) and getattr(rule, name) is not None
     }
     if "pattern" in rules:
         return st.from_regex(rules["pattern"].replace("$", r"\Z"))

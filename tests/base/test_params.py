@@ -129,8 +129,8 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=9).filter(
 def tensors(draw: st.DrawFn) -> Tensor:
     shape = draw(st.lists(st.integers(0, 4), max_size=4))
     values = torch.arange(torch.Size(shape).numel()).reshape(shape)
-    found = values.to(draw(st.sampled_from(DTYPES)))
-    return found.transpose(0, -1) if shape and draw(st.booleans()) else found
+    tensor = values.to(draw(st.sampled_from(DTYPES)))
+    return tensor.transpose(0, -1) if shape and draw(st.booleans()) else tensor
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +146,10 @@ def _nothing_is_small():
     st.dictionaries(NAMES, tensors(), max_size=6),
     st.one_of(st.none(), st.text(max_size=9).map(lambda text: {"covey": text})),
 )
-def test_the_pieces_are_the_file(found: dict[str, Tensor], metadata: dict[str, str] | None):
-    apart = {name: value.contiguous() for name, value in found.items()}
-    whole = safetensors.torch.save(apart, metadata)
-    assert b"".join(safetensors_pieces(found, metadata)) == whole
+def test_the_pieces_are_the_file(params: dict[str, Tensor], metadata: dict[str, str] | None):
+    contiguous = {name: value.contiguous() for name, value in params.items()}
+    whole = safetensors.torch.save(contiguous, metadata)
+    assert b"".join(safetensors_pieces(params, metadata)) == whole
 
 
 @pytest.mark.usefixtures("_nothing_is_small")
@@ -158,8 +158,8 @@ def test_models_that_share_memory_have_the_hash_of_equal_models_that_do_not(monk
     lying = weights.contiguous(memory_format=torch.channels_last)
     shared = model_hash([{"w": lying}, {"w": lying, "n": torch.tensor(3)}])
     monkeypatch.setattr(tensor_bytes, "SMALL", 2**20)
-    apart = [{"w": weights}, {"w": weights.clone(), "n": torch.tensor(3)}]
-    assert shared == model_hash(apart)
+    untied = [{"w": weights}, {"w": weights.clone(), "n": torch.tensor(3)}]
+    assert shared == model_hash(untied)
 
 
 @pytest.mark.usefixtures("_nothing_is_small")

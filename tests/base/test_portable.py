@@ -36,7 +36,7 @@ def test_a_run_needs_nothing_that_only_linux_has(tmp_path: Path):
         "train.local_epochs=1",
         "engine.name=parallel",
     ]
-    words = [word for each in settings for word in ("--set", each)]
+    words = [word for setting in settings for word in ("--set", setting)]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ELSEWHERE, "run", *words],
         capture_output=True,

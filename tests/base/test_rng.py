@@ -39,20 +39,20 @@ def test_different_paths_give_different_draws(seed, one, other):
 @given(seeds, paths, st.integers(0, 2**256 - 1))
 def test_a_secret_changes_the_hidden_draws_and_no_public_one(seed, path, secret):
     public = Streams(seed, path)
-    kept = Streams(seed, secret=secret).at(*path)
-    assert draws(kept) == draws(public)
-    assert (draws(kept.hidden()) == draws(public.hidden())) == (secret == seed)
-    assert draws(kept.hidden()) == draws(replace(kept, seed=seed + 1).hidden())
-    assert draws(kept.hidden()) != draws(replace(kept, secret=secret + 1).hidden())
+    hidden = Streams(seed, secret=secret).at(*path)
+    assert draws(hidden) == draws(public)
+    assert (draws(hidden.hidden()) == draws(public.hidden())) == (secret == seed)
+    assert draws(hidden.hidden()) == draws(replace(hidden, seed=seed + 1).hidden())
+    assert draws(hidden.hidden()) != draws(replace(hidden, secret=secret + 1).hidden())
 
 
-def test_the_secret_is_told_to_nobody():
+def test_the_secret_is_revealed_to_nobody():
     secret = 0x5EC2E7 << 200
-    kept = Streams(3, ("a",), secret)
-    assert repr(kept) == "Streams(seed=3, path=('a',))"
-    assert str(secret) not in str(kept.at("b"))
-    assert kept.at("b").secret == secret
-    assert draws(kept.hidden().at("b")) == draws(kept.hidden().at("b"))
+    hidden = Streams(3, ("a",), secret)
+    assert repr(hidden) == "Streams(seed=3, path=('a',))"
+    assert str(secret) not in str(hidden.at("b"))
+    assert hidden.at("b").secret == secret
+    assert draws(hidden.hidden().at("b")) == draws(hidden.hidden().at("b"))
 
 
 @given(seeds, paths)
@@ -101,11 +101,11 @@ def test_any_two_values_are_released_on_the_same_grid(one, other, std, secret):
         draws = Streams(0, secret=secret).draws()
         exact = torch.full((20,), value, dtype=dtype)
         noise = draws.normal(0.0, std, (20,))
-        found = with_noise(exact, noise, std, draws)
-        assert found.dtype == dtype
-        assert torch.equal(found / step % 1, torch.zeros(20, dtype=dtype))
+        noisy = with_noise(exact, noise, std, draws)
+        assert noisy.dtype == dtype
+        assert torch.equal(noisy / step % 1, torch.zeros(20, dtype=dtype))
         # beside the grid's, float32 has its own rounding
-        off = (found.double() - exact.double() - torch.from_numpy(noise)).abs().max()
+        off = (noisy.double() - exact.double() - torch.from_numpy(noise)).abs().max()
         assert float(off) <= step / 2 + abs(value) * 2.0**-23 + 8 * std * 2.0**-23
 
 

@@ -68,7 +68,7 @@ def answer(monkeypatch, tmp_path):
 
 def sets(*settings: str) -> list[str]:
     """Settings as words of a command."""
-    return [word for each in settings for word in ("--set", each)]
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 SMALL = sets(
@@ -87,8 +87,8 @@ def ran(once):
     """One small run with its baseline, only to be read: (its folder, its --json)."""
 
     def play(folder):
-        told = json_of("run", *SMALL, "--out", folder / "one", "--with-baseline")
-        (folder / "told.json").write_text(json.dumps(told))
+        printed = json_of("run", *SMALL, "--out", folder / "one", "--with-baseline")
+        (folder / "told.json").write_text(json.dumps(printed))
 
     folder = once("cli", play)
     return folder / "one", json.loads((folder / "told.json").read_text())

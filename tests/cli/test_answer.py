@@ -83,24 +83,24 @@ def every_command() -> Iterator[tuple[str, click.Command]]:
 
 def commands_with_json() -> Iterator[str]:
     for path, command in every_command():
-        if any("--json" in each.opts for each in command.params):
+        if any("--json" in param.opts for param in command.params):
             yield path
 
 
 def test_help_of_every_command_names_its_options_and_of_all_its_four_panels(covey):
     code, out, _ = covey("--help")
     assert code == 0
-    assert [out.index(f"─ {each} ─") for each in commands.OWN] == sorted(
-        out.index(f"─ {each} ─") for each in commands.OWN
+    assert [out.index(f"─ {command} ─") for command in commands.OWN] == sorted(
+        out.index(f"─ {command} ─") for command in commands.OWN
     )
     for path, command in every_command():
         assert f"{path.split()[0]} " in out
-        code, told, err = covey(*path.split(), "--help")
+        code, printed, err = covey(*path.split(), "--help")
         assert (code, err) == (0, ""), path
-        flat = " ".join(told.replace("│", " ").split())
+        flat = " ".join(printed.replace("│", " ").split())
         assert f"Usage: covey {path} " in flat
-        options = [each.opts[0] for each in command.params if each.opts[0].startswith("-")]
-        assert [each for each in options if each not in flat] == [], path
+        options = [param.opts[0] for param in command.params if param.opts[0].startswith("-")]
+        assert [option for option in options if option not in flat] == [], path
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,13 @@ TINY = small(rounds=4, population={"clients": 4, "examples_per_client": 30})
 @pytest.mark.slow
 def test_what_a_run_and_its_answers_write(answer):
     package.run(config=TINY, out="runs/one")
-    (given,) = answer("forget", "runs/one", LAST, "--basis", "erasure")["answers"]
-    check_json("proofs/REQUEST.json", json.loads(Path(given["proof"]).read_text()))
-    receipt = json.loads(Path(given["receipt"]["path"]).read_text())
+    (first_answer,) = answer("forget", "runs/one", LAST, "--basis", "erasure")["answers"]
+    check_json("proofs/REQUEST.json", json.loads(Path(first_answer["proof"]).read_text()))
+    receipt = json.loads(Path(first_answer["receipt"]["path"]).read_text())
     check_json("receipts/REQUEST.json", receipt)
-    assert answer("forget", "runs/one", "--received", given["request"])["unacknowledged"] == []
+    assert (
+        answer("forget", "runs/one", "--received", first_answer["request"])["unacknowledged"] == []
+    )
     check_json("Run.summary", json_of(package.load("runs/one").summary))
 
 
@@ -180,13 +182,13 @@ def point(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
 
     def put(name: str, value: str) -> None:
-        found = [metadata.EntryPoint(name, value, commands.ENTRY_POINTS)]
-        monkeypatch.setattr(metadata, "entry_points", lambda **_: found)
+        entry_points = [metadata.EntryPoint(name, value, commands.ENTRY_POINTS)]
+        monkeypatch.setattr(metadata, "entry_points", lambda **_: entry_points)
         commands.installed.cache_clear()
 
     yield put
     commands.installed.cache_clear()
-    for name in [each for each in sys.modules if each.startswith("their")]:
+    for name in [module for module in sys.modules if module.startswith("their")]:
         del sys.modules[name]
 
 

@@ -49,9 +49,9 @@ def test_it_writes_what_it_prints_and_from_python_it_is_the_same(audited):
         if cluster["attacks"]:
             stem = folder / "audit" / f"roc-cluster-{cluster['cluster']}"
             assert b"<svg" in stem.with_suffix(".svg").read_bytes()
-    told = json_of(package.load(folder).audit(["loss", "lira", "source"], references=2))
-    assert told["clusters"] == printed["clusters"]
-    assert told["source"] == printed["source"]
+    of_python = json_of(package.load(folder).audit(["loss", "lira", "source"], references=2))
+    assert of_python["clusters"] == printed["clusters"]
+    assert of_python["source"] == printed["source"]
 
 
 @pytest.mark.slow
@@ -97,16 +97,16 @@ def words(folder: Path, monkeypatch) -> list[str]:
 
 
 def test_of_a_model_it_writes_what_it_prints(words, folder, ask, tmp_path):
-    told = ask(
+    printed = ask(
         *words, "--weights", folder / "w.pt", "--train", "mine:quick",
         *("--references", "2", "--out", tmp_path / "out"),
     )  # fmt: skip
     written = json.loads((tmp_path / "out" / "audit.json").read_text())
     check_json("audit.json of a model", written)
-    assert {key: told[key] for key in written} == written
-    assert told["references"] == 2
-    assert told["attacks"]["lira"]["overall"]["auc"]["value"] > 0.9
-    assert "<h1>Audit of mine:network" in Path(told["report"]).read_text()
+    assert {key: printed[key] for key in written} == written
+    assert printed["references"] == 2
+    assert printed["attacks"]["lira"]["overall"]["auc"]["value"] > 0.9
+    assert "<h1>Audit of mine:network" in Path(printed["report"]).read_text()
 
 
 def test_above_a_limit_the_exit_code_is_one(words, folder, covey):
@@ -134,7 +134,7 @@ def test_a_limit_is_about_attackers_with_answers_unless_more_is_named(words, fol
 def test_the_same_command_again_trains_no_reference(words, folder, covey, tmp_path):
     again = ["--weights", folder / "w.pt", "--train", "mine:quick", "--references", "2"]
     printed = [covey(*words, *again, "--out", tmp_path / "out") for _ in range(2)]
-    assert [each[0] for each in printed] == [0, 0]
+    assert [pair[0] for pair in printed] == [0, 0]
     assert printed[0][1] == printed[1][1]
     assert "reference 2 of 2 trained" in printed[0][2]
     assert "trained" not in printed[1][2]
@@ -174,9 +174,9 @@ def test_what_does_not_go_together_is_said(words, change, sentence):
 
 
 def test_plausible_models_are_counted_and_what_that_does_not_say_is_said(runs, answer, covey):
-    found = answer("audit", runs / "hidden", "--plausible")
-    assert (found["round_index"], found["sets"], found["alternatives"]) == (1, 2, 6)
-    assert 0 <= found["differing_nearest"]["median"] <= found["differing_any"]["largest"] <= 1
+    printed = answer("audit", runs / "hidden", "--plausible")
+    assert (printed["round_index"], printed["sets"], printed["alternatives"]) == (1, 2, 6)
+    assert 0 <= printed["differing_nearest"]["median"] <= printed["differing_any"]["largest"] <= 1
     said = " ".join(covey("audit", runs / "hidden", "--plausible")[1].split())
     assert said.startswith("round 2: 2 anonymity sets allow 6 other models")
     assert "says nothing about whether a client took part" in said
@@ -192,13 +192,13 @@ def test_plausible_models_go_with_no_attack(runs, more):
 
 def test_the_papers_noise_delivers_less_than_it_claims(answer):
     words = ("guarantee", "--noise", "paper")
-    told = answer(*words, *("--sigma", "25.788", "--rounds", "50", "--delta", "1e-5"))
-    assert told["epsilon"] == pytest.approx(2.21, abs=0.01)
-    assert told["epsilon_claimed"] == pytest.approx(1.0, abs=0.01)
-    assert len(told["holds_if"]) == 3
-    told = answer(*words, "--epsilon", "8")  # it is the one that the paper prints
-    assert told["sigma"] == pytest.approx(3.2235, abs=1e-3)
-    assert told["epsilon"] == pytest.approx(27.64, abs=0.01)
+    printed = answer(*words, *("--sigma", "25.788", "--rounds", "50", "--delta", "1e-5"))
+    assert printed["epsilon"] == pytest.approx(2.21, abs=0.01)
+    assert printed["epsilon_claimed"] == pytest.approx(1.0, abs=0.01)
+    assert len(printed["holds_if"]) == 3
+    printed = answer(*words, "--epsilon", "8")  # it is the one that the paper prints
+    assert printed["sigma"] == pytest.approx(3.2235, abs=1e-3)
+    assert printed["epsilon"] == pytest.approx(27.64, abs=0.01)
 
 
 def test_the_theorem_claims_nothing_outside_its_range(answer, covey):
@@ -212,9 +212,9 @@ def test_the_theorem_claims_nothing_outside_its_range(answer, covey):
     assert "Theorem 1 claims epsilon 3.223 for sigma 0.300." in inside
 
 
-def test_sound_noise_tells_the_epsilon_of_every_view(answer, covey):
+def test_sound_noise_has_an_epsilon_for_every_view(answer, covey):
     words = ("guarantee", "--noise", "sound", "--sigma", "2", "--sets", "4", "--rounds", "5")
-    told = answer(*words)
-    assert told["epsilon"] == told["views"]["their mean"]
-    assert len(told["views"]) == 4
+    printed = answer(*words)
+    assert printed["epsilon"] == printed["views"]["their mean"]
+    assert len(printed["views"]) == 4
     assert "if an adversary sees" in covey(*words)[1]

@@ -74,12 +74,12 @@ def test_a_run_with_its_baseline_ends_with_both_side_by_side(copy_of_ran, covey,
     head, mine, fedavg = [line.split() for line in out.splitlines()[-5:-2]]
     assert head == ["method", "accuracy", "minority", "highest", "risk", "violations"]
     assert (mine[0], fedavg[0]) == ("ifca-mir", "fedavg")
-    (told, _) = ran[1]["compared"]
-    assert mine[1] == f"{told['overall']:.3f}"
-    if told["attack"]:  # a risk never stands alone
+    (compared, _) = ran[1]["compared"]
+    assert mine[1] == f"{compared['overall']:.3f}"
+    if compared["attack"]:  # a risk never stands alone
         assert mine[4] == "±"
-        assert mine[6:8] == ["by", told["attack"]]
-    assert str(told["violations"]) in mine
+        assert mine[6:8] == ["by", compared["attack"]]
+    assert str(compared["violations"]) in mine
 
 
 def test_export_by_client_is_its_clusters_model(ran, answer, tmp_path):
@@ -117,7 +117,7 @@ def test_a_terminal_shows_rounds_accuracy_risk_violations_and_time_left(tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(covey, tmp_path):
+def test_a_run_says_what_does_nothing_on_standard_error_and_in_its_answer(covey, tmp_path):
     (tmp_path / "small.toml").write_text(TINY)
     words = sets("method.selection=loss", "population.risk_weight=0.25", "stopping.patience=3")
     code, out, err = covey("run", "small.toml", *words, "--out", "out", "--json")
@@ -136,10 +136,10 @@ def test_a_run_that_diverged_says_so_and_exits_with_1(covey):
     words = sets("train.learning_rate=5000", "rounds=2", "model.name=mlp")
     code, out, err = covey("run", *SMALL, *words, "--out", "run", "--json")
     assert code == 1
-    told = json.loads(out)
-    assert told["diverged"]
-    assert told["violations"]["count"] is None
-    assert all(c["risk"] is c["true_risk"] is None for c in told["clusters"])
+    printed = json.loads(out)
+    assert printed["diverged"]
+    assert printed["violations"]["count"] is None
+    assert all(c["risk"] is c["true_risk"] is None for c in printed["clusters"])
     assert "run: round 2: the model of cluster 0 diverged: " in err
     assert covey("resume", "run")[0] == 1
 
@@ -156,9 +156,9 @@ def test_a_sweep_goes_on_after_a_run_that_diverged_and_exits_with_1(covey, tmp_p
     settings = TINY.replace('initialisation = "random"', 'name = "fedavg"')
     (tmp_path / "s.toml").write_text(settings)
     code, out, err = covey("sweep", "s.toml", "--over", "train.learning_rate=1e30,0.3", "--json")
-    told = json.loads(out)
+    printed = json.loads(out)
     assert code == 1
-    assert [bool(row["diverged"]) for row in told["rows"]] == [True, False]
+    assert [bool(row["diverged"]) for row in printed["rows"]] == [True, False]
     assert "round 1: the model of cluster 0 diverged: " in err
 
 
@@ -174,8 +174,8 @@ def test_what_is_damaged_is_said_with_what_to_do(covey, copy_of_ran):
     assert f"DAMAGED   the state after round 2: {state}" in out
     assert "`covey resume` plays the rounds" in out
     code, out, _ = covey(*doctor, "--json")
-    (found,) = json.loads(out)["damaged"]
-    assert (code, found["path"], found["problem"]) == (1, str(state), "it is gone")
+    (damaged,) = json.loads(out)["damaged"]
+    assert (code, damaged["path"], damaged["problem"]) == (1, str(state), "it is gone")
     assert covey("resume", copy_of_ran)[0] == 0
     assert state.read_bytes() == whole
 
@@ -183,16 +183,16 @@ def test_what_is_damaged_is_said_with_what_to_do(covey, copy_of_ran):
 def test_runs_are_listed_where_they_are_written_and_go_only_with_yes(covey, answer, ran, tmp_path):
     assert covey("runs", "list", ".")[1] == "no runs were found\n"
     shutil.copytree(ran[0], tmp_path / "runs" / "one")
-    told = answer("runs", "list")["runs"]
-    assert [(each["name"], each["state"]) for each in told] == [
+    rows = answer("runs", "list")["runs"]
+    assert [(row["name"], row["state"]) for row in rows] == [
         ("one", "finished"),
         ("one/baseline", "finished"),
     ]
-    assert ran[1]["ledger_head"].startswith(told[0]["ledger_head"])
+    assert ran[1]["ledger_head"].startswith(rows[0]["ledger_head"])
     code, out, _ = covey("runs", "list", "runs")
     assert code == 0
     assert "one/baseline" in out
-    assert told[0]["ledger_head"] in out
+    assert rows[0]["ledger_head"] in out
     assert answer("runs", "show", "one")["rounds_played"] == 3
     assert "is verified: yes" in covey("runs", "show", "one/baseline")[1]
     for said, *words in (
@@ -235,9 +235,9 @@ def test_a_sweep_is_drawn_over_its_setting_and_written_in_four_formats(covey, tm
         runs = list(csv.DictReader(file))
     for row in rows:
         keys = ("method.name", "train.learning_rate")
-        same = [each for each in runs if all(each[key] == row[key] for key in keys)]
+        same = [one for one in runs if all(one[key] == row[key] for key in keys)]
         assert float(row["mean"]) == pytest.approx(
-            np.mean([float(each["metric_f1"]) for each in same])
+            np.mean([float(one["metric_f1"]) for one in same])
         )
         assert row["runs"] == "2" == str(len(same))
     latex = stem.with_name(f"{stem.name}.tex").read_text()

@@ -24,7 +24,7 @@ momentum = nan
 """
 
 
-def test_check_tells_every_mistake_of_a_file_and_of_what_is_set(covey, tmp_path):
+def test_check_reports_every_mistake_of_a_file_and_of_what_is_set(covey, tmp_path):
     (tmp_path / "wrong.toml").write_text(WRONG, encoding="utf-8")
     words = ("config", "check", "wrong.toml", "--set", "seed=-1")
     code, out, err = covey(*words)
@@ -32,25 +32,25 @@ def test_check_tells_every_mistake_of_a_file_and_of_what_is_set(covey, tmp_path)
     assert "5 mistakes" in err
     for part in ("found '10'", "train.learning_rate", "'ifca-mir'", "seed must be "):
         assert part in err
-    assert [each.name for each in tmp_path.iterdir()] == ["wrong.toml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["wrong.toml"]
     code, out, _ = covey(*words, "--json")
-    told = json.loads(out)
-    assert (code, told["valid"], told["unused_settings"]) == (2, False, None)
-    found = {each["key"]: each for each in told["problems"]}
-    assert found["rounds"]["value"] == "10"
-    assert found["rounds"]["expected"] == "an integer greater than 0"
-    assert found["train.lerning_rate"]["did_you_mean"] == "train.learning_rate"
-    assert found["method.momentum"]["value"] == "nan"  # which JSON cannot say
+    printed = json.loads(out)
+    assert (code, printed["valid"], printed["unused_settings"]) == (2, False, None)
+    problems = {problem["key"]: problem for problem in printed["problems"]}
+    assert problems["rounds"]["value"] == "10"
+    assert problems["rounds"]["expected"] == "an integer greater than 0"
+    assert problems["train.lerning_rate"]["did_you_mean"] == "train.learning_rate"
+    assert problems["method.momentum"]["value"] == "nan"  # which JSON cannot say
 
 
 def test_what_init_writes_is_every_default_with_what_it_means(answer, covey, tmp_path):
     assert covey("config", "init", "--out", "new.toml")[0] == 0
-    told = answer("config", "check", "new.toml")
-    assert (told["valid"], told["unused_settings"]) == (True, [])
+    printed = answer("config", "check", "new.toml")
+    assert (printed["valid"], printed["unused_settings"]) == (True, [])
     written = tomllib.loads((tmp_path / "new.toml").read_text(encoding="utf-8"))
     assert Config.of(written) == Config()
     assert written == {
-        name: by_name(each) for name, each in Config().model_dump(mode="json").items()
+        name: by_name(value) for name, value in Config().model_dump(mode="json").items()
     }
     code, out, _ = covey("config", "init")
     assert (code, tomllib.loads(out)) == (0, written)
@@ -65,33 +65,35 @@ def by_name(section):
     """A section in which components are their names."""
     if not isinstance(section, dict):
         return section
-    return {key: each["name"] if isinstance(each, dict) else each for key, each in section.items()}
+    return {
+        key: value["name"] if isinstance(value, dict) else value for key, value in section.items()
+    }
 
 
 def test_the_schema_describes_every_setting_with_its_default(answer):
-    told = answer("config", "schema")
+    schema = answer("config", "schema")
     described = {
-        key: each
-        for name, given in told["properties"].items()
-        for key, each in settings_in(name, given, told["$defs"])
+        key: value
+        for name, definition in schema["properties"].items()
+        for key, value in settings_in(name, definition, schema["$defs"])
     }
-    assert set(described) == {each.key for each in settings()}
-    for each in settings():
-        assert each.description.endswith(described[each.key]["description"])
-        assert described[each.key].get("default") == each.default
+    assert set(described) == {setting.key for setting in settings()}
+    for setting in settings():
+        assert setting.description.endswith(described[setting.key]["description"])
+        assert described[setting.key].get("default") == setting.default
 
 
-def settings_in(name, given, sections):
+def settings_in(name, definition, sections):
     """Yield every setting in a part of the schema; a component's name is the component."""
-    section = sections[given["$ref"].split("/")[-1]] if "$ref" in given else given
-    tables = [each for each in (section, *section.get("anyOf", ())) if "properties" in each]
+    section = sections[definition["$ref"].split("/")[-1]] if "$ref" in definition else definition
+    tables = [table for table in (section, *section.get("anyOf", ())) if "properties" in table]
     if not tables:
-        yield name, given
+        yield name, definition
         return
     assert section["description"]
-    for key, each in tables[0]["properties"].items():
+    for key, definition_inside in tables[0]["properties"].items():
         inside = name if key == "name" and "." in name else f"{name}.{key}"
-        yield from settings_in(inside, each, sections)
+        yield from settings_in(inside, definition_inside, sections)
 
 
 @pytest.fixture
@@ -106,12 +108,12 @@ def programs(tmp_path, monkeypatch):
 
 
 @needs_flower
-def test_init_and_check_tell_what_they_did(covey, answer, programs, tmp_path):
+def test_init_and_check_say_what_they_did(covey, answer, programs, tmp_path):
     (tmp_path / "c.toml").write_text("rounds = 3\n")
     words = ("deploy", "init", "c.toml", "--out", "fed", "--node", "client-00000", "--port", "8444")
-    told = answer(*words)
+    printed = answer(*words)
     node = tmp_path / "fed/nodes/client-00000"
-    assert told == {
+    assert printed == {
         "folder": str(tmp_path / "fed"),
         "address": "127.0.0.1:8444",
         "nodes": {"client-00000": str(node)},
@@ -132,12 +134,12 @@ def test_init_and_check_tell_what_they_did(covey, answer, programs, tmp_path):
 
 
 @needs_flower
-@pytest.mark.parametrize("kept", [True, False])
-def test_what_a_trial_ends_with_is_true(kept):
+@pytest.mark.parametrize("names", [True, False])
+def test_what_a_trial_ends_with_is_true(names):
     """A proof was verified, whether it is still there or not; what is not there is not named."""
     from covey_flower.trial import Tried
 
-    where = {"folder": Path("tried"), "proof": Path("tried/run/proofs/1.json")} if kept else {}
+    where = {"folder": Path("tried"), "proof": Path("tried/run/proofs/1.json")} if names else {}
     tried = Tried("carol", proof_holds=True, seconds=9.0, **where)
     lines = list(map(str, lines_of(tried)))
     assert lines[:2] == ["left: carol", "proof holds: yes"]
@@ -173,24 +175,26 @@ ROW = {"measure", "row", "column", "paper", "covey", "interval", "verdict"}
 def test_the_list_names_every_experiment_and_its_minutes(covey, answer):
     code, out, _ = covey("reproduce", "--list")
     assert code == 0
-    told = answer("reproduce", "--list")["experiments"]
+    listed = answer("reproduce", "--list")["experiments"]
     known = experiments()
-    assert [each["name"] for each in told] == list(known)
-    for each in told:
-        assert set(each) == {"name", "title", "minutes_quick", "minutes"}
-        assert (each["minutes_quick"], each["minutes"]) == known[each["name"]].minutes
-        assert re.search(rf"^\W*{each['name']}\W", out, flags=re.M)
+    assert [experiment["name"] for experiment in listed] == list(known)
+    for experiment in listed:
+        assert set(experiment) == {"name", "title", "minutes_quick", "minutes"}
+        assert (experiment["minutes_quick"], experiment["minutes"]) == known[
+            experiment["name"]
+        ].minutes
+        assert re.search(rf"^\W*{experiment['name']}\W", out, flags=re.M)
 
 
 def test_the_headline_is_one_object_with_known_keys(answer, tmp_path):
-    told = answer("reproduce", "deniable-headline", "--out", "here")
-    (found,) = told["experiments"]
-    assert (found["name"], found["quick"]) == ("deniable-headline", False)
-    assert all(set(row) == ROW for row in found["rows"])
-    (named,) = (row for row in found["rows"] if "section 4" in row["column"])
+    printed = answer("reproduce", "deniable-headline", "--out", "here")
+    (experiment,) = printed["experiments"]
+    assert (experiment["name"], experiment["quick"]) == ("deniable-headline", False)
+    assert all(set(row) == ROW for row in experiment["rows"])
+    (named,) = (row for row in experiment["rows"] if "section 4" in row["column"])
     assert (named["paper"], named["covey"]) == ("500,769", "22.747")
-    assert len(found["notes"]) == 1
-    assert told["page"] == "here/reproduction.html"
+    assert len(experiment["notes"]) == 1
+    assert printed["page"] == "here/reproduction.html"
     names = {path.name for path in (tmp_path / "here").iterdir()}
     assert names == {"deniable-headline.json", "deniable-headline.csv", "reproduction.html"}
 
@@ -198,7 +202,7 @@ def test_the_headline_is_one_object_with_known_keys(answer, tmp_path):
 @pytest.mark.slow
 def test_what_is_set_reaches_every_run_and_runs_are_found_again(ask, covey, tmp_path):
     """Figure 8 with one column on digits."""
-    told = ask(*WORDS, "--out", tmp_path)
+    printed = ask(*WORDS, "--out", tmp_path)
     runs = [tomllib.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/config.toml")]
     played = sorted((run["method"]["name"], run["seed"]) for run in runs)
     # one run of FedAvg is reference enough there
@@ -207,10 +211,10 @@ def test_what_is_set_reaches_every_run_and_runs_are_found_again(ask, covey, tmp_
         assert (run["rounds"], run["data"]["name"]) == (1, "digits")
         assert run["population"]["clients"] == 6
         assert run["population"]["minority_share"] == 0.1  # the column's
-    (found,) = told["experiments"]
-    assert found["quick"]
-    assert {row["column"] for row in found["rows"]} == {"MNIST"}
-    assert {row["row"] for row in found["rows"]} == {"IFCA-MIR", "FedAvg"}
+    (experiment,) = printed["experiments"]
+    assert experiment["quick"]
+    assert {row["column"] for row in experiment["rows"]} == {"MNIST"}
+    assert {row["row"] for row in experiment["rows"]} == {"IFCA-MIR", "FedAvg"}
     record = json.loads((tmp_path / "ifca-mir-figure-6-quick.json").read_text())
     assert record["command"] == " ".join(("covey", *WORDS))
     assert record["seeds"] == [0, 1]

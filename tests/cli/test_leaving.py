@@ -76,23 +76,25 @@ def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, covey, f
     # with x = 3, a set of four can spare one: who comes second is not denied
     for plan, chosen, cheapest in ((first, "deny", "deny"), (second, "retrain", "roll_back")):
         assert plan["chosen"]["answer"] == chosen
-        found = {each["answer"]: each for each in plan["options"]}
-        assert tuple(found) == ANSWERS
-        possible = [name for name, each in found.items() if not each["reason"]]
+        options = {option["answer"]: option for option in plan["options"]}
+        assert tuple(options) == ANSWERS
+        possible = [name for name, option in options.items() if not option["reason"]]
         assert possible == [cheapest, "retrain", "stop"]
-        assert found["deny"]["seconds"] == found["deny"]["bytes_deleted"] == 0
-        assert found["retrain"]["rounds_replayed"] == 2
-        states = sum(len(each) for name, each in before.items() if name.startswith("checkpoints"))
-        assert found["retrain"]["bytes_deleted"] == states
+        assert options["deny"]["seconds"] == options["deny"]["bytes_deleted"] == 0
+        assert options["retrain"]["rounds_replayed"] == 2
+        states = sum(
+            len(content) for name, content in before.items() if name.startswith("checkpoints")
+        )
+        assert options["retrain"]["bytes_deleted"] == states
 
 
-def test_what_a_denial_tells_and_names(denied, runs):
-    folder, told = denied
-    (one,) = told["answers"]
+def test_what_a_denial_says_and_names(denied, runs):
+    folder, printed = denied
+    (one,) = printed["answers"]
     assert one["client"] == LEAVER
     assert one["answer"] == "deny"
     assert (one["rounds_replayed"], one["model_changed"]) == (0, False)
-    assert {"denials_left", "next_forces_rollback"} <= set(told["budget"])
+    assert {"denials_left", "next_forces_rollback"} <= set(printed["budget"])
     assert_nowhere(folder, LEAVER, one["salt"])
     proof = Path(one["proof"])
     signed = proof.read_text() + proof.with_suffix(".html").read_text()
@@ -134,14 +136,16 @@ def test_keys_are_listed_replaced_and_revoked(covey, answer, tmp_path, monkeypat
 def checked(covey, proof: object, *words: object) -> tuple[int, dict[str, Any]]:
     """Verify a proof: the exit code, and what each check found."""
     code, out, _ = covey("verify", proof, *words, "--json")
-    told = json.loads(out)
-    return code, {each["name"]: each["ok"] for each in told["checks"]} | {"valid": told["valid"]}
+    printed = json.loads(out)
+    return code, {check["name"]: check["ok"] for check in printed["checks"]} | {
+        "valid": printed["valid"]
+    }
 
 
 @pytest.mark.slow
 def test_a_proof_holds_against_the_ledger_the_key_and_the_requester(covey, denied, tmp_path):
-    folder, told = denied
-    (one,) = told["answers"]
+    folder, printed = denied
+    (one,) = printed["answers"]
     key = Path(os.environ["XDG_CONFIG_HOME"]) / "covey" / "signing-key.pub.pem"
     words = ("--key", key, "--mine", LEAVER, one["salt"])
     code, checks = checked(covey, one["proof"], *words, "--ledger", folder)
@@ -186,7 +190,7 @@ def test_a_retraining_leaves_no_old_model_here_and_says_who_holds_one(folder, co
     assert (tmp_path / "sent").is_file()
     (proof,) = folder.glob("proofs/*.json")
     facts = json.loads(proof.read_text())["copies"]
-    assert [(each["fate"], each["recipient"], each["notify"]) for each in facts] == [
+    assert [(event["fate"], event["recipient"], event["notify"]) for event in facts] == [
         ("deleted", None, False),
         ("outside", "A Clinic", True),
     ]
@@ -201,16 +205,16 @@ def test_what_is_held_on_a_client_is_a_page_to_print_and_lists_its_places(
     folder, answer, covey, tmp_path
 ):
     page = tmp_path / "held.html"
-    told = answer("explain", folder, LEAVER, "--page", page)
-    assert told["rounds_trained"] == told["states_that_depend_on_it"] == [0, 1]
-    assert [each["round"] for each in told["anonymity_sets"]] == [0, 1]
-    assert all(4 <= each["members"] <= 7 for each in told["anonymity_sets"])
-    assert told["raw_updates_stored"] == []
-    assert {each["kind"] for each in told["places"]} == {"ledger", "model", "secret"}
+    printed = answer("explain", folder, LEAVER, "--page", page)
+    assert printed["rounds_trained"] == printed["states_that_depend_on_it"] == [0, 1]
+    assert [anonymity_set["round"] for anonymity_set in printed["anonymity_sets"]] == [0, 1]
+    assert all(4 <= anonymity_set["members"] <= 7 for anonymity_set in printed["anonymity_sets"])
+    assert printed["raw_updates_stored"] == []
+    assert {place["kind"] for place in printed["places"]} == {"ledger", "model", "secret"}
     shown = html.unescape(page.read_text())
     assert LEAVER in shown
     assert OTHER not in shown
-    assert all(each["path"] in shown for each in told["places"])
+    assert all(place["path"] in shown for place in printed["places"])
     assert not re.search(r"https?:|<script|<link|<img", shown)
     # the page is itself a place, and for nobody but its client
     lines = covey("explain", folder, LEAVER)[1].splitlines()

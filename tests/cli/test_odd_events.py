@@ -51,9 +51,9 @@ def dropped_field(rows: list[Row], rng: random.Random) -> None:
     kinds = ("RunStarted", "ClientsAssigned", "CohortSampled", "RoundMeasured")
     i = of_kind(rows, rng.choice(kinds), rng)
     t, kind, body = rows[i]
-    told = json.loads(body)
-    del told[sorted(told)[0]]
-    rows[i] = t, kind, json.dumps(told)
+    event = json.loads(body)
+    del event[sorted(event)[0]]
+    rows[i] = t, kind, json.dumps(event)
 
 
 def no_table(rows: list[Row], rng: random.Random) -> None:
@@ -71,18 +71,18 @@ def negative(rows: list[Row], rng: random.Random) -> None:
 
 def unknown_cluster(rows: list[Row], rng: random.Random) -> None:
     i = of_kind(rows, "ClientsAssigned", rng)
-    told = json.loads(rows[i][2])["clusters"]
-    told[rng.choice(sorted(told))] = rng.choice([7, 1000, -1])
-    rows[i] = changed(rows[i], "clusters", told)
+    clusters = json.loads(rows[i][2])["clusters"]
+    clusters[rng.choice(sorted(clusters))] = rng.choice([7, 1000, -1])
+    rows[i] = changed(rows[i], "clusters", clusters)
 
 
 def stranger(rows: list[Row], rng: random.Random) -> None:
     i = of_kind(rows, rng.choice(["ClientsAssigned", "ClientLeft", "ClientExposed"]), rng)
-    told = json.loads(rows[i][2])
-    if "handle" in told:
+    event = json.loads(rows[i][2])
+    if "handle" in event:
         rows[i] = changed(rows[i], "handle", "h-odd")
     else:
-        rows[i] = changed(rows[i], "clusters", {**told["clusters"], "h-odd": 0})
+        rows[i] = changed(rows[i], "clusters", {**event["clusters"], "h-odd": 0})
 
 
 def named_twice(rows: list[Row], rng: random.Random) -> None:

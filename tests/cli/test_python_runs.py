@@ -77,12 +77,12 @@ def test_all_but_playing_rounds_again_needs_neither_model_nor_data(answer, folde
     assert plan["chosen"]["answer"] == "deny"
     assert Path(answer("report", folder)["report"]).is_file()
     assert answer("export", folder, "--client", "a", "--out", folder / "a.st")["cluster"] == 0
-    (given,) = answer("forget", folder, "a", "--answer", "deny")["answers"]
-    assert given["model_hash"] == before
-    assert [each.data_hash for each in left(folder)] == [None]
+    (answered,) = answer("forget", folder, "a", "--answer", "deny")["answers"]
+    assert answered["model_hash"] == before
+    assert [departure.data_hash for departure in left(folder)] == [None]
     assert "a" not in load(folder).names
-    assert answer("verify", given["proof"], "--ledger", folder)["valid"]
-    measured = json.loads(Path(given["proof"]).read_text())["measured"]
+    assert answer("verify", answered["proof"], "--ledger", folder)["valid"]
+    measured = json.loads(Path(answered["proof"]).read_text())["measured"]
     assert (measured["value"], measured["reason"]) == (None, "not-at-hand")
 
 
@@ -107,7 +107,7 @@ def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(fo
 @pytest.mark.slow
 def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):
     held = run(lambda: make_model(), data_of(), SETTINGS, tmp_path / "own")
-    assert [each.client for each in held.plan(["a", "b"])] == ["a", "b"]
+    assert [plan.client for plan in held.plan(["a", "b"])] == ["a", "b"]
     (done,) = held.forget("a", basis="erasure")
     assert done.answered.option.answer == "retrain"
     assert held.explain("b").client == "b"
@@ -142,8 +142,8 @@ def test_what_can_be_imported_is_recorded_and_the_command_line_retrains(
     own_shop = importlib.import_module("own_shop")
     run(own_shop.make_model, own_shop.clients, SETTINGS, tmp_path / "run")
     del sys.modules["own_shop"]
-    (given,) = answer("forget", tmp_path / "run", "a", "--answer", "retrain")["answers"]
-    assert given["model_hash"] == never
+    (answered,) = answer("forget", tmp_path / "run", "a", "--answer", "retrain")["answers"]
+    assert answered["model_hash"] == never
 
 
 # `covey.run(exist=...)`: what becomes of what is in the folder already
@@ -165,12 +165,12 @@ def test_a_program_hears_of_a_model_that_failed(tmp_path):
     """By a warning, by the object's own words and in a notebook; else accuracy is all it sees."""
     mostly = {name: (x, (x[:, 0] > 1).long()) for name, (x, _) in data_of().items()}
     cases = {"diverged: ": (3e38, data_of()), "predicts the majority class: ": (1e-6, mostly)}
-    for told, (rate, data) in cases.items():
+    for text, (rate, data) in cases.items():
         config = Config.of({**ONE, "train": {"learning_rate": rate, "local_epochs": 1}})
-        with pytest.warns(RuntimeWarning, match=rf"round \d: the model of cluster 0 {told}"):
-            made = run(lambda: constant(), data, config, tmp_path / told[:8])
+        with pytest.warns(RuntimeWarning, match=rf"round \d: the model of cluster 0 {text}"):
+            made = run(lambda: constant(), data, config, tmp_path / text[:8])
         for said in (repr(made), made._repr_html_()):
-            assert f"the model of cluster 0 {told}" in said
+            assert f"the model of cluster 0 {text}" in said
 
 
 def constant() -> nn.Module:
@@ -186,8 +186,8 @@ def test_ctrl_c_in_a_program_says_how_the_run_goes_on(tmp_path):
         raise KeyboardInterrupt
 
     out = tmp_path / "run"
-    told = f"stopped after round 1; continue: covey.resume('{out}', model=..., clients=...)"
-    with pytest.raises(KeyboardInterrupt, match=re.escape(told)):
+    message = f"stopped after round 1; continue: covey.resume('{out}', model=..., clients=...)"
+    with pytest.raises(KeyboardInterrupt, match=re.escape(message)):
         run(lambda: make_model(), data_of(), ONE, out, on_round=stop)
     assert resume(out, make_model, data_of()).summary.finished
 
@@ -251,11 +251,13 @@ def test_a_sweep_is_that_of_the_command_line_and_goes_on_where_it_was_cut(covey,
     covey("sweep", "one.toml", "--over", "train.learning_rate=0.1,0.2", "--out", "command")
     with pytest.raises(CutError):
         run(config={**swept, "train.learning_rate": 0.1}, out=out / "0.1-seed0", on_round=cut)
-    found = sweep(swept, over, out=out)
-    told = (out / "sweep.csv").read_text()
-    assert told == (tmp_path / "command" / "sweep.csv").read_text()
-    assert list(found.frame().columns) == list(csv.DictReader(told.splitlines()).fieldnames or ())
-    heads = {name: load(out / name).ledger_head for name in found.histories}
+    swept_runs = sweep(swept, over, out=out)
+    table = (out / "sweep.csv").read_text()
+    assert table == (tmp_path / "command" / "sweep.csv").read_text()
+    assert list(swept_runs.frame().columns) == list(
+        csv.DictReader(table.splitlines()).fieldnames or ()
+    )
+    heads = {name: load(out / name).ledger_head for name in swept_runs.histories}
     sweep(swept, over, out=out)  # nothing is played again
     assert {name: load(out / name).ledger_head for name in heads} == heads
     with pytest.raises(ConfigError, match="must have these settings, found others"):

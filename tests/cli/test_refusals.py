@@ -123,10 +123,10 @@ def test_words_that_cannot_be(here, ran, runs, words, said, tmp_path_factory):
         place = tmp_path_factory.mktemp("own") / "run"
         return shutil.copytree(known[word], place) if word in known else word
 
-    asked = list(map(own, words.split(" ")))
-    folders = [here, *(word for word in asked if isinstance(word, Path))]
+    command = list(map(own, words.split(" ")))
+    folders = [here, *(word for word in command if isinstance(word, Path))]
     before = list(map(contents, folders))
-    refused(said, *asked)
+    refused(said, *command)
     assert list(map(contents, folders)) == before
 
 
@@ -140,9 +140,9 @@ def test_words_that_cannot_be(here, ran, runs, words, said, tmp_path_factory):
 )
 def test_an_error_is_one_json_object_too(covey, tmp_path, words, kind, said):
     code, out, err = covey("run", *SMALL, *words, "--json")
-    told = json.loads(out)["error"]
-    assert (code, told["type"], told["exit_code"]) == (2, kind, 2)
-    assert said in told["message"]
+    error = json.loads(out)["error"]
+    assert (code, error["type"], error["exit_code"]) == (2, kind, 2)
+    assert said in error["message"]
     assert said in err.replace("\n", " ")
     assert list(tmp_path.iterdir()) == []
 
@@ -219,7 +219,7 @@ def answered(runs, ask, tmp_path_factory):
 @pytest.mark.parametrize("damage", EVERY_KIND)
 def test_whatever_stands_in_a_file_of_a_run(covey, answered, tmp_path, damage):
     run = tmp_path / "run"
-    (proof,) = (each.name for each in (answered / "proofs").glob("*.json"))
+    (proof,) = (path.name for path in (answered / "proofs").glob("*.json"))
     for name, words in (
         ("config.toml", ["resume", run]),
         (f"proofs/{proof}", ["verify", run / "proofs" / proof, "--ledger", run]),
@@ -240,11 +240,11 @@ def test_whatever_stands_in_a_file_of_a_run(covey, answered, tmp_path, damage):
 
 @pytest.mark.parametrize("damage", EVERY_KIND)
 def test_whatever_stands_in_a_file_that_is_given(covey, tmp_path, damage):
-    given = tmp_path / "given.toml"
-    given.write_bytes(DAMAGED[damage])
+    path = tmp_path / "given.toml"
+    path.write_bytes(DAMAGED[damage])
     out = ["--out", tmp_path / "out"]
-    playing = [["run", given, *out], ["run", *sets(f"population.preferences={given}"), *out]]
-    for words in (*playing, ["verify", given]):
+    playing = [["run", path, *out], ["run", *sets(f"population.preferences={path}"), *out]]
+    for words in (*playing, ["verify", path]):
         code, _, err = covey(*words)
         assert code in (1, 2), (words, err)
         assert "Internal error" not in err.replace("\n", " ")

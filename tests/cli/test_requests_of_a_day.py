@@ -62,14 +62,14 @@ def test_the_requests_of_a_day(covey, ask, work):
     place = ("--out", "given.safetensors", "--recipient", "Clinic N")
     covey("export", "runs/sets", "--cluster", 0, *place)
     by_name = dict(zip("ABCDEF", NAMES, strict=True))
-    came = {
+    requests = {
         "withdrawal": [by_name["B"], "--basis", "withdrawal"],
         "erasure": [by_name["A"], "--basis", "erasure", "--reference", "letter 17"],
         "unknown": ["a stranger", "--basis", "erasure"],
         "duplicate": [by_name["A"], "--basis", "erasure"],
         "in German": [by_name["E"], "--basis", "access", "--language", "de"],
     }
-    number = {name: ask("requests", "add", *words)["request"] for name, words in came.items()}
+    number = {name: ask("requests", "add", *words)["request"] for name, words in requests.items()}
     assert ask("requests", "list", number["duplicate"])["repeats"] == [number["erasure"]]
 
     # a wrong date is refused where it cannot be, and corrected where it is another one
@@ -79,10 +79,10 @@ def test_the_requests_of_a_day(covey, ask, work):
     refused("YEAR-MONTH-DAY", *add, "--received", "31.1.2027")
     number["wrong date"] = wrong = ask(*add)["request"]
     before = (TODAY - timedelta(days=9)).isoformat()
-    told = ask("requests", "correct", wrong, "--received", before)
-    assert told["entry"]["received"] == before
+    corrected = ask("requests", "correct", wrong, "--received", before)
+    assert corrected["entry"]["received"] == before
 
-    packs = {each["request"]: each for each in ask("requests", "answer")["packs"]}
+    packs = {pack["request"]: pack for pack in ask("requests", "answer")["packs"]}
     says = {name: statement(packs[n]) for name, n in number.items()}
     assert says["erasure"].count('data-says="removed"') == 1
     assert says["erasure"].count('data-says="subtracted"') == 1
@@ -102,14 +102,16 @@ def test_the_requests_of_a_day(covey, ask, work):
 
     for n in number.values():
         by_hand = ask("requests", "list", n)["by_hand"]
-        items = [i for i, each in enumerate(by_hand, 1) if each["kind"] != "stays"]
+        items = [i for i, item in enumerate(by_hand, 1) if item["kind"] != "stays"]
         if items:
             refused("has no date", "requests", "close", n)
             ask("requests", "done", n, *items)
         assert ask("requests", "close", n)["state"] == "closed"
     assert ask("requests", "list")["requests"] == []
-    kept = b"".join(path.read_bytes() for path in work.glob("runs/requests/**/*") if path.is_file())
-    assert not [name for name in NAMES if name.encode() in kept]
+    queued = b"".join(
+        path.read_bytes() for path in work.glob("runs/requests/**/*") if path.is_file()
+    )
+    assert not [name for name in NAMES if name.encode() in queued]
     rows = ask("requests", "export", "--since", before, "--out", "year.json")["requests"]
     assert len(rows) == 6
     for kind in ("json", "html", "csv"):
@@ -117,7 +119,7 @@ def test_the_requests_of_a_day(covey, ask, work):
 
     # who was answered before is recognised
     again = ask("requests", "add", by_name["A"], "--basis", "erasure")
-    assert [each["ended"] for each in again["runs"]] == ["before"] * 2
+    assert [run["ended"] for run in again["runs"]] == ["before"] * 2
 
 
 def test_what_is_overdue_says_so_and_is_extended(covey, answer, tmp_path):

@@ -45,19 +45,19 @@ def interrupts() -> Generator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_says_how_it_is_carried_on_and_is(monkeypatch, capsys, tmp_path, ran, number):
-    code, run, told = 128 + number, tmp_path / "one", Stopper("round 2/", number)
+    code, run, log = 128 + number, tmp_path / "one", Stopper("round 2/", number)
     before = signal.getsignal(signal.SIGTERM)
     words = ["covey", "run", *SMALL, "--out", str(run), "--json"]
     with monkeypatch.context() as patch, interrupts():
-        patch.setattr(sys, "stderr", told)
+        patch.setattr(sys, "stderr", log)
         patch.setattr(sys, "path", list(sys.path))
         patch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as ended:
             main()
     said = f"stopped after round 2; continue: covey resume {run}"
     assert ended.value.code == code
-    assert said in told.getvalue()
-    assert "Traceback" not in told.getvalue()
+    assert said in log.getvalue()
+    assert "Traceback" not in log.getvalue()
     error = {"type": "Stopped", "message": said, "exit_code": code}
     assert json.loads(capsys.readouterr().out)["error"] == error
     assert signal.getsignal(signal.SIGTERM) == before
@@ -73,12 +73,12 @@ def test_logs_tell_of_rounds_and_handles_and_of_no_client_by_name(covey, copy, t
     code, out, err = covey("forget", folder, leaver, "--answer", "retrain", *words, "-v", "--json")
     assert code == 0, err
     salt = json.loads(out)["answers"][0]["salt"]
-    told = log.read_text()
-    assert "round 2: " in told
-    assert f"request of {names[leaver]} answered: retrain" in told
-    assert "ended with exit code 0" in told
+    text = log.read_text()
+    assert "round 2: " in text
+    assert f"request of {names[leaver]} answered: retrain" in text
+    assert "ended with exit code 0" in text
     assert "covey.run: round" in err  # -v
-    assert not [secret for secret in [*names, salt] if secret in told]
+    assert not [secret for secret in [*names, salt] if secret in text]
     code, _, err = covey("-q", "run", *SMALL, *sets("rounds=1"), "--out", "quiet")
     assert (code, err) == (0, "")
 

@@ -57,8 +57,8 @@ class Partitioner:
         return self.parts[index]
 
 
-def only(found: object, label: str = "") -> Examples:
-    held = clients_of({"ada": found}, label)["ada"]
+def only(clients: object, label: str = "") -> Examples:
+    held = clients_of({"ada": clients}, label)["ada"]
     assert held.test is None
     return held.train
 
@@ -80,16 +80,16 @@ SAME: Mapping[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("found", SAME.values(), ids=list(SAME))
-def test_every_kind_says_the_same(found: Any):
-    examples = only(found)
+@pytest.mark.parametrize("data", SAME.values(), ids=list(SAME))
+def test_every_kind_says_the_same(data: Any):
+    examples = only(data)
     assert (examples.inputs.dtype, examples.labels.dtype) == (torch.float32, torch.int64)
     assert torch.equal(examples.inputs, T(X))
     assert torch.equal(examples.labels, T(Y))
 
 
 @pytest.mark.parametrize(
-    "found",
+    "data",
     [
         [(X, Y), (X[:2], Y[:2])],
         (FRAME, FRAME[:2]),
@@ -99,8 +99,8 @@ def test_every_kind_says_the_same(found: Any):
         ),
     ],
 )
-def test_a_pair_of_sets_is_train_and_test(found: Any):
-    held = clients_of({"ada": found})["ada"]
+def test_a_pair_of_sets_is_train_and_test(data: Any):
+    held = clients_of({"ada": data})["ada"]
     assert held.test is not None
     assert torch.equal(held.train.inputs, T(X))
     assert torch.equal(held.test.inputs, T(X[:2]))
@@ -117,8 +117,8 @@ def test_whole_numbers_stay_whole_to_the_digit(dtype: type[np.integer[Any]]):
 
 def test_pictures_are_images_with_their_channels_second():
     pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
-    found = Items([(Image.fromarray(each), 0) for each in pixels])
-    images = only(found).inputs
+    items = Items([(Image.fromarray(pixel), 0) for pixel in pixels])
+    images = only(items).inputs
     assert images.dtype == torch.uint8
     assert np.array_equal(images.numpy(), np.moveaxis(pixels, 3, 1))
 
@@ -133,8 +133,8 @@ def test_pictures_of_hugging_face_are_images_of_their_class():
 
 
 def test_a_partitioners_natural_ids_are_names():
-    found = clients_of(Partitioner({0: "ward-a", 1: 7}, [ITEMS, ITEMS[:2]]))
-    assert {name: len(each.train) for name, each in found.items()} == {"ward-a": 4, "7": 2}
+    clients = clients_of(Partitioner({0: "ward-a", 1: 7}, [ITEMS, ITEMS[:2]]))
+    assert {name: len(client.train) for name, client in clients.items()} == {"ward-a": 4, "7": 2}
     assert list(clients_of(Partitioner({}, [ITEMS]))) == ["client-00000"]
 
 
@@ -192,10 +192,10 @@ BAD_CLIENT: Mapping[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "said"), BAD_CLIENT.values(), ids=list(BAD_CLIENT))
-def test_bad_data_are_refused_with_client_and_remedy(found: Any, said: str):
+@pytest.mark.parametrize(("data", "said"), BAD_CLIENT.values(), ids=list(BAD_CLIENT))
+def test_bad_data_are_refused_with_client_and_remedy(data: Any, said: str):
     with pytest.raises(DataError, match=f"(?s){said}") as caught:
-        clients_of({"ada": found})
+        clients_of({"ada": data})
     assert "ada" in str(caught.value)
     assert str(caught.value).count(": ") >= 1  # what is wrong, and what to do
 
@@ -213,7 +213,7 @@ BAD_CLIENTS: Mapping[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "said"), BAD_CLIENTS.values(), ids=list(BAD_CLIENTS))
-def test_bad_sets_of_clients_are_refused_with_a_remedy(found: Callable[[], Any], said: str):
+@pytest.mark.parametrize(("data", "said"), BAD_CLIENTS.values(), ids=list(BAD_CLIENTS))
+def test_bad_sets_of_clients_are_refused_with_a_remedy(data: Callable[[], Any], said: str):
     with pytest.raises(DataError, match=f"(?s){said}"):
-        clients_of(found())
+        clients_of(data())

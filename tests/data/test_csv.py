@@ -56,10 +56,10 @@ def test_a_file_is_the_dict_of_its_columns(tmp_path_factory: pytest.TempPathFact
     columns = dict(zip(("whole", "part", "y"), map(np.array, zip(*rows, strict=True)), strict=True))
     lines = [",".join(columns), *(",".join(map(repr, row)) for row in rows)]
     path = written(tmp_path_factory.mktemp("table"), "\n".join(lines))
-    found, expected = read_client(path), examples_of("ada", columns)
-    assert torch.equal(found.inputs, expected.inputs)
-    assert torch.equal(found.labels, expected.labels)
-    assert found.columns == expected.columns
+    examples, expected = read_client(path), examples_of("ada", columns)
+    assert torch.equal(examples.inputs, expected.inputs)
+    assert torch.equal(examples.labels, expected.labels)
+    assert examples.columns == expected.columns
 
 
 def test_one_column_of_features_is_a_table_too(tmp_path: Path):
@@ -161,7 +161,7 @@ def test_another_split_has_as_many_other_rows(real_data):
 
 def test_kinds_become_columns_and_the_columns_are_the_same_everywhere(real_data):
     first, *rest = population(real_data).clients
-    assert {each.train.columns for each in rest} == {first.train.columns}
+    assert {client.train.columns for client in rest} == {first.train.columns}
     assert {"chest_pain_2", "chest_pain_3", "chest_pain_4", "ecg_1", "ecg_2"} < {
         *first.train.columns
     }
@@ -217,4 +217,4 @@ def test_the_page_of_results_shows_the_record():
         for row in csv.DictReader(file):
             names = ("cleveland", "hungarian", "switzerland", "va", "all", "auc")
             figures = [row[name] for name in (*names, "splits", "low", "high")]
-            assert [each.removeprefix("0") for each in figures if each] in shown
+            assert [figure.removeprefix("0") for figure in figures if figure] in shown

@@ -82,13 +82,17 @@ def test_checking_tells_ok_missing_corrupt_and_unchecked_apart(tmp_path, real_da
 
 
 def test_whoever_lacks_a_file_is_told_its_name_address_and_checksum(tmp_path):
-    for each in PUBLICATIONS.values():
-        for name in each.files:
+    for publication in PUBLICATIONS.values():
+        for name in publication.files:
             with pytest.raises(DataError) as refused:
-                each.read(name, tmp_path)
-            sum_ = each.md5(name)
-            told = (f"needs {name}, found none", f"by its MD5 {sum_}," if sum_ else "", each.url)
-            for part in (*told, str(tmp_path), "COVEY_DATA", "data.dir"):
+                publication.read(name, tmp_path)
+            sum_ = publication.md5(name)
+            messages = (
+                f"needs {name}, found none",
+                f"by its MD5 {sum_}," if sum_ else "",
+                publication.url,
+            )
+            for part in (*messages, str(tmp_path), "COVEY_DATA", "data.dir"):
                 assert part in str(refused.value)
 
 

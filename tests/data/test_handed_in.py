@@ -117,7 +117,7 @@ def test_a_client_is_found_by_the_name_that_was_handed_in(kind, tmp_path):
     assert run.cluster_of(names[1]) == 0
     assert run.explain(names[1]).client == "4"
     assert run.plan(names[1]).client == "4"
-    assert [each.client for each in run.plan(names[:2])] == ["3", "4"]
+    assert [plan.client for plan in run.plan(names[:2])] == ["3", "4"]
     run.export(client=names[1])
     (one,) = run.forget(names[1], answer="stop")
     assert one.client == "4"
@@ -213,12 +213,12 @@ def test_items_that_stay_are_read():
 
 RAGGED = [np.arange(3 + at % 3) for at in range(20)]
 SEQUENCES: dict[str, Any] = {
-    "lists": ([list(map(int, each)) for each in RAGGED], LABELS),
+    "lists": ([list(map(int, ids)) for ids in RAGGED], LABELS),
     "arrays": (RAGGED, LABELS),
-    "tensors": ([torch.from_numpy(each) for each in RAGGED], LABELS),
+    "tensors": ([torch.from_numpy(ids) for ids in RAGGED], LABELS),
     "an array of objects": (np.array(RAGGED, dtype=object), LABELS),
-    "items": [(torch.from_numpy(each), int(y)) for each, y in zip(RAGGED, LABELS, strict=True)],
-    "dicts": [{"ids": each, "label": y} for each, y in zip(RAGGED, LABELS, strict=True)],
+    "items": [(torch.from_numpy(ids), int(y)) for ids, y in zip(RAGGED, LABELS, strict=True)],
+    "dicts": [{"ids": ids, "label": y} for ids, y in zip(RAGGED, LABELS, strict=True)],
     "a column": {"ids": RAGGED, "label": LABELS},
     "a table": pd.DataFrame({"ids": RAGGED, "label": LABELS}),
     "one of several inputs": ({"ids": RAGGED, "mask": RAGGED}, LABELS),
@@ -257,15 +257,15 @@ def request(*, keeps_ids=False, holdout=0.5):
     )
 
 
-def brought(**more):
+def population_of(**more):
     clients = {"a": pair(4), "b": pair(6), "c": pair(8)}
     return population_of_clients(ClientData(clients=clients, **more), request())[0]
 
 
 def test_a_client_holds_out_a_share_that_is_drawn_or_its_own_test_examples():
     x, y = pair(8)
-    found, notes = population_of_clients({"bob": (x, y), "ada": ((x, y), pair(3))}, request())
-    ada, bob = found.clients
+    population, notes = population_of_clients({"bob": (x, y), "ada": ((x, y), pair(3))}, request())
+    ada, bob = population.clients
     assert (ada.name, len(ada.train), len(ada.holdout)) == ("ada", 8, 3)
     assert (bob.name, len(bob.train), len(bob.holdout)) == ("bob", 4, 4)
     drawn = torch.cat([bob.train.inputs, bob.holdout.inputs]).tolist()
@@ -287,4 +287,4 @@ def test_a_client_holds_out_a_share_that_is_drawn_or_its_own_test_examples():
 )
 def test_groups_of_which_not_all_is_known_are_refused(more, message):
     with pytest.raises(DataError, match=message):
-        brought(**more)
+        population_of(**more)

@@ -107,7 +107,7 @@ def test_groups_have_their_shares_and_sizes():
 def test_test_and_pool_share_the_rest_without_a_test_file(pool, test, sizes):
     # 100 - (5 + 3 * 10) - 6 = 59 images are left.
     population = build(replace(PLAIN, pool=pool), test=None if test is None else numbered(test))
-    assert [len(each) for each in population.test] == [sizes[0]] * 2
+    assert [len(part) for part in population.test] == [sizes[0]] * 2
     assert len(population.pool) == sizes[1]
 
 

@@ -50,14 +50,14 @@ def assert_named(examples: Examples) -> None:
 
 
 def items_of_keywords() -> list[object]:
-    return [({name: each[i] for name, each in NAMED.items()}, int(LABELS[i])) for i in range(2)]
+    return [({name: values[i] for name, values in NAMED.items()}, int(LABELS[i])) for i in range(2)]
 
 
 @pytest.mark.parametrize(
     "data",
     [
         (NAMED, LABELS),
-        ({name: each.numpy() for name, each in NAMED.items()}, LABELS.numpy()),
+        ({name: values.numpy() for name, values in NAMED.items()}, LABELS.numpy()),
         items_of_keywords(),
     ],
     ids=["pair", "numpy", "items"],
@@ -81,13 +81,13 @@ def test_a_model_is_called_by_position_with_a_tuple():
     )
 )
 def test_every_number_comes_back_bit_for_bit(rows):
-    ids, values = (list(each) for each in zip(*rows, strict=True))
+    ids, values = (list(row) for row in zip(*rows, strict=True))
     data = {"ids": torch.tensor(ids), "values": torch.tensor(values, dtype=torch.float32)}
     if not data["values"].isfinite().all():
         return
-    found = called(examples_of("c", (data, torch.zeros(len(rows), dtype=torch.int64))))
-    assert same(found.kwargs["ids"], data["ids"])
-    assert found.kwargs["values"].numpy().tobytes() == data["values"].numpy().tobytes()
+    call = called(examples_of("c", (data, torch.zeros(len(rows), dtype=torch.int64))))
+    assert same(call.kwargs["ids"], data["ids"])
+    assert call.kwargs["values"].numpy().tobytes() == data["values"].numpy().tobytes()
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_the_hook_keeps_the_names_of_parameters_and_survives_copies_and_transfor
     expected = module(**NAMED)
     module.register_forward_pre_hook(layout, with_kwargs=True)
     assert list(module.state_dict()) == ["embedding.weight"]
-    for each in (module, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):  # noqa: S301
-        assert torch.equal(each(examples.inputs), expected)
+    for network in (module, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):  # noqa: S301
+        assert torch.equal(network(examples.inputs), expected)
     weights = {"embedding.weight": module.embedding.weight.detach().expand(3, 4, 2)}
     together = vmap(lambda w: functional_call(module, w, (examples.inputs,)))(weights)
     torch.testing.assert_close(together, expected.detach().expand(3, 2, 2))

@@ -45,8 +45,8 @@ def test_by_hand():
     # what it holds out by the figures of what it trains on: mean 2, deviation 1
     assert ada.holdout.inputs.tolist() == [[0, 0], [3, 0]]
     third = 1.5**0.5
-    for found, expected in zip(sorted(bob.train.inputs.tolist()), (-third, 0, third), strict=True):
-        assert found == pytest.approx([expected, expected])
+    for row, expected in zip(sorted(bob.train.inputs.tolist()), (-third, 0, third), strict=True):
+        assert row == pytest.approx([expected, expected])
     assert ada.train.inputs.dtype == torch.float32
     assert ada.train.columns == ("a", "b")
 
@@ -54,8 +54,8 @@ def test_by_hand():
 @given(TABLES)
 def test_its_own_rows_have_mean_zero_and_deviation_one(drawn: np.ndarray):
     table = torch.from_numpy(drawn)
-    found = standardised(table, table).double()
-    for column in found.T:
+    columns = standardised(table, table).double()
+    for column in columns.T:
         assert abs(float(column.mean())) < 1e-3
         deviation = float(column.std(correction=0))
         assert deviation == pytest.approx(1, abs=1e-3) or not column.any()
@@ -101,12 +101,12 @@ CUBES = (np.zeros((4, 2, 2, 2), dtype=np.float32), [0, 1, 0, 1])
 
 @pytest.mark.parametrize("data", [{"standardise": "client"}, {"client_columns": True}])
 @pytest.mark.parametrize(
-    ("clients", "found"),
+    ("clients", "table"),
     [(IMAGES, "uint8 images"), (SEVERAL, r"x \(2,\)"), (CUBES, r"shape \(2, 2, 2\)")],
 )
-def test_what_is_no_table_is_refused(clients: object, found: str, data: dict[str, Any]):
+def test_what_is_no_table_is_refused(clients: object, table: str, data: dict[str, Any]):
     (setting,) = data
-    with pytest.raises(DataError, match=rf"data.{setting}.* tables of numbers, found .*{found}"):
+    with pytest.raises(DataError, match=rf"data.{setting}.* tables of numbers, found .*{table}"):
         clients_of([clients], **data)
 
 
@@ -140,10 +140,10 @@ def test_a_guarantee_for_a_record_names_what_scales_it(tmp_path, monkeypatch, st
     run = covey.run(
         config=covey.Config.of(settings), clients=CLIENTS, out=tmp_path / "run", progress=False
     )
-    record = next(each for each in run.guarantee.guarantees if each.unit == "record")
+    record = next(guarantee for guarantee in run.guarantee.guarantees if guarantee.unit == "record")
     assert (Term.OWN_SCALES in record.does_not_cover) == (standardise == "client")
-    told = [note for note in run.summary.notes if "mean and the deviation" in note]
-    assert bool(told) == (standardise == "client")
+    notes = [note for note in run.summary.notes if "mean and the deviation" in note]
+    assert bool(notes) == (standardise == "client")
 
 
 SMALL = {"clients": 4, "examples_per_client": 20, "audit_examples": 9, "holdout": 0.25}
@@ -161,9 +161,9 @@ def normalised_config(normalise: str = "image", **settings: object) -> covey.Con
 
 def test_normalisation_by_hand():
     images = torch.tensor([[[0, 255], [0, 255]], [[7, 7], [7, 7]]], dtype=torch.uint8)
-    found = normalised(images)
-    assert found.tolist() == [[[-1, 1], [-1, 1]], [[0, 0], [0, 0]]]
-    assert found.dtype == torch.float32
+    normal = normalised(images)
+    assert normal.tolist() == [[[-1, 1], [-1, 1]], [[0, 0], [0, 0]]]
+    assert normal.dtype == torch.float32
 
 
 @given(FLOATS)
@@ -171,10 +171,10 @@ def test_twice_is_once(drawn: np.ndarray):
     once = normalised(torch.from_numpy(drawn))
     # a mean is rounded to float32, which counts where numbers differ little from each other
     torch.testing.assert_close(normalised(once), once, atol=1e-2, rtol=0)
-    for each in once.flatten(1).double():
-        mean, deviation = float(each.mean()), float(each.std(correction=0))
+    for image in once.flatten(1).double():
+        mean, deviation = float(image.mean()), float(image.std(correction=0))
         assert abs(mean) < 1e-2
-        assert deviation == pytest.approx(1, abs=1e-2) or not each.any()
+        assert deviation == pytest.approx(1, abs=1e-2) or not image.any()
 
 
 @given(FLOATS, st.integers(0, 4))
@@ -187,8 +187,8 @@ def test_no_other_example_has_a_part_in_it(drawn: np.ndarray, index: int):
 def test_clients_that_a_program_passes_are_treated_as_simulated_ones():
     raw, _ = population_and_notes(normalised_config("none"), None, Streams(2))
     simulated, _ = population_and_notes(normalised_config(), None, Streams(2))
-    given_clients = {c.name: TrainTest(c.train, c.holdout) for c in raw.clients}
-    passed, _ = population_and_notes(normalised_config(), given_clients, Streams(2))
+    own_clients = {c.name: TrainTest(c.train, c.holdout) for c in raw.clients}
+    passed, _ = population_and_notes(normalised_config(), own_clients, Streams(2))
     sets = zip(raw.clients, simulated.clients, passed.clients, strict=True)
     for before, ours, theirs in sets:
         expected = normalised(before.train.inputs)
@@ -208,6 +208,6 @@ def test_a_node_of_its_own_normalises_on_its_side():
     settings = normalised_config(model={"name": "linear"}, risk={"name": "none"})
     data = {client.name: (client.train.inputs, client.train.labels)}
     node = client_runtime_of(settings, own, Overrides(clients=data), 10)
-    found = node.client.train.inputs.flatten(1)
+    images = node.client.train.inputs.flatten(1)
     expected = normalised(client.train.inputs).flatten(1)
-    assert sorted(found.tolist()) == sorted(expected.tolist())
+    assert sorted(images.tolist()) == sorted(expected.tolist())

@@ -61,8 +61,8 @@ def copied(source: str, target: str) -> Callable[[Path], object]:
     return lambda folder: shutil.copy(folder / source, folder / target)
 
 
-def bad(found: Sequence[Finding]) -> list[tuple[str, str]]:
-    return [(each.level, each.about) for each in found if each.level != "ok"]
+def bad(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level, finding.about) for finding in findings if finding.level != "ok"]
 
 
 @pytest.mark.usefixtures("programs")
@@ -84,8 +84,8 @@ def test_a_new_folder_is_fine_on_a_node_but_for_its_data(federate, now):
         (np.arange(3), "3 examples"),
     ):
         np.savez(node / "mine.npz", x=np.zeros((3, 8, 8), np.uint8), y=labels)
-        (found,) = [each for each in check(node, now) if each.about == "data"]
-        assert said in found.detail
+        (finding,) = [finding for finding in check(node, now) if finding.about == "data"]
+        assert said in finding.detail
     assert bad(check(node, now)) == [("warning", "127.0.0.1:8443")]
 
 
@@ -158,9 +158,11 @@ def test_what_is_broken_is_found(place, breaks, federate, now, tmp_path):
         shutil.rmtree(folder)
         shutil.copytree(whole, folder)
         break_it(folder / place)
-        found = [each for each in check(folder / place, now) if each.level != "ok"]
-        assert (level, about) in bad(found), name
-        assert said in " ".join(each.detail for each in found if each.about == about), name
+        findings = [finding for finding in check(folder / place, now) if finding.level != "ok"]
+        assert (level, about) in bad(findings), name
+        assert said in " ".join(finding.detail for finding in findings if finding.about == about), (
+            name
+        )
 
 
 @pytest.mark.usefixtures("programs")
@@ -174,7 +176,7 @@ def test_what_is_broken_is_found(place, breaks, federate, now, tmp_path):
 )
 def test_a_certificate_ends(later, level, said, federate, now):
     folder = federate()
-    dates = next(each for each in check(folder, now + later) if each.about == "server.pem")
+    dates = next(finding for finding in check(folder, now + later) if finding.about == "server.pem")
     assert dates.level == level
     assert said in dates.detail
 
@@ -207,17 +209,15 @@ NOISE = "client_clip = 1.0\nclient_noise = 1.0\nnoise_model = 'distributed'\n"
 def test_it_says_who_has_to_trust_whom_for_what(federate, settings, whom, for_what):
     folder = federate(settings, more=("carol",))
     for place in (folder, folder / "nodes/alice"):
-        rows = [each for each in trust_in(place) if each.truster == "a client"]
-        (row,) = [each for each in rows if each.whom == whom]
+        rows = [row for row in trust_in(place) if row.truster == "a client"]
+        (row,) = [row for row in rows if row.whom == whom]
         assert for_what in row.for_what
 
 
 @pytest.mark.usefixtures("programs")
 def test_noise_that_follows_from_a_seed_leaves_the_trust_of_no_noise(federate):
     noisy = SUMMED.replace("min_cohort", NOISE + "min_cohort")
-    rows = {
-        each.whom: each.for_what for each in trust_in(federate(noisy + SEEDED, more=("carol",)))
-    }
+    rows = {row.whom: row.for_what for row in trust_in(federate(noisy + SEEDED, more=("carol",)))}
     assert rows["the server"].startswith("to keep to the protocol")
     assert "not bounded" in rows["who has the models"]
 
@@ -269,16 +269,16 @@ def test_a_port_that_answers(federate, now):
         context.wrap_socket(caller, server_side=True).close()
 
     with listening(greet) as address:
-        found = at(folder, address, now)
-    assert found == Finding("ok", address, "the server answers")
+        finding = at(folder, address, now)
+    assert finding == Finding("ok", address, "the server answers")
 
 
 @pytest.mark.usefixtures("programs")
 def test_a_port_with_another_program(federate, now):
     with listening(lambda caller: caller.sendall(b"220 mail.example.org\r\n")) as address:
-        found = at(federate(), address, now)
-    assert found.level == "error"
-    assert "another program has the port" in found.detail
+        finding = at(federate(), address, now)
+    assert finding.level == "error"
+    assert "another program has the port" in finding.detail
 
 
 @pytest.mark.usefixtures("programs")
@@ -286,16 +286,16 @@ def test_the_versions_of_flower_are_those_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted, _ = project["optional-dependencies"]["flower"]
     bounds = re.findall(r"(\d+)\.(\d+)", wanted)
-    assert tuple(tuple(map(int, each)) for each in bounds) == FLOWER
+    assert tuple(tuple(map(int, bound)) for bound in bounds) == FLOWER
 
 
 @pytest.mark.usefixtures("programs")
 def test_a_missing_program(federate, now, programs, monkeypatch):
     (programs / "flower-superexec").unlink()
     monkeypatch.setenv("PATH", str(programs))
-    (found,) = [each for each in check(federate(), now) if each.about == "PATH"]
-    assert found.level == "error"
-    assert "found no flower-superexec:" in found.detail
+    (finding,) = [finding for finding in check(federate(), now) if finding.about == "PATH"]
+    assert finding.level == "error"
+    assert "found no flower-superexec:" in finding.detail
 
 
 PLAIN = "[model]\nname = 'linear'\n[risk]\nname = 'none'\n"
@@ -337,13 +337,19 @@ def test_less_than_the_settings_need_is_refused_by_init_and_by_both_checks(
         federated(tmp_path, text, needed - 1)
     assert said in str(refused.value)
     assert not (tmp_path / f"fed-{needed - 1}").exists()
-    enough, fewer = (federated(tmp_path, each, needed - i) for i, each in enumerate((text, FEDAVG)))
+    enough, fewer = (
+        federated(tmp_path, config, needed - i) for i, config in enumerate((text, FEDAVG))
+    )
     for place in (Path(), Path("nodes") / "node-1"):
-        of_settings = [each for each in check(enough / place, NOW) if each.about == "covey.toml"]
-        assert [each.level for each in of_settings] == ["ok"]
+        of_settings = [
+            finding for finding in check(enough / place, NOW) if finding.about == "covey.toml"
+        ]
+        assert [finding.level for finding in of_settings] == ["ok"]
         (fewer / place / "covey.toml").write_bytes((enough / place / "covey.toml").read_bytes())
-        (found,) = [each for each in check(fewer / place, NOW) if each.about == "covey.toml"]
-        assert (found.level, said in found.detail) == ("error", True)
+        (finding,) = [
+            finding for finding in check(fewer / place, NOW) if finding.about == "covey.toml"
+        ]
+        assert (finding.level, said in finding.detail) == ("error", True)
 
 
 @pytest.mark.usefixtures("programs")
@@ -351,8 +357,8 @@ def test_a_nodes_own_minimum_counts_as_well(tmp_path):
     node = federated(tmp_path, MASKED + "min_cohort = 3\n", 3) / "nodes" / "node-0"
     own = tomllib.loads((node / "node.toml").read_text())
     (node / "node.toml").write_text(tomli_w.dumps({**own, "min_cohort": 4}))
-    (found,) = [each for each in check(node, NOW) if each.about == "covey.toml"]
-    assert "privacy.min_cohort = 4 needs 4" in found.detail
+    (finding,) = [finding for finding in check(node, NOW) if finding.about == "covey.toml"]
+    assert "privacy.min_cohort = 4 needs 4" in finding.detail
 
 
 @pytest.mark.usefixtures("programs")

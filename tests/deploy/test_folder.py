@@ -33,7 +33,7 @@ IFCA, SEEDED = "[method]\nname = 'ifca'\n", "[secrets]\nsource = 'seeded'\n"
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("settings_of_node", "expected"),
     [
         ("[engine]\nname = 'reference'\n", {"engine.name": "flower", "secrets.source": "os"}),
         (SEEDED, {"secrets.source": "seeded"}),
@@ -49,13 +49,13 @@ IFCA, SEEDED = "[method]\nname = 'ifca'\n", "[secrets]\nsource = 'seeded'\n"
         ("[method]\nname = 'fedavg'\n", {"method.max_newcomers": None}),
     ],
 )
-def test_what_is_not_set_is_safe_and_what_is_set_stays(federate, given, expected):
-    settings = toml(federate(given) / "covey.toml")
+def test_what_is_not_set_is_safe_and_what_is_set_stays(federate, settings_of_node, expected):
+    settings = toml(federate(settings_of_node) / "covey.toml")
     for name, value in expected.items():
-        found: Any = settings
+        entry: Any = settings
         for key in name.split("."):
-            found = found.get(key)
-        assert found == value, name
+            entry = entry.get(key)
+        assert entry == value, name
 
 
 RIDGE = """
@@ -70,21 +70,23 @@ name = "federated"
 
 
 @pytest.mark.parametrize(
-    ("given", "secure", "told"),
+    ("settings", "secure", "sentence"),
     [
         (RIDGE, True, "at least 3 clients"),
         (RIDGE + "[privacy]\nsecure_sums = false\n", False, "by itself"),
         (RIDGE.replace("clusters = 1", "clusters = 2"), False, "by itself"),
     ],
 )
-def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(tmp_path, given, secure, told):
+def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(
+    tmp_path, settings, secure, sentence
+):
     config = tmp_path / "config.toml"
-    config.write_text(given)
+    config.write_text(settings)
     plan = DeploymentPlan(tuple(f"node-{i}" for i in range(4)))
     folder = write_federation(config, tmp_path / "fed", plan, NOW)
     for path in (folder / "covey.toml", folder / "nodes" / "node-1" / "covey.toml"):
         assert toml(path)["privacy"]["secure_sums"] is secure
-    assert told in " ".join((folder / "README.md").read_text().split())
+    assert sentence in " ".join((folder / "README.md").read_text().split())
     peers = [(folder / "nodes" / n / "peers").read_bytes() for n in plan.nodes]
     keys = [(folder / "nodes" / n / "key.pub").read_bytes() for n in plan.nodes]
     assert set(peers) == {b"".join(keys)}
@@ -128,14 +130,14 @@ def test_a_node_gets_what_is_its_own_and_nothing_of_the_server(federate):
     seeds, keys = set(), set()
     for name in ("alice", "bob"):
         node = folder / "nodes" / name
-        told = toml(node / "node.toml")
-        assert told["name"] == name
-        assert told["risk_threshold"] == 0.6
-        assert [told[key] for key in ("report_violation", "report_accuracy", "leave")] == [
+        written = toml(node / "node.toml")
+        assert written["name"] == name
+        assert written["risk_threshold"] == 0.6
+        assert [written[key] for key in ("report_violation", "report_accuracy", "leave")] == [
             False
         ] * 3
-        assert 0 <= told["seed"] < 2**63
-        seeds.add(told["seed"])
+        assert 0 <= written["seed"] < 2**63
+        seeds.add(written["seed"])
         keys.add((node / "key").read_bytes())
         theirs = toml(node / "covey.toml")
         assert theirs == {
@@ -154,9 +156,9 @@ def handshake(folder: Path, host: str) -> None:
     trusting.verify_flags |= ssl.VERIFY_X509_STRICT
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     serving.load_cert_chain(folder / "certificates/server.pem", folder / "certificates/server.key")
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = trusting.wrap_bio(back, there, server_hostname=host)
-    server = serving.wrap_bio(there, back, server_side=True)
+    server_side, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(back, server_side, server_hostname=host)
+    server = serving.wrap_bio(server_side, back, server_side=True)
     for _ in range(3):
         for side in (client, server):
             try:

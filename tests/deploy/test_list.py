@@ -47,10 +47,10 @@ def test_an_added_node_is_on_the_list_with_a_folder_like_the_others(federate, no
     folders = [home / "nodes" / name for name in ("alice", "bob", "carol")]
     for folder in folders:
         give_data(folder)
-    files = [{path.name: path.stat().st_mode for path in each.iterdir()} for each in folders]
+    files = [{path.name: path.stat().st_mode for path in folder.iterdir()} for folder in folders]
     assert files[0] == files[2]
-    public = [(each / "key.pub").read_bytes() for each in folders]
-    assert {(each / "peers").read_bytes() for each in folders} == {b"".join(public)}
+    public = [(folder / "key.pub").read_bytes() for folder in folders]
+    assert {(folder / "peers").read_bytes() for folder in folders} == {b"".join(public)}
     assert Declaration.read(home).plan.node_port("carol") == 9096
     assert bad(check(folders[2], now)) == [("warning", "127.0.0.1:8443")]
     assert bad(check(home, now)) == []
@@ -116,9 +116,9 @@ def test_a_node_that_differs_from_the_server_is_found_from_both_folders(
     home = federate(TEXT)
     change(home / "nodes" / "bob")
     for place in (home, home / "nodes" / "bob"):
-        (found,) = [each for each in check(place, now) if each.about == "nodes/bob"]
-        assert (found.level, said in found.detail) == ("error", True), found.detail
-        assert 'node "bob"' in found.detail
+        (finding,) = [finding for finding in check(place, now) if finding.about == "nodes/bob"]
+        assert (finding.level, said in finding.detail) == ("error", True), finding.detail
+        assert 'node "bob"' in finding.detail
 
 
 def test_a_running_server_reads_the_list_in_every_round_and_names_whom_it_refuses(
@@ -132,30 +132,37 @@ def test_a_running_server_reads_the_list_in_every_round_and_names_whom_it_refuse
         give_data(folders[number], number)
     files = {n: str(folders[n] / "node.toml") for n in (0, 1)}
     names = {n: NodeInfo(node_id=n, name=folder.name) for n, folder in folders.items()}
-    asked: list[int] = []
+    calls: list[int] = []
 
     def wire(question: Message, reply: Message) -> list[Message]:
         node = question.metadata.dst_node_id
-        asked.append(node)
-        if node == 0 and asked.count(0) == 3:  # a hello and two rounds
+        calls.append(node)
+        if node == 0 and calls.count(0) == 3:  # a hello and two rounds
             list_node(home, "carol")
             shutil.copytree(folders[2], folders[3])
             for number, name in ((2, "carol"), (3, "dave")):
                 give_data(folders[number], number)
                 edited("node.toml", 'name = "carol"', f'name = "{name}"')(folders[number])
                 grid.files[number] = str(folders[number] / "node.toml")
-        if node == 0 and asked.count(0) == 5:
+        if node == 0 and calls.count(0) == 5:
             list_node(home, "bob", removes=True)
         return [reply]
 
     grid = InProcessGrid(client_app, files, wire, names)
     result = Federated(home / "covey.toml", binds_names=False).start(grid, tmp_path / "run", 2)
-    assert [each.participants for each in load(result.folder).history.rounds] == [2, 2, 3, 3, 2, 2]
+    assert [played_round.participants for played_round in load(result.folder).history.rounds] == [
+        2,
+        2,
+        3,
+        3,
+        2,
+        2,
+    ]
     where = f"The list of nodes: {home / 'deploy.toml'}."
     assert 'Refused: node "dave" must be on the list of nodes: add it (`covey' in caplog.text
     assert 'Refused: node "bob" must be on the list' in caplog.text
     assert where in caplog.text
-    assert not any("dave" in each or str(home) in each for each in reasons(result))
+    assert not any("dave" in reason or str(home) in reason for reason in reasons(result))
 
 
 def test_another_version_is_named_with_the_servers(federate, tmp_path, caplog, monkeypatch):

@@ -31,7 +31,7 @@ def names_in(run: Path) -> set[str]:
 
 
 def answered(outcomes) -> dict[str, str]:
-    return {Path(each.run).name: each.answer for each in outcomes}
+    return {Path(outcome.run).name: outcome.answer for outcome in outcomes}
 
 
 def add(register, runs, *names, basis="erasure", **more):
@@ -46,10 +46,10 @@ def only(runs: Path, *names: str) -> None:
 
 
 def go(register, runs, *numbers, **more):
-    given = more.pop("load", load)
+    loader = more.pop("load", load)
 
     def without_report(path: Path) -> Run:  # which takes longer than the answer
-        run = given(path)
+        run = loader(path)
         vars(run)["report"] = lambda: path
         return run
 
@@ -68,33 +68,33 @@ def all_done(register, number="1") -> None:
 
 
 def endings(register, number="1") -> dict[str, str]:
-    return {Path(each.run).name: each.ended for each in request(register, number).runs}
+    return {Path(run.run).name: run.ended for run in request(register, number).runs}
 
 
 def test_from_the_request_to_its_closing_over_three_runs(register, runs):
     shown = add(register, runs)
-    assert sorted(Path(each.run).name for each in shown.runs) == ALL
+    assert sorted(Path(run_shown.run).name for run_shown in shown.runs) == ALL
     load(runs / "sets").export(0, recipient="Hospital <b>North</b>")
     plan = plan_answers(register, [runs], load=load)
-    planned = {Path(each.run).name: each.names[0].answer for each in plan.runs}
+    planned = {Path(run_plan.run).name: run_plan.names[0].answer for run_plan in plan.runs}
     assert planned == {"program": "retrain", "sets": "retrain", "ridge": "subtract"}
-    assert all(each.names[0].afterwards for each in plan.runs)
+    assert all(run_plan.names[0].afterwards for run_plan in plan.runs)
     assert request(register).state == "open"
 
     assert answered(go(register, runs)) == planned
     shown = request(register)
     assert shown.state == "answered"
-    where = [each.where for each in shown.by_hand]
+    where = [item.where for item in shown.by_hand]
     assert len(where) == len(set(where)), "each place or recipient stands there once"
-    assert any("Hospital <b>North</b>" in each for each in where)
+    assert any("Hospital <b>North</b>" in path for path in where)
     for name in ALL:
         assert ONE not in names_in(runs / name)
         (proof,) = proofs(runs / name)
         run = load(runs / name)
-        (kept,) = run.unacknowledged
-        found = run.verify(proof, name_and_salt=(ONE, kept.salt))
-        assert found.failed == ()
-        assert {c.name: c.ok for c in found.checks}["subject"]
+        (unacknowledged,) = run.unacknowledged
+        verification = run.verify(proof, name_and_salt=(ONE, unacknowledged.salt))
+        assert verification.failed == ()
+        assert {c.name: c.ok for c in verification.checks}["subject"]
     with pytest.raises(ConfigError, match="answers are not written"):
         close_request(register, [runs], "1", load=load)
     (pack,) = write_packs(register, load=load)
@@ -117,16 +117,19 @@ def test_each_basis_gets_the_answer_that_goes_with_it(register, runs):
     add(register, runs, ONE, basis="objection")
     add(register, runs, THREE, basis="access")
     add(register, runs, TWO, basis="access")
-    done = {each.request: each for each in go(register, runs)}
-    assert {number: each.answer for number, each in done.items()} == {"1": "deny", "2": "stop"}
+    done = {outcome.request: outcome for outcome in go(register, runs)}
+    assert {number: outcome.answer for number, outcome in done.items()} == {
+        "1": "deny",
+        "2": "stop",
+    }
     assert request(register, "3").state == request(register, "4").state == "answered"
     assert endings(register, "4") == {"sets": "denied"}, "what is true once others are answered"
     assert names_in(runs / "sets") >= {ONE, THREE}
     assert TWO not in names_in(runs / "sets")
     with Ledger.read(runs / "sets" / "ledger.sqlite") as ledger:
-        asked = {each.basis for each in ledger.requests()}
-    signed = {json.loads(each.read_text())["basis"] for each in proofs(runs / "sets")}
-    assert asked == signed == {"objection", "withdrawal"}
+        bases = {leave_request.basis for leave_request in ledger.requests()}
+    signed = {json.loads(proof.read_text())["basis"] for proof in proofs(runs / "sets")}
+    assert bases == signed == {"objection", "withdrawal"}
 
 
 @pytest.mark.slow
@@ -134,16 +137,18 @@ def test_a_stronger_answer_follows_a_stop_and_a_denial(register, runs):
     only(runs, "sets")
     add(register, runs, TWO, basis="withdrawal")
     add(register, runs, ONE, basis="restriction")
-    assert {each.answer for each in go(register, runs)} == {"stop", "deny"}
+    assert {outcome.answer for outcome in go(register, runs)} == {"stop", "deny"}
     add(register, runs, ONE, TWO)
     add(register, runs, TWO, basis="access")
     done = go(register, runs, "3")
-    assert {each.answer for each in done} == {"retrain"}, "the salt of the denial is still here"
+    assert {outcome.answer for outcome in done} == {"retrain"}, (
+        "the salt of the denial is still here"
+    )
     assert not names_in(runs / "sets") & {ONE, TWO}
     assert go(register, runs, "4") == ()
     assert endings(register, "4") == {"sets": "before"}
-    for each in proofs(runs / "sets"):
-        assert load(runs / "sets").verify(each).valid
+    for proof in proofs(runs / "sets"):
+        assert load(runs / "sets").verify(proof).valid
 
 
 @pytest.mark.slow
@@ -156,10 +161,10 @@ def test_a_person_who_was_answered_is_recognised_after_the_closing(register, run
     for number in ("1", "2"):
         all_done(register, number)
         close_request(register, [runs], number, load=load)
-    assert [each.ended for each in add(register, runs).runs] == ["before"]
+    assert [run.ended for run in add(register, runs).runs] == ["before"]
     add(register, runs, TWO, basis="objection")
     assert go(register, runs, "3") == ()
-    assert {each.ended for each in go(register, runs, "4")} == {"before"}
+    assert {outcome.ended for outcome in go(register, runs, "4")} == {"before"}
     assert {request(register, number).state for number in "34"} == {"answered"}
 
 
@@ -178,7 +183,7 @@ def test_a_run_that_is_played_gets_the_request_and_answers_later(register, runs)
         (done,) = go(register, runs)
         assert "between two rounds" in done.reason
         go(register, runs)  # the request is not left twice
-    assert [each.client for each in folder.queued_requests()] == [ONE]
+    assert [leave_request.client for leave_request in folder.queued_requests()] == [ONE]
     load(folder.path).resume()
     assert answered(go(register, runs)) == {"ridge": "stop"}
     assert len(proofs(folder.path)) == 1
@@ -248,7 +253,7 @@ def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, basis
         with register_at(at / "register") as held:
             (one,) = held.requests().values()
         assert one.state == "answered"
-        assert {each.answer for each in one.runs} == wanted
+        assert {outcome.answer for outcome in one.runs} == wanted
         for name in ("program", "ridge"):
             run = load(at / "runs" / name)
             assert len(proofs(run.folder)) == 2

@@ -37,9 +37,9 @@ def denied(runs, name, answer="deny") -> str:
     """Let a client leave by this answer, and return the salt, which only the client has then."""
     run = load(runs / "sets")
     run.forget(name, answer)
-    (kept,) = run.unacknowledged
-    run.acknowledge(kept.request)
-    return kept.salt
+    (unacknowledged,) = run.unacknowledged
+    run.acknowledge(unacknowledged.request)
+    return unacknowledged.salt
 
 
 @pytest.mark.parametrize("source", ["seeded", "os"])
@@ -58,7 +58,9 @@ def test_an_erasure_after_a_denial_is_not_answered_and_the_letter_says_so(
     add_request(register, [sets], [ONE], "erasure")
     assert go(register, sets) == ()
     assert request(register).state == "denied"
-    assert [each.ended for each in request(register).denied] == ["unclear" if unclear else "denied"]
+    assert [denial.ended for denial in request(register).denied] == [
+        "unclear" if unclear else "denied"
+    ]
     (pack,) = write_packs(register, load=load)
     text = text_of(page_of(pack))
     assert ("may still hold" if unclear else "model sets still holds") in text
@@ -117,7 +119,7 @@ def test_what_is_no_salt_is_refused(register, sets, salt):
 
 
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
+def desk_file(tmp_path, monkeypatch):
     """Write the user's `desk.toml`."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
@@ -137,9 +139,9 @@ def ridge(runs):
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_a_letter_names_the_controller_the_article_and_what_is_missing(
-    register, ridge, desk, language
+    register, ridge, desk_file, language
 ):
-    desk('[controller]\nname = "Clinic <b>N</b>"\nauthority = "Authority Z"\n')
+    desk_file('[controller]\nname = "Clinic <b>N</b>"\nauthority = "Authority Z"\n')
     articles = {"erasure": "17", "withdrawal": "7", "restriction": "18", "objection": "21"}
     for number, basis in enumerate([*articles, "access"], 1):
         add_request(register, [ridge], ["nobody"], basis, language=language)
@@ -164,8 +166,8 @@ def test_a_letter_names_the_controller_the_article_and_what_is_missing(
         "[controller]\nname = 1",
     ],
 )
-def test_a_controller_that_cannot_be_is_refused_by_name(register, ridge, desk, text):
-    desk(text)
+def test_a_controller_that_cannot_be_is_refused_by_name(register, ridge, desk_file, text):
+    desk_file(text)
     add_request(register, [ridge], ["nobody"], "erasure")
     go(register, ridge)
     with pytest.raises(ConfigError, match=r"desk\.toml"):
@@ -200,7 +202,7 @@ def test_whoever_received_a_model_is_to_be_notified_of_every_answer(register, se
     load(sets / "sets").export(0, recipient="Clinic N")
     add_request(register, [sets], [ONE], basis)
     go(register, sets)
-    (item,) = [each for each in request(register).by_hand if each.kind == "recipient"]
+    (item,) = [item for item in request(register).by_hand if item.kind == "recipient"]
     assert "Clinic N" in item.sentence
     assert item.waits
     (pack,) = write_packs(register, load=load)
@@ -238,8 +240,10 @@ def test_the_annex_has_no_paths_of_the_server(register, ridge, tmp_path):
         assert "Clinic N" in text
 
 
-def test_an_authority_gets_a_page_and_a_table_beside_the_facts(register, ridge, desk, tmp_path):
-    desk('[controller]\nname = "Clinic N"\n')
+def test_an_authority_gets_a_page_and_a_table_beside_the_facts(
+    register, ridge, desk_file, tmp_path
+):
+    desk_file('[controller]\nname = "Clinic N"\n')
     add_request(register, [ridge], [ONE], "erasure", reference=f"letter of {ONE}")
     add_request(register, [ridge], ["nobody"], "access")
     go(register, ridge)
@@ -254,9 +258,9 @@ def test_an_authority_gets_a_page_and_a_table_beside_the_facts(register, ridge, 
     assert json.loads(facts.read_text())["controller"]["name"] == "Clinic N"
     assert "________ (controller.contact)" in page.read_text()
     assert "GDPR Art. 17, ridge: subtract on" in text_of(page.read_text())
-    for each in (page, table, facts):
-        assert ONE not in each.read_text()
-        assert each.stat().st_mode & 0o777 == 0o600
+    for file in (page, table, facts):
+        assert ONE not in file.read_text()
+        assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_name_that_no_run_has_is_shown_with_the_nearest(register, ridge):

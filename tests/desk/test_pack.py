@@ -52,25 +52,25 @@ def own(register, runs) -> Path:
 
 def test_a_pack_says_and_proves_what_was_answered(own):
     (pack,) = write_packs(own)
-    assert [each.stat().st_mode & 0o777 for each in (pack.folder, own / "packs")] == [0o700] * 2
+    assert [folder.stat().st_mode & 0o777 for folder in (pack.folder, own / "packs")] == [0o700] * 2
     page, annex = page_of(pack), json.loads((pack.folder / "annex.json").read_text())
     assert 'data-says="subtracted"' in page
     assert "Your data are no longer in model ridge" in text_of(page)
-    assert not [each for each in NEVER_SAID if each in text_of(page).lower()]
+    assert not [word for word in NEVER_SAID if word in text_of(page).lower()]
     (about,) = annex["runs"]
     path = pack.folder / f"proof-{about['request']}.json"
-    found = verify(path, name_and_salt=(ONE, about["salt"]))
-    assert {c.name: c.ok for c in found.checks}["subject"]
+    verification = verify(path, name_and_salt=(ONE, about["salt"]))
+    assert {c.name: c.ok for c in verification.checks}["subject"]
     assert about["held_before"]["rounds_trained"] == [0, 1]
     assert f"receipt-{about['request']}.json" in annex["files"]
-    assert annex["files"] == sorted(each.name for each in pack.folder.iterdir())
+    assert annex["files"] == sorted(file.name for file in pack.folder.iterdir())
     with zipfile.ZipFile(pack.archive) as archive:
-        inside = {Path(each.filename).name: each for each in archive.infolist()}
+        inside = {Path(entry.filename).name: entry for entry in archive.infolist()}
         assert sorted(inside) == annex["files"]
-        assert {each.date_time[:3] for each in inside.values()} == {date.today().timetuple()[:3]}
+        assert {entry.date_time[:3] for entry in inside.values()} == {date.today().timetuple()[:3]}
         assert archive.read(inside["statement.html"]).decode() == page
     assert pack.sha256 == sha256(pack.archive.read_bytes()).hexdigest()
-    modes = [each.stat().st_mode & 0o777 for each in (pack.archive, pack.folder)]
+    modes = [place.stat().st_mode & 0o777 for place in (pack.archive, pack.folder)]
     assert modes == [0o600, 0o700]
 
 
@@ -129,7 +129,7 @@ def test_every_fact_has_a_sentence_in_every_language(language):
         page = _templates().get_template(f"statement.{language}.html").render(view)
         (item,) = re.findall(r'<li data-says="\w+">(.*?)</li>', page, re.DOTALL)
         seen.add(" ".join(item.split()))
-    assert all("X" in each for each in seen)
+    assert all("X" in text for text in seen)
     assert len(seen) == len(SAID) + len(ENDED)
 
 
@@ -140,9 +140,9 @@ def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
     with pytest.raises(RunError, match="SHA-256"):
         write_packs(own)
     with register_at(own) as held:
-        (given,) = held.request("1").runs
+        (outcome,) = held.request("1").runs
         digest = sha256(path.read_bytes()).hexdigest()
-        held.note(replace(given, proof_sha256=digest))
+        held.note(replace(outcome, proof_sha256=digest))
     with pytest.raises(RunError, match="signature"):
         write_packs(own)
     shutil.rmtree(runs / "ridge")

@@ -50,7 +50,7 @@ def test_a_note_adds_to_what_is_known_of_its_run_and_person(tmp_path_factory, no
             added = {name: value for name, value in values.items() if value}
             known[key] = {**known.get(key, {}), **added, "ended": values["ended"]}
     with read_register(folder) as held:
-        runs = {(each.index, each.run): asdict(each) for each in held.request(one).runs}
+        runs = {(run.index, run.run): asdict(run) for run in held.request(one).runs}
         assert replace(held.request(other), repeats=()) == before
     assert runs.keys() == known.keys()
     for key, values in known.items():
@@ -71,9 +71,9 @@ def add(register, none, names=(NAME,), basis="erasure", day=DAY, **more):
 def test_one_table_has_names_and_closing_leaves_no_trace(register, none):
     add(register, none, reference=f"letter of {NAME}")
     with closing(sqlite3.connect(register / FILE)) as database:
-        lines = [each for each in database.iterdump() if "Ada" in each]
+        lines = [line for line in database.iterdump() if "Ada" in line]
     assert len(lines) == 2
-    assert all(each.startswith('INSERT INTO "texts"') for each in lines)
+    assert all(line.startswith('INSERT INTO "texts"') for line in lines)
     with pytest.raises(ConfigError, match="requests answer 1"):
         close_request(register, none, "1")
     view = close_request(register, none, "1", f"{NAME} is known to no run")
@@ -122,8 +122,8 @@ def test_an_extension_is_a_day_within_the_month_and_a_reason(register, none):
     tomorrow = date.today() + timedelta(days=1)
     with pytest.raises(ConfigError, match="today at the latest"):
         correct_request(register, none, "1", {"extended": tomorrow, "reason": "many runs"})
-    told = {"extended": DAY + timedelta(days=9), "reason": "many runs"}
-    view = correct_request(register, none, "1", told)
+    extension = {"extended": DAY + timedelta(days=9), "reason": "many runs"}
+    view = correct_request(register, none, "1", extension)
     assert view.due == months_after(DAY, 3).isoformat()
     assert view.days_left > 0
 
@@ -211,11 +211,11 @@ def test_add_and_close_outlive_a_kill_at_every_change(tmp_path, none, dying, ste
 
     def live(folder):
         with register_at(folder) as held:
-            there = held.requests()
-        if not there:
+            requests = held.requests()
+        if not requests:
             add(folder, none)
         pack = folder / PACKS / "request-1-1"
-        if not there or there["1"].is_open:
+        if not requests or requests["1"].is_open:
             pack.mkdir(parents=True, exist_ok=True)
             (pack / "statement.html").write_text(NAME)
         close_request(folder, none, "1", "known to no run")
@@ -227,8 +227,8 @@ def test_add_and_close_outlive_a_kill_at_every_change(tmp_path, none, dying, ste
         with read_register(folder) as held:
             (one,) = held.requests().values()
         assert (one.request, one.state, one.entry.names) == ("1", "closed", ("[erased]",))
-        files = [each for each in folder.rglob("*") if each.is_file()]
-        assert [each.name for each in files] == ["register.sqlite"]
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert [file.name for file in files] == ["register.sqlite"]
         assert b"Ada" not in files[0].read_bytes()
         if not died:
             break

@@ -44,22 +44,24 @@ def test_the_closed_form_gives_its_delta_back(mu, delta):
     from scipy.stats import norm
 
     epsilon = gaussian_epsilon(mu, delta)
-    found = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
-    assert found == pytest.approx(delta, rel=1e-3) or (epsilon == 0 and found < delta)
+    delta_back = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(
+        -mu / 2 - epsilon / mu
+    )
+    assert delta_back == pytest.approx(delta, rel=1e-3) or (epsilon == 0 and delta_back < delta)
 
 
 def test_a_secret_representative_costs_what_sampling_without_replacement_does():
     mechanisms = [representative(5.0, 10)] * ROUNDS
     assert epsilon_of(*mechanisms) == pytest.approx(1.223, abs=1e-3)
-    found = epsilon_bound(mechanisms, DELTA)
-    assert found is not None
-    assert (found.relation, found.accountant) == ("replaced by another", "RDP")
+    bound = epsilon_bound(mechanisms, DELTA)
+    assert bound is not None
+    assert (bound.relation, bound.accountant) == ("replaced by another", "RDP")
 
 
 def test_unsampled_multipliers_are_those_of_the_literature():
     for epsilon, z in ((1.0, 26.380), (8.0, 4.244)):
-        found = multiplier_for(epsilon, DELTA, ROUNDS, gaussian)
-        assert found == pytest.approx(z, rel=1e-3)
+        least = multiplier_for(epsilon, DELTA, ROUNDS, gaussian)
+        assert least == pytest.approx(z, rel=1e-3)
 
 
 @settings(max_examples=8)
@@ -67,8 +69,8 @@ def test_unsampled_multipliers_are_those_of_the_literature():
 @example(epsilon=0.1015625, rounds=1)
 def test_a_multiplier_keeps_what_it_was_found_for(epsilon, rounds):
     z = multiplier_for(epsilon, DELTA, rounds, gaussian)
-    found = epsilon_of(*[gaussian(z)] * rounds)
-    assert 0.99 * epsilon <= found <= epsilon
+    composed = epsilon_of(*[gaussian(z)] * rounds)
+    assert 0.99 * epsilon <= composed <= epsilon
 
 
 @pytest.mark.parametrize(("epsilon", "times"), [(1.0, 10), (0.3, 100)])
@@ -78,14 +80,14 @@ def test_choices_cost_as_much_as_the_worst_ones_do(epsilon, times):
 
     right = 1 / (1 + math.exp(-epsilon / 2))
     wins = np.arange(times + 1)
-    there, absent = binom.pmf(wins, times, right), binom.pmf(wins, times, 1 - right)
+    present, absent = binom.pmf(wins, times, right), binom.pmf(wins, times, 1 - right)
 
     def excess(of: float) -> float:
-        return float(np.maximum(there - math.exp(of) * absent, 0).sum()) - DELTA
+        return float(np.maximum(present - math.exp(of) * absent, 0).sum()) - DELTA
 
     true = float(root_scalar(excess, bracket=(0, times * epsilon)).root)
-    found = epsilon_of(*[choice(epsilon)] * times)
-    assert true <= found <= 3 * true
+    composed = epsilon_of(*[choice(epsilon)] * times)
+    assert true <= composed <= 3 * true
 
 
 def test_a_release_that_nobody_can_account_for_has_no_cost():
@@ -105,21 +107,21 @@ def gaussian_draws(mu: float, seed: int, draws: int = DRAWS):
 @pytest.mark.parametrize("mu", [0.25, 0.5, 1.0, 2.0])
 def test_the_bound_stays_below_the_truth_and_near_it(mu):
     true = gaussian_epsilon(mu, DRAWN_DELTA)
-    found = [
+    epsilons = [
         least_epsilon(*gaussian_draws(mu, seed), DRAWN_DELTA, is_gaussian=True)
         for seed in range(10)
     ]
-    assert max(found) <= true
-    assert np.median(found) >= 0.4 * true
+    assert max(epsilons) <= true
+    assert np.median(epsilons) >= 0.4 * true
 
 
 def test_any_mechanism_is_bounded_by_the_odds_of_a_right_guess():
     # tells the truth three times out of four: odds of 3, so epsilon is ln 3
     generator = np.random.default_rng(0)
-    there = (generator.random(DRAWS) < 0.75).astype(float)
+    present = (generator.random(DRAWS) < 0.75).astype(float)
     absent = (generator.random(DRAWS) < 0.25).astype(float)
-    found = least_epsilon(there, absent, 0.0, is_gaussian=False)
-    assert 0.9 * math.log(3) <= found <= math.log(3)
+    epsilon = least_epsilon(present, absent, 0.0, is_gaussian=False)
+    assert 0.9 * math.log(3) <= epsilon <= math.log(3)
 
 
 @settings(max_examples=10)
@@ -133,8 +135,8 @@ def test_equal_draws_refute_nothing(seed):
 def test_draws_that_a_rule_is_chosen_by_do_not_judge_it():
     shown = np.repeat([1.0, 0.0], DRAWS // 2)  # the canary shows in the first half alone
     for is_gaussian in (True, False):
-        found = least_epsilon(shown, np.zeros(DRAWS), DRAWN_DELTA, is_gaussian=is_gaussian)
-        assert found == 0
+        epsilon = least_epsilon(shown, np.zeros(DRAWS), DRAWN_DELTA, is_gaussian=is_gaussian)
+        assert epsilon == 0
 
 
 # epsilon claimed, sigma printed, and the epsilon that is true if the noise is
@@ -148,18 +150,18 @@ TABLE = [
 
 
 def cost(z: float) -> float:
-    found = epsilon_bound([gaussian(z)] * ROUNDS, DELTA)
-    assert found is not None
-    return found.epsilon
+    bound = epsilon_bound([gaussian(z)] * ROUNDS, DELTA)
+    assert bound is not None
+    return bound.epsilon
 
 
 @pytest.mark.parametrize(("claimed", "sigma", "one", "two", "diameter"), TABLE)
 def test_what_the_theorem_claims_is_not_what_is_delivered(claimed, sigma, one, two, diameter):
     assert claimed_sigma(claimed, DELTA, ROUNDS) == pytest.approx(sigma, abs=1e-3)
     assert claimed_epsilon(sigma, DELTA, ROUNDS) == pytest.approx(claimed, abs=1e-3)
-    found = delivered_epsilon(sigma, DELTA, ROUNDS)
-    assert found is not None
-    assert found.epsilon == pytest.approx(one, rel=1e-3)
+    delivered = delivered_epsilon(sigma, DELTA, ROUNDS)
+    assert delivered is not None
+    assert delivered.epsilon == pytest.approx(one, rel=1e-3)
     assert cost(sigma) == pytest.approx(two, rel=1e-3)
     assert cost(2 * sigma) == pytest.approx(diameter, rel=1e-3)
 
@@ -184,10 +186,10 @@ def test_a_forecast_is_the_strictest_view_of_the_released_models():
     z = multiplier(plan, 4.0)
     assert z == pytest.approx(0.84, abs=0.01)  # 1.88 / sqrt(5): who speaks is a secret
     seen = adversary_views(plan, z)
-    found = forecast(plan, z).epsilon
-    assert found is not None
-    assert found <= 4.0
-    assert found == seen["their mean"]
-    known = [each for each in seen.values() if each is not None]
-    assert found == min(known)
+    epsilon = forecast(plan, z).epsilon
+    assert epsilon is not None
+    assert epsilon <= 4.0
+    assert epsilon == seen["their mean"]
+    known = [epsilon for epsilon in seen.values() if epsilon is not None]
+    assert epsilon == min(known)
     assert len(known) == 4

@@ -72,7 +72,7 @@ def test_figures_that_jax_privacy_publishes(shift, free, gaussian):
         ) * (x - hull[-2][0]):
             hull.pop()
         hull.append((x, y))
-    tau, found = 0.05 / len(hull), [0.0, 0.0]
+    tau, bounds = 0.05 / len(hull), [0.0, 0.0]
 
     def refutes_epsilon(r: int, v: int, tau: float, epsilon: float) -> bool:
         return p_value(2 * n, r, v, epsilon, delta) <= tau
@@ -83,21 +83,21 @@ def test_figures_that_jax_privacy_publishes(shift, free, gaussian):
     surest = sorted(hull, key=lambda p: beta.ppf(tau, p[1], p[0] + 1) if p[1] else 0, reverse=True)
     for wrong, right in surest:
         r = wrong + right
-        if not r or right / r <= expit(found[0]):
+        if not r or right / r <= expit(bounds[0]):
             continue
-        found[0] = further(partial(refutes_epsilon, r, right, tau), found[0])
-        found[1] = further(partial(refuted_mu, r, right, tau), found[1])
-    assert found[0] == pytest.approx(free, rel=1e-5)
-    assert gaussian_epsilon(found[1], delta) == pytest.approx(gaussian, rel=1e-5)
+        bounds[0] = further(partial(refutes_epsilon, r, right, tau), bounds[0])
+        bounds[1] = further(partial(refuted_mu, r, right, tau), bounds[1])
+    assert bounds[0] == pytest.approx(free, rel=1e-5)
+    assert gaussian_epsilon(bounds[1], delta) == pytest.approx(gaussian, rel=1e-5)
 
 
 def test_all_right_by_hand():
     # rules of 1000, 500, 250 ... 15 guesses at both ends, and all but the first at one: 13
     coins, delta = draw_canaries(1000, seed=0), 1e-300
-    found = audit_one_run(coins.astype(float), coins, delta)
+    audit = audit_one_run(coins.astype(float), coins, delta)
     # q^r <= 0.05 / 13; the 1000 guesses are not all right, as the coins are not half and half
-    assert (found.guesses, found.right) == (500, 500)
-    assert found.epsilon == pytest.approx(logit((0.05 / 13) ** (1 / 500)), abs=2e-6)
+    assert (audit.guesses, audit.right) == (500, 500)
+    assert audit.epsilon == pytest.approx(logit((0.05 / 13) ** (1 / 500)), abs=2e-6)
 
 
 def test_randomised_response_is_hardly_ever_refuted():
@@ -106,9 +106,9 @@ def test_randomised_response_is_hardly_ever_refuted():
     for seed in range(50):
         coins = draw_canaries(400, seed)
         answers = np.where(draw.random(400) < expit(epsilon), coins, ~coins)
-        found = audit_one_run(answers.astype(float), coins, 1e-5, accounted=epsilon)
-        refuted += not found.holds
-        reached.append(found.epsilon)
+        audit = audit_one_run(answers.astype(float), coins, 1e-5, accounted=epsilon)
+        refuted += not audit.holds
+        reached.append(audit.epsilon)
     assert refuted <= 9
     assert np.mean(reached) > 0.5 * epsilon  # and not by refuting nothing
 
@@ -118,26 +118,26 @@ def test_gaussian_noise_is_hardly_ever_refuted_and_its_own_bound_is_tighter():
     tighter = 0
     for seed in range(20):
         coins = draw_canaries(500, seed)
-        found = audit_one_run(mu * coins + draw.normal(size=500), coins, 1e-5)
-        refuted += found.gaussian_mu > mu or found.epsilon > gaussian_epsilon(mu, 1e-5)
-        tighter += found.gaussian_epsilon > found.epsilon > 0
+        audit = audit_one_run(mu * coins + draw.normal(size=500), coins, 1e-5)
+        refuted += audit.gaussian_mu > mu or audit.epsilon > gaussian_epsilon(mu, 1e-5)
+        tighter += audit.gaussian_epsilon > audit.epsilon > 0
     assert refuted <= 5  # 1 is expected at most; 6 come by chance 1 time in 3,000
     assert tighter >= 18
 
 
 def test_half_of_the_gaussian_noise_is_found_by_mu_where_epsilon_finds_nothing():
     draw, mu = np.random.default_rng(5), 0.75
-    found, by_epsilon = 0, 0
+    violated, by_epsilon = 0, 0
     for seed in range(10):
         coins = draw_canaries(3000, seed)
         scores = 2 * mu * coins + draw.normal(size=3000)
         audit = audit_one_run(scores, coins, 1e-5, accounted_mu=mu)
         promised = gaussian_epsilon(mu, 1e-5)
         assert audit.accounted == promised
-        found += not audit.holds
+        violated += not audit.holds
         by_epsilon += audit.epsilon > promised
         assert audit.verdict.startswith("REFUTED: Gaussian noise of mu 0.75") is not audit.holds
-    assert found >= 8
+    assert violated >= 8
     assert by_epsilon == 0
 
 
@@ -155,11 +155,11 @@ def test_only_the_order_of_scores_counts(seed):
 
 def test_the_verdict_names_what_was_promised_and_what_was_shown():
     coins = draw_canaries(200, seed=4)
-    found = audit_one_run(coins.astype(float), coins, 1e-5, accounted=1.0)
-    assert not found.holds
-    assert found.verdict.startswith("REFUTED: 1.00 is accounted for, but epsilon is at least ")
-    kept = audit_one_run(coins.astype(float), coins, 1e-5, accounted=50.0)
-    assert kept.verdict.startswith("Not refuted: 50.00 is accounted for")
+    audit = audit_one_run(coins.astype(float), coins, 1e-5, accounted=1.0)
+    assert not audit.holds
+    assert audit.verdict.startswith("REFUTED: 1.00 is accounted for, but epsilon is at least ")
+    within = audit_one_run(coins.astype(float), coins, 1e-5, accounted=50.0)
+    assert within.verdict.startswith("Not refuted: 50.00 is accounted for")
     alone = audit_one_run(coins.astype(float), coins, 1e-5)
     assert alone.verdict.startswith("By this one training epsilon is at least")
 

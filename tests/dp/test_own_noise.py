@@ -58,12 +58,12 @@ SUM = SharesPerturbed("updates", 0, 1.0, 2.0, 4)
 RISK = RiskMeasured(0, RiskEstimate(Figure(0.6, error=0.1)))
 
 
-def found(facts: list[Event]):
+def guarantees_of(facts: list[Event]):
     return guarantees(facts, DELTA, secret=True)
 
 
 def test_shares_are_concentrated_and_hide_from_the_server():
-    (held,) = found([SHARED, SUM, MERGED] * 5)
+    (held,) = guarantees_of([SHARED, SUM, MERGED] * 5)
     bound = epsilon_bound([shares(2.0)] * 5, DELTA)
     assert bound is not None
     assert held.epsilon is not None
@@ -78,15 +78,15 @@ def test_shares_are_concentrated_and_hide_from_the_server():
 
 def test_counts_under_noise_are_paid_for_and_bare_ones_are_named():
     counted = SharesPerturbed("counts", 0, math.sqrt(2), 1.0, 4)
-    (bare,) = found([RISK, SHARED, SUM, MERGED])
-    (noisy,) = found([counted, RISK, SHARED, SUM, MERGED])
+    (bare,) = guarantees_of([RISK, SHARED, SUM, MERGED])
+    (noisy,) = guarantees_of([counted, RISK, SHARED, SUM, MERGED])
     assert Term.RISKS in bare.does_not_cover
     assert Term.RISKS not in noisy.does_not_cover
     assert Term.EVERY_COUNT in noisy.covers
     bound = epsilon_bound([shares(2.0), shares(1.0)], DELTA)
     assert bound is not None
     assert noisy.epsilon == bound.epsilon
-    (unhidden,) = found([counted, RISK, SHARED, MERGED])  # counts hide no updates
+    (unhidden,) = guarantees_of([counted, RISK, SHARED, MERGED])  # counts hide no updates
     assert unhidden.reason_code == NoGuarantee.BARE
 
 
@@ -94,17 +94,17 @@ def test_noise_of_one_s_own_is_paid_by_who_added_it_in_both_relations():
     both = UpdatesPerturbed(1.0, 2.0, ("a", "b"))
     alone = UpdatesPerturbed(1.0, 2.0, ("a",))
     facts = [SHARED, both, MERGED, ClientsAssigned({"a": 0}, "shared"), alone, MERGED]
-    counts, replaced = found(facts)
+    counts, replaced = guarantees_of(facts)
     assert counts.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) / 2, DELTA), abs=5e-3)
     assert replaced.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2), DELTA), abs=5e-3)
     assert (counts.adversary, replaced.relation) == (Term.SEES_UPDATES, Term.CLIENT_REPLACED)
-    missing, _ = found([SHARED, alone, MERGED])  # b's came without
+    missing, _ = guarantees_of([SHARED, alone, MERGED])  # b's came without
     assert missing.reason_code == NoGuarantee.BARE_STEPS
 
 
 def test_the_weakest_noise_decides_against_whom_it_holds():
     central = SumPerturbed(0, 1.0, 2.0, 1.0)
-    (held,) = found([SHARED, SUM, MERGED, SHARED, central, MERGED])
+    (held,) = guarantees_of([SHARED, SUM, MERGED, SHARED, central, MERGED])
     assert held.adversary == Term.SEES_MODELS
 
 
@@ -112,8 +112,8 @@ def test_an_end_by_budgets_says_nothing_of_data_and_one_by_a_figure_does():
     by_budgets = RunEndedEarly(1, 5, "budgets", 0.0, 0, 0, 0.0, 1)
     by_figure = RunEndedEarly(1, 5, "accuracy", 0.9, 0, 1, 0.0)
     facts = [SHARED, SUM, MERGED, BudgetSpent(("a",))]
-    assert found([*facts, by_budgets])[0].epsilon is not None
-    assert found([*facts, by_figure])[0].reason_code == NoGuarantee.UNKNOWN_EVENT
+    assert guarantees_of([*facts, by_budgets])[0].epsilon is not None
+    assert guarantees_of([*facts, by_figure])[0].reason_code == NoGuarantee.UNKNOWN_EVENT
 
 
 @pytest.mark.parametrize("noise", ["client", "distributed", "local"])
@@ -180,7 +180,7 @@ def test_simulated_clients_stop_when_their_budgets_are_spent(tmp_path):
     clients = build_run(covey.Config.model_validate(LIMITED)).population.clients
     limits = {c.handle: c.preference.epsilon_limit for c in clients}
     merged = [sum(f.participants) for f in run.history.all_events if isinstance(f, ModelsMerged)]
-    often = {each: sum((v or 0) >= each for v in limits.values()) for each in (3.3, 50.0)}
+    often = {limit: sum((v or 0) >= limit for v in limits.values()) for limit in (3.3, 50.0)}
     assert merged == [often[3.3]] * 2 + [often[50.0]] * 2
 
 
@@ -229,11 +229,11 @@ def test_the_account_is_that_of_dp_accounting(z: float, n: int):
     facts: list[Event] = [ClientsAssigned({"a": 0}, "shared"), fact, ModelsMerged("", (1,))] * n
     added, replaced = guarantees(facts, DELTA, secret=True)
 
-    for found, noise in ((added, z), (replaced, z / 2)):
+    for guarantee, noise in ((added, z), (replaced, z / 2)):
         accountant = PLDAccountant(value_discretization_interval=1e-4)
         accountant.compose(SelfComposedDpEvent(GaussianDpEvent(noise), n))
-        assert found.unit == "record"
-        assert found.epsilon == pytest.approx(accountant.get_epsilon(DELTA), rel=2e-3)
+        assert guarantee.unit == "record"
+        assert guarantee.epsilon == pytest.approx(accountant.get_epsilon(DELTA), rel=2e-3)
         exact = gaussian_epsilon(math.sqrt(n) / noise, DELTA)
         assert exact == pytest.approx(accountant.get_epsilon(DELTA), abs=1e-4 * max(1.0, exact))
     assert individual_bounds(facts, "record")["a"].mu == pytest.approx(math.sqrt(n) / z)
@@ -364,20 +364,20 @@ def moved(run: BuiltRun) -> tuple[Mapping[Handle, float], tuple[Event, ...]]:
     clients = run.clients(run.population.clients, 0)
     state = run.algorithm.init(run.streams)
     played = run.algorithm.round(state, clients, streams)
-    everybody = {client.handle: 0 for client in clients.cohort}
-    updates = tuple(clients.train(state.clusters, everybody, streams, state))
+    all_clients = {client.handle: 0 for client in clients.cohort}
+    updates = tuple(clients.train(state.clusters, all_clients, streams, state))
     bounded, *_ = clients.steps.post_processors  # what follows is a client's own noise
     arriving = tuple(map(bounded, updates))
     shares, lengths = run.config.privacy_plan.update_shares(10.0), dict[Handle, float]()
-    for each in arriving:
+    for update in arriving:
         if shares is None:
-            flat = torch.cat([value.reshape(-1).double() for value in each.update.values()])
-            lengths[each.handle] = each.weight * float(flat.norm())
+            flat = torch.cat([value.reshape(-1).double() for value in update.update.values()])
+            lengths[update.handle] = update.weight * float(flat.norm())
             continue
-        assert each.streams is not None
-        steps = numbers_of_update(each, len(arriving), shares)[1:]
-        bare = steps - discrete_gaussian(len(steps), each.streams.draws())
-        lengths[each.handle] = float(np.linalg.norm(shares.values(bare)))
+        assert update.streams is not None
+        steps = numbers_of_update(update, len(arriving), shares)[1:]
+        bare = steps - discrete_gaussian(len(steps), update.streams.draws())
+        lengths[update.handle] = float(np.linalg.norm(shares.values(bare)))
     return lengths, played.events
 
 
@@ -416,7 +416,7 @@ def test_a_client_of_copies_moves_a_sum_by_what_is_accounted(copies, loud, noise
 def test_counts_of_a_client_of_copies_move_a_sum_by_what_is_accounted(copies):
     terms = {"client_clip": CLIP, "client_noise": NOISE, "noise_model": "distributed"}
     run = built(clients_with(copies, 1.0), **terms)
-    client = next(each for each in run.population.clients if each.name == CANARY)
+    client = next(one for one in run.population.clients if one.name == CANARY)
     client = replace(client, holdout=replace(client.train, inputs=client.train.inputs + 1))
     model, streams = run.algorithm.init(run.streams).clusters[0], Streams(0, secret=1)
     shares = run.config.privacy_plan.shares(COUNTS_NORM)

@@ -46,8 +46,8 @@ TOGETHER = ModelsMerged("", (2,))
 
 
 def the_one(facts: Sequence[Event], *, secret: bool = True) -> Guarantee:
-    (found,) = guarantees(facts, DELTA, secret=secret)
-    return found
+    (guarantee,) = guarantees(facts, DELTA, secret=secret)
+    return guarantee
 
 
 def epsilon_of(*mechanisms: object) -> float:
@@ -61,11 +61,11 @@ def noisy_sums(z: float, *clusters: int, sampling: float = 1.0) -> list[Event]:
 
 
 def test_rounds_of_noisy_sums_add_up():
-    found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER] * 10)
-    assert found.epsilon == epsilon_of(*[gaussian(4.0)] * 10)
-    assert (found.unit, found.reason, found.noise_multiplier) == ("client", "", 4.0)
-    assert found.covers == ("every cluster model of every round",)
-    assert any("the server itself" in each for each in found.does_not_cover)
+    guarantee = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER] * 10)
+    assert guarantee.epsilon == epsilon_of(*[gaussian(4.0)] * 10)
+    assert (guarantee.unit, guarantee.reason, guarantee.noise_multiplier) == ("client", "", 4.0)
+    assert guarantee.covers == ("every cluster model of every round",)
+    assert any("the server itself" in sentence for sentence in guarantee.does_not_cover)
 
 
 def test_a_client_is_in_one_cluster_a_round_at_worst_the_dearest():
@@ -75,25 +75,25 @@ def test_a_client_is_in_one_cluster_a_round_at_worst_the_dearest():
 
 def test_sets_are_paid_as_a_secret_speaker_in_the_noise_of_all():
     noisy = RepresentativesPerturbed(0, (10, 10, 12), 1.0, 2.0)
-    found = the_one([SHARED, noisy, TOGETHER] * 5)
+    guarantee = the_one([SHARED, noisy, TOGETHER] * 5)
     z = aggregate_multiplier(2.0, (10, 10, 12))
     assert z == pytest.approx(2.0 * (344**0.5) / 12)
-    assert found.epsilon == epsilon_of(*[representative(z, 10)] * 5)
-    assert "replaced" in found.relation
+    assert guarantee.epsilon == epsilon_of(*[representative(z, 10)] * 5)
+    assert "replaced" in guarantee.relation
 
 
 def test_whoever_holds_the_seed_is_promised_nothing():
-    found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER], secret=False)
-    assert found.epsilon is None
-    assert "seed" in found.reason
+    guarantee = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER], secret=False)
+    assert guarantee.epsilon is None
+    assert "seed" in guarantee.reason
 
 
 def test_one_bare_merge_ends_it():
     paid = [CHOSEN, *noisy_sums(4.0, 0, 1), MERGED]
     bare = [CHOSEN, *noisy_sums(4.0, 0), MERGED]
-    found = the_one([*paid, *bare, *paid])
-    assert found.epsilon is None
-    assert "cluster 1" in found.reason
+    guarantee = the_one([*paid, *bare, *paid])
+    assert guarantee.epsilon is None
+    assert "cluster 1" in guarantee.reason
 
 
 def test_a_cluster_that_waited_merged_nothing():
@@ -104,18 +104,18 @@ def test_a_cluster_that_waited_merged_nothing():
 
 def test_an_unknown_fact_never_gives_a_number():
     unheard = Event()  # no kind that anybody knows
-    found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER, unheard])
-    assert found.epsilon is None
-    assert found.reason.endswith("reveals about clients: Event")
+    guarantee = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER, unheard])
+    assert guarantee.epsilon is None
+    assert guarantee.reason.endswith("reveals about clients: Event")
 
 
 def test_choices_without_noise_are_open_and_those_with_noise_are_paid():
     bare = the_one([CHOSEN, *noisy_sums(4.0, 0, 1), MERGED] * 4)
     noisy = [CHOSEN, ChoicesPerturbed(0.5, ("a", "b")), *noisy_sums(4.0, 0, 1), MERGED]
     paid = the_one(noisy * 4)
-    assert any("which cluster a client chose" in each for each in bare.does_not_cover)
-    assert not any("client chose" in each for each in paid.does_not_cover)
-    assert any(each.startswith("every choice of a cluster") for each in paid.covers)
+    assert any("which cluster a client chose" in sentence for sentence in bare.does_not_cover)
+    assert not any("client chose" in sentence for sentence in paid.does_not_cover)
+    assert any(sentence.startswith("every choice of a cluster") for sentence in paid.covers)
     assert paid.epsilon == epsilon_of(*[gaussian(4.0), choice(0.5)] * 4)
 
 
@@ -125,27 +125,27 @@ def test_choices_without_noise_are_open_and_those_with_noise_are_paid():
 def test_choices_are_named_only_where_somebody_chooses(method, by, *, are_open):
     began = RunStarted("0", method, "c", "d", 2, 1, (), {}, {}, 4, ())
     own = [ClientsAssigned({"a": 0, "b": 1}, why) for why in (by, "final")]
-    found = the_one([began, own[0], *noisy_sums(4.0, 0, 1), MERGED, own[1]])
-    named = any("which cluster a client chose" in each for each in found.does_not_cover)
+    guarantee = the_one([began, own[0], *noisy_sums(4.0, 0, 1), MERGED, own[1]])
+    named = any("which cluster a client chose" in sentence for sentence in guarantee.does_not_cover)
     assert named == are_open
 
 
 def test_who_chose_most_often_pays_most():
     facts = [SHARED, *noisy_sums(4.0, 0), TOGETHER]
     chosen = [ChoicesPerturbed(0.5, ("a",)), ChoicesPerturbed(0.5, ("a", "b"))]
-    found = the_one([*facts, *chosen])
-    assert found.epsilon == epsilon_of(gaussian(4.0), choice(0.5), choice(0.5))
+    guarantee = the_one([*facts, *chosen])
+    assert guarantee.epsilon == epsilon_of(gaussian(4.0), choice(0.5), choice(0.5))
 
 
-def test_what_is_told_without_noise_is_named():
-    told = [
+def test_what_is_revealed_without_noise_is_named():
+    extra = [
         GroupsSought({}, "updates", "nothing"),
         RiskMeasured(0, RiskEstimate(Figure(0.6, 0.1), 0.6, 5, 5)),
         RoundMeasured(0.5, {}, (2,)),
         AnonymitySetsFormed(0, (("a", "b"),), (0.5,)),
     ]
-    found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER, *told])
-    named = " ".join(found.does_not_cover)
+    guarantee = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER, *extra])
+    named = " ".join(guarantee.does_not_cover)
     for words in ("split", "risk figures", "how many clients", "how far apart"):
         assert words in named
     silent = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER])
@@ -154,26 +154,26 @@ def test_what_is_told_without_noise_is_named():
 
 def test_records_are_paid_by_the_client_with_the_dearest_steps():
     steps = StepsPerturbed(1.5, {"a": 3, "b": 10}, {"a": 0.2, "b": 0.1})
-    found = the_one([SHARED, steps, TOGETHER] * 4)
-    assert found.unit == "record"
-    assert found.epsilon == max(
+    guarantee = the_one([SHARED, steps, TOGETHER] * 4)
+    assert guarantee.unit == "record"
+    assert guarantee.epsilon == max(
         epsilon_of(*[gaussian(1.5, 0.2)] * 12), epsilon_of(*[gaussian(1.5, 0.1)] * 40)
     )
-    assert not any("the server itself" in each for each in found.does_not_cover)
+    assert not any("the server itself" in sentence for sentence in guarantee.does_not_cover)
 
 
 def test_a_client_that_trained_without_noise_ends_it_for_records():
     steps = StepsPerturbed(1.5, {"a": 3}, {"a": 0.2})
-    found = the_one([SHARED, steps, TOGETHER])
-    assert found.epsilon is None
-    assert "without noise" in found.reason
+    guarantee = the_one([SHARED, steps, TOGETHER])
+    assert guarantee.epsilon is None
+    assert "without noise" in guarantee.reason
 
 
 def test_noise_for_unlike_sets_keeps_what_it_was_found_for():
     z = representative_noise(2.0, DELTA, 2, (5, 3))
-    found = the_one([SHARED, RepresentativesPerturbed(0, (5, 3), 1.0, z), TOGETHER] * 2).epsilon
-    assert found is not None
-    assert found <= 2.0
+    epsilon = the_one([SHARED, RepresentativesPerturbed(0, (5, 3), 1.0, z), TOGETHER] * 2).epsilon
+    assert epsilon is not None
+    assert epsilon <= 2.0
 
 
 def test_a_forecast_is_the_account_of_what_will_be_recorded():
@@ -187,8 +187,8 @@ def test_a_forecast_is_the_account_of_what_will_be_recorded():
 
 def test_raw_updates_that_are_kept_are_named():
     began = RunStarted("0", "fedavg", "c", "d", 1, 1, (), {}, {}, 4, (), updates_stored=True)
-    found = the_one([began, SHARED, *noisy_sums(4.0, 0), TOGETHER])
-    assert any("raw updates" in each for each in found.does_not_cover)
+    guarantee = the_one([began, SHARED, *noisy_sums(4.0, 0), TOGETHER])
+    assert any("raw updates" in sentence for sentence in guarantee.does_not_cover)
 
 
 def test_rounds_that_were_rolled_back_are_paid_as_those_that_count():
@@ -196,9 +196,9 @@ def test_rounds_that_were_rolled_back_are_paid_as_those_that_count():
     round_ = [SHARED, *noisy_sums(2.0, 0), TOGETHER]
     for superseded in range(3):
         history = history_of([(0, [began, *round_]), (1, round_)], round_ * superseded)
-        found = guarantee_status(history).guarantee
-        assert found is not None
-        assert found.epsilon == epsilon_of(*[gaussian(2.0)] * (2 + superseded))
+        guarantee = guarantee_status(history).guarantee
+        assert guarantee is not None
+        assert guarantee.epsilon == epsilon_of(*[gaussian(2.0)] * (2 + superseded))
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def test_rounds_that_were_rolled_back_are_paid_as_those_that_count():
 )
 def test_what_is_a_user_s_own_is_accounted_for_only_as_features(key, source, known):
     used = ComponentsUsed({key: {"name": "", "options": {}, "source": source}})
-    found = the_one([used, SHARED, *noisy_sums(4.0, 0), TOGETHER])
-    assert (found.epsilon is not None) == known
-    named = any("one record at a time" in each for each in found.does_not_cover)
+    guarantee = the_one([used, SHARED, *noisy_sums(4.0, 0), TOGETHER])
+    assert (guarantee.epsilon is not None) == known
+    named = any("one record at a time" in sentence for sentence in guarantee.does_not_cover)
     assert named == (key == "model.features")
 
 
@@ -272,19 +272,19 @@ def test_an_event_of_a_users_own_is_not_the_one_that_it_derives_from():
 @given(kinds, st.lists(multipliers, min_size=1, max_size=3), multipliers)
 def test_a_further_round_costs_no_less_and_a_bare_one_all(kind, zs, z):
     fewer, more = promised(played(kind, zs)), promised(played(kind, [*zs, z]))
-    assert [each.relation for each in fewer] == [each.relation for each in more]
+    assert [guarantee.relation for guarantee in fewer] == [guarantee.relation for guarantee in more]
     for before, after in zip(fewer, more, strict=True):
         assert before.epsilon is not None
         assert after.epsilon is not None
         assert before.epsilon <= after.epsilon
     bare = promised([*played(kind, zs), ASSIGNED, ALL_MERGED])
-    assert {each.epsilon for each in bare} == {None}
+    assert {guarantee.epsilon for guarantee in bare} == {None}
 
 
 @settings(max_examples=8)
 @given(kinds, multipliers)
 def test_a_replacement_costs_no_less_than_an_absence(kind, z):
-    epsilons = [each.epsilon or 0.0 for each in promised(played(kind, [z]))]
+    epsilons = [guarantee.epsilon or 0.0 for guarantee in promised(played(kind, [z]))]
     assert epsilons == sorted(epsilons)
 
 
@@ -292,11 +292,11 @@ def test_a_replacement_costs_no_less_than_an_absence(kind, z):
 @given(st.tuples(kinds, kinds), multipliers)
 def test_other_noise_beside_it_promises_nothing_more(pair, z):
     one, other = pair
-    alone = {each.relation for kind in pair for each in promised(played(kind, [z]))}
+    alone = {guarantee.relation for kind in pair for guarantee in promised(played(kind, [z]))}
     both = promised([ASSIGNED, NOISE[one](z), NOISE[other](z), ALL_MERGED])
-    assert {each.relation for each in both} <= alone
-    views = {each.adversary for kind in pair for each in promised(played(kind, [z]))}
-    assert {each.adversary for each in both} <= views | {Term.SEES_MODELS}
+    assert {guarantee.relation for guarantee in both} <= alone
+    views = {guarantee.adversary for kind in pair for guarantee in promised(played(kind, [z]))}
+    assert {guarantee.adversary for guarantee in both} <= views | {Term.SEES_MODELS}
 
 
 def test_noise_that_no_client_added_is_no_account():

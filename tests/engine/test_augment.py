@@ -54,7 +54,7 @@ def jobs(augment: Augment, scale: float = 1.0) -> list[TrainingJob]:
 
 
 def trained(engine: Engine, augment: Augment, scale: float = 1.0) -> list[dict[str, Tensor]]:
-    return [dict(each) for each in engine.train(jobs(augment, scale))]
+    return [dict(params) for params in engine.train(jobs(augment, scale))]
 
 
 def same(first: list[dict[str, Tensor]], other: list[dict[str, Tensor]], within: float = 0) -> bool:
@@ -128,7 +128,7 @@ def test_what_cannot_be_changed_in_training_is_refused_by_name(other, tmp_path):
 
 
 def test_a_later_session_retrains_without_a_client_and_proves_it(tmp_path: Path):
-    first, other = (run(config=TINY, out=tmp_path / each) for each in ("first", "other"))
+    first, other = (run(config=TINY, out=tmp_path / folder) for folder in ("first", "other"))
     plain = run(config=TINY | {"data": {}}, out=tmp_path / "plain")
     assert all(torch.equal(value, other.params(0)[name]) for name, value in first.params(0).items())
     assert not torch.equal(first.params(0)["1.weight"], plain.params(0)["1.weight"])

@@ -61,9 +61,9 @@ def test_training_agrees_with_the_reference(make_engine: MakeEngine, build: str)
     module = build_module(build)
     jobs, draws = make_jobs(module, SIZES, RECIPE), global_draws()
     expected = list(ReferenceEngine(module).train(jobs))
-    found = list(make_engine(module).train(jobs))
+    updates = list(make_engine(module).train(jobs))
     assert global_draws() == draws
-    for trained, oracle, job in zip(found, expected, jobs, strict=True):
+    for trained, oracle, job in zip(updates, expected, jobs, strict=True):
         assert_params_close(trained, oracle)
         assert list(trained) == list(job.start)
         for name, value in job.start.items():
@@ -150,7 +150,7 @@ PARTS: dict[str, Recipe] = {
         max_gradient_norm=0.5,
     ),
 }
-APART = {
+SEPARATE_RECIPES = {
     **{
         name: replace(GENTLE, optimizer=TorchOptimizer(function=getattr(torch.optim, name)))
         for name in ("RMSprop", "Adafactor")
@@ -182,7 +182,7 @@ def test_every_part_agrees_with_the_reference(recipe: Recipe, make: MakeEngine):
     assert_agrees(make, module, make_jobs(module, EVEN_SIZES, recipe))
 
 
-@pytest.mark.parametrize("recipe", APART.values(), ids=APART.keys())
+@pytest.mark.parametrize("recipe", SEPARATE_RECIPES.values(), ids=SEPARATE_RECIPES.keys())
 def test_what_trains_every_client_by_itself_agrees_with_the_reference(recipe: Recipe):
     module = build_module("plain")
     assert_agrees(ENGINES["parallel"], module, make_jobs(module, EVEN_SIZES, recipe))
@@ -240,16 +240,16 @@ def test_scores_by_hand(make_engine: MakeEngine):
 def test_losses_by_hand():
     outputs, labels = torch.tensor([[math.log(3), 0.0]]), torch.tensor([0])  # p = 3/4
     smooth = -(0.9 * math.log(3 / 4) + 0.1 * math.log(1 / 4))
-    found = CrossEntropy(label_smoothing=0.2).losses(outputs, labels)
-    torch.testing.assert_close(found, torch.tensor([smooth]))
+    losses = CrossEntropy(label_smoothing=0.2).losses(outputs, labels)
+    torch.testing.assert_close(losses, torch.tensor([smooth]))
 
 
 def test_the_cosine_schedule_by_hand():
     recipe = Recipe(learning_rate=0.4, schedule=Cosine(final=0.5))
-    found = [recipe.at(t, 4) for t in range(4)]
+    recipes = [recipe.at(t, 4) for t in range(4)]
     rates = [0.4, 0.2 + 0.2 * 0.853553, 0.3, 0.2 + 0.2 * 0.146447]
-    assert [each.learning_rate for each in found] == pytest.approx(rates)
-    assert found[3].at(0, 4) is found[3]  # the rate of a round stays
+    assert [one.learning_rate for one in recipes] == pytest.approx(rates)
+    assert recipes[3].at(0, 4) is recipes[3]  # the rate of a round stays
 
 
 class Remembering(Objective):
@@ -264,7 +264,7 @@ def test_what_a_client_remembers_is_its_own(make_engine: MakeEngine):
     engine = make_engine(nn.Linear(1, 2, bias=False))
     job = point_job(Recipe(learning_rate=0.1, objective=Remembering()))
     memories = ({"weight": torch.ones(2, 1)}, {"weight": torch.zeros(2, 1)})
-    moved, still = engine.train(replace(job, memory={"past": each}) for each in memories)
+    moved, still = engine.train(replace(job, memory={"past": memory}) for memory in memories)
     torch.testing.assert_close(moved["weight"], torch.tensor([[0.15], [0.05]]))
     torch.testing.assert_close(still["weight"], torch.tensor([[0.05], [-0.05]]))
 
@@ -279,7 +279,7 @@ class Broken(Loss):
         return outputs[:, 7]
 
 
-def test_a_part_that_does_not_fit_is_told_by_its_name(make_engine: MakeEngine):
+def test_a_part_that_does_not_fit_is_reported_by_its_name(make_engine: MakeEngine):
     def short(
         weights: Sequence[Tensor], start: Sequence[Tensor], memory: Mapping[str, object]
     ) -> list[Tensor]:
@@ -325,10 +325,10 @@ def test_the_vmap_engine_says_what_it_cannot_do(recipe: Recipe, said: str):
 class Counting(ReferenceEngine):
     """Notes how many examples it was asked about."""
 
-    asked = 0
+    scored = 0
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
-        self.asked += sum(len(job.examples) for job in jobs)
+        self.scored += sum(len(job.examples) for job in jobs)
         return super().score(jobs)
 
 
@@ -341,15 +341,15 @@ def test_each_pair_of_model_and_examples_is_scored_once():
     once = ScoredOnce(engine)
     jobs = [ScoringJob(p, x) for p, x in ((one, few), (other, few), (one, few))]
     first = once.score(jobs)
-    assert engine.asked == 2 * 5
+    assert engine.scored == 2 * 5
     later = once.score([ScoringJob(one, more), *jobs])[1:]
-    assert engine.asked == 2 * 5 + 9
-    for job, *found in zip(jobs, first, later, strict=True):
+    assert engine.scored == 2 * 5 + 9
+    for job, *answer in zip(jobs, first, later, strict=True):
         (true,) = ReferenceEngine(module).score([job])
-        for each in found:
-            assert torch.equal(each.losses, true.losses)
-            assert torch.equal(each.predictions, true.predictions)
-            assert each.log_probs is None
+        for scored in answer:
+            assert torch.equal(scored.losses, true.losses)
+            assert torch.equal(scored.predictions, true.predictions)
+            assert scored.log_probs is None
 
 
 def test_examples_that_are_gone_lend_their_place_to_no_others():
@@ -357,7 +357,7 @@ def test_examples_that_are_gone_lend_their_place_to_no_others():
         module = torch.nn.Linear(4, 3)
     once, params = ScoredOnce(ReferenceEngine(module)), initial_params(module)
     for n in range(1, 50):  # each is freed before the next one is made
-        (found,) = once.score(
+        (score,) = once.score(
             [ScoringJob(params, Examples(torch.rand(n, 4), torch.zeros(n).long()))]
         )
-        assert len(found.losses) == n
+        assert len(score.losses) == n

@@ -114,8 +114,8 @@ def test_masks_depend_on_the_job_alone(name: str):
     batched = [] if name in FUSED else list(VmapEngine(module, chunk=3).train(jobs))
     assert torch.equal(torch.get_rng_state(), state)
     for oracle, alone, *others in zip(reference, one, *([batched] if batched else []), strict=True):
-        for found in (alone, *others):
-            torch.testing.assert_close(found, oracle, rtol=0, atol=1e-5)
+        for output in (alone, *others):
+            torch.testing.assert_close(output, oracle, rtol=0, atol=1e-5)
     for alone, other in zip([*one, *one[1:3]], [*three, *few], strict=True):
         assert all(torch.equal(alone[name], other[name]) for name in alone)
 

@@ -99,9 +99,9 @@ def test_bundles_are_as_large_as_their_work_allows(limit: float, sizes: list[int
     start = {"weight": torch.zeros(10)}
     recipe = Recipe(batch_size=5)
     jobs = [TrainingJob(start, examples, Streams(0), recipe) for _ in range(7)]
-    found = list(parallel.bundled(iter(jobs), parallel.training_work, 3, limit))
-    assert [len(bundle) for bundle in found] == sizes
-    assert [job for bundle in found for job in bundle] == jobs
+    bundles = list(parallel.bundled(iter(jobs), parallel.training_work, 3, limit))
+    assert [len(bundle) for bundle in bundles] == sizes
+    assert [job for bundle in bundles for job in bundle] == jobs
 
 
 def linear() -> nn.Module:
@@ -185,7 +185,7 @@ def test_a_model_begins_and_ends_as_a_loaded_state(make: Callable[[], nn.Module]
         assert reused.module.training
         inputs = torch.rand(4, 3)
         torch.testing.assert_close(reused.module(inputs), other(inputs), rtol=0, atol=0)
-        found, wanted = reused.params(), other.state_dict()
-        assert list(found) == list(wanted)
-        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        params, wanted = reused.params(), other.state_dict()
+        assert list(params) == list(wanted)
+        assert all(torch.equal(params[name], wanted[name]) for name in wanted)
         reused.module.eval()

@@ -71,10 +71,10 @@ def one_by_one(module: nn.Module, examples: Examples, clip: float) -> list[Tenso
 def test_the_sum_is_that_of_a_loop_over_the_examples(build: str, clip: float):
     module = build_module(build)
     for size in (1, 9):
-        found = clipped_sum(module, some_images(size), clip)
+        total = clipped_sum(module, some_images(size), clip)
         expected = one_by_one(module, some_images(size), clip)
         assert norm(expected) > 0
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(total, expected, rtol=0, atol=1e-6)
 
 
 @given(
@@ -99,8 +99,8 @@ def test_no_example_adds_more_than_the_clip(clip: float, size: int, left_out: in
 def test_what_is_not_finite_adds_no_more_than_the_clip(bad: float):
     module = nn.Linear(1, 2, bias=False)
     examples = Examples(torch.tensor([[1.0], [bad]]), torch.tensor([0, 0]))
-    found = clipped_sum(module, examples, 0.1)
-    assert norm(found) <= 0.2 * (1 + 1e-5)
+    total = clipped_sum(module, examples, 0.1)
+    assert norm(total) <= 0.2 * (1 + 1e-5)
 
 
 def test_two_momentum_steps_by_hand(private_engine: MakeEngine):
@@ -262,8 +262,8 @@ def test_a_sum_is_that_of_one_record_after_the_other(count, clip, memory):
     recipe = replace(SUMS, record_clip=clip)
     with pytest.MonkeyPatch.context() as patch:  # a part has one record, some, or all
         patch.setattr(example_gradients, "MEMORY", memory * 30)
-        found = gradient_sum(module, job(examples, module, recipe))
-    for value, expected in zip(found, summed_one_by_one(module, examples, clip), strict=True):
+        total = gradient_sum(module, job(examples, module, recipe))
+    for value, expected in zip(total, summed_one_by_one(module, examples, clip), strict=True):
         assert torch.allclose(value, expected, atol=1e-5)
 
 
@@ -274,7 +274,7 @@ def test_a_record_more_or_less_moves_a_sum_by_the_clip_at_most(count, which, cli
     others = examples.take(
         torch.tensor([i for i in range(count) if i != which % count], dtype=torch.int64)
     )
-    sums = [gradient_sum(module, job(each, module, recipe)) for each in (examples, others)]
+    sums = [gradient_sum(module, job(inputs, module, recipe)) for inputs in (examples, others)]
     moved = torch.cat([(a - b).flatten() for a, b in zip(*sums, strict=True)]).norm()
     assert moved <= clip * (1 + 1e-5)
     norms = gradient_norms(module, job(examples, module, recipe))
@@ -323,10 +323,10 @@ def test_a_head_trains_on_its_features_as_the_whole_network_does(clip: float, no
     recipe = Recipe(batch_size=4, record_clip=clip, record_noise=noise)
     start = job(images(20), module, recipe)
     (expected,) = ReferenceEngine(module).train([start])
-    (found,) = on_features(module).train([start])
+    (trained,) = on_features(module).train([start])
     for name, value in expected.items():
         assert not torch.equal(value, start.start[name])
-        assert torch.allclose(found[name], value, atol=2e-3)  # features are on a grid
+        assert torch.allclose(trained[name], value, atol=2e-3)  # features are on a grid
 
 
 @pytest.mark.parametrize("clip", [0.05, 0.7, 100.0])
@@ -336,8 +336,8 @@ def test_a_head_is_summed_in_closed_form(clip: float):
     start = job(images(40), module, recipe)
     records = LocalRecords(module, MULTICLASS, 3)
     slow, fast = ReferenceEngine(module), FixedFeatureEngine(ReferenceEngine(module), records)
-    (expected,), (found,) = slow.train([start]), fast.train([start])
+    (expected,), (trained,) = slow.train([start]), fast.train([start])
     for name, value in expected.items():
-        assert torch.allclose(found[name], value, atol=0.02 * clip)  # features are on a grid
+        assert torch.allclose(trained[name], value, atol=0.02 * clip)  # features are on a grid
     norms = records.gradient_norms(start)
     assert torch.allclose(norms, gradient_norms(module, start), rtol=0.01, atol=0.01)

@@ -102,11 +102,11 @@ def test_tokens_by_hand():
     correct = TOKENS.correct(predictions, labels)
     assert correct is not None
     assert correct.tolist() == [0.5, 0.0]
-    found = scored(outputs, labels, TOKENS)
-    assert found.num_tokens is not None
-    assert found.num_tokens.tolist() == [2, 1]
-    assert found.accuracy == 0.25  # of examples, not 1 of 3 tokens
-    assert found.log_probs is None
+    score = scored(outputs, labels, TOKENS)
+    assert score.num_tokens is not None
+    assert score.num_tokens.tolist() == [2, 1]
+    assert score.accuracy == 0.25  # of examples, not 1 of 3 tokens
+    assert score.log_probs is None
 
 
 @pytest.mark.parametrize("labels", LABELS)
@@ -138,13 +138,13 @@ def test_impossible_labels_are_refused(task: Task, labels: torch.Tensor):
 def test_every_engine_trains_and_scores_as_the_reference(engine: str, task: Task):
     module, work = linear(task), job(task)
     fast, slow = ENGINES[engine](module, task), ReferenceEngine(module, task)
-    (found,), (expected,) = list(fast.train([work])), list(slow.train([work]))
-    torch.testing.assert_close(dict(found), dict(expected), rtol=0, atol=1e-6)
-    assert not torch.equal(found["weight"], work.start["weight"])
-    asked = [ScoringJob(found, work.examples)]
-    (told,), (truth,) = fast.score(asked), slow.score(asked)
+    (trained,), (expected,) = list(fast.train([work])), list(slow.train([work]))
+    torch.testing.assert_close(dict(trained), dict(expected), rtol=0, atol=1e-6)
+    assert not torch.equal(trained["weight"], work.start["weight"])
+    scoring = [ScoringJob(trained, work.examples)]
+    (score,), (truth,) = fast.score(scoring), slow.score(scoring)
     for name in ("losses", "predictions", "correct", "log_probs", "num_tokens"):
-        left, right = getattr(told, name), getattr(truth, name)
+        left, right = getattr(score, name), getattr(truth, name)
         assert (left is None) == (right is None)
         if right is not None:
             torch.testing.assert_close(left, right, rtol=0, atol=1e-6)
@@ -220,10 +220,10 @@ def test_epochs_are_shuffled_anew_and_by_the_seed():
 @pytest.mark.parametrize("n", [1, 3, 4, 5, 8, 9, 11])
 def test_only_a_short_last_batch_is_left_out_and_never_the_only_one(n: int):
     recipe = Recipe(batch_size=4, local_epochs=3, drop_last=True)
-    found = drawn(n, recipe)
-    assert len(found) == num_steps(n, recipe) == 3 * max(1, n // 4)
-    assert {len(each) for each in found} == {min(n, 4)}
-    assert all(len(set(each)) == len(each) for each in found)
+    batches = drawn(n, recipe)
+    assert len(batches) == num_steps(n, recipe) == 3 * max(1, n // 4)
+    assert {len(batch) for batch in batches} == {min(n, 4)}
+    assert all(len(set(batch)) == len(batch) for batch in batches)
 
 
 def test_batch_norm_on_a_last_batch_of_one_is_refused_with_the_setting_that_leaves_it_out(tmp_path):

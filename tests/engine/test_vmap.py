@@ -55,21 +55,21 @@ def assert_reference(module: nn.Module, jobs: list[TrainingJob], got: list[Param
 def test_a_chunk_halves_until_it_fits_and_stays_so():
     module = make_module(nn.BatchNorm2d(2))
     seen, recipe = tight(most=2)
-    told: list[int] = []
+    loss_counts: list[int] = []
     jobs = [
-        replace(job, on_losses=lambda losses: told.append(len(losses)))
+        replace(job, on_losses=lambda losses: loss_counts.append(len(losses)))
         for job in make_jobs(module, SIZES, recipe)
     ]
     engine = VmapEngine(module)
     assert_reference(module, jobs, list(engine.train(jobs)))
     assert seen == [7, 3, 1, 1, 1, 1, 1, 1, 1]
-    assert sorted(told) == sorted(2 * -(-n // 4) for n in SIZES if n)
+    assert sorted(loss_counts) == sorted(2 * -(-n // 4) for n in SIZES if n)
     seen.clear()
     list(engine.train(jobs))
     assert seen == [1] * 7
 
 
-def test_one_client_that_does_not_fit_is_told_by_what_it_took():
+def test_one_client_that_does_not_fit_is_reported_by_what_it_took():
     module = make_module()
     _, recipe = tight(most=0)
     (job,) = make_jobs(module, (10,), recipe)
@@ -86,8 +86,8 @@ def test_chunks_come_from_the_free_memory():
     weights = dict(module.named_parameters())
     images = jobs[0].examples.inputs[:4].float()
     activations = activation_bytes(lambda: module(images), weights)
-    each = client_bytes(jobs[0], list(weights), activations)
-    for free, sizes in ((0, [1] * 7), (100 * each, [7]), (5 * each, [4, 3])):
+    per_client = client_bytes(jobs[0], list(weights), activations)
+    for free, sizes in ((0, [1] * 7), (100 * per_client, [7]), (5 * per_client, [4, 3])):
         seen.clear()
         engine = VmapEngine(module, free_memory=lambda free=free: free)
         assert_reference(module, jobs, list(engine.train(jobs)))
@@ -97,17 +97,17 @@ def test_chunks_come_from_the_free_memory():
     assert seen == [3, 3, 1]
 
 
-@given(free=st.integers(0, 1 << 40), each=st.integers(1, 1 << 30))
-def test_a_chunk_is_a_power_of_two_that_fits_and_no_larger_one_does(free: int, each: int):
-    size = chunk_size(free, each)
+@given(free=st.integers(0, 1 << 40), per_client=st.integers(1, 1 << 30))
+def test_a_chunk_is_a_power_of_two_that_fits_and_no_larger_one_does(free: int, per_client: int):
+    size = chunk_size(free, per_client)
     assert size.bit_count() == 1
-    assert size == 1 or size * each <= 0.8 * free
-    assert 2 * size * each > 0.8 * free
+    assert size == 1 or size * per_client <= 0.8 * free
+    assert 2 * size * per_client > 0.8 * free
 
 
 def test_chunks_by_hand():
-    found = grouped("aabab", [1, 5, 2, 9, 3], lambda _: 2)
-    assert found == [[3, 1], [0], [4, 2]]
+    groups = grouped("aabab", [1, 5, 2, 9, 3], lambda _: 2)
+    assert groups == [[3, 1], [0], [4, 2]]
     many = grouped([0] * 20, range(20), lambda _: 1)
     assert [i for (i,) in many] == [*range(7, -1, -1), *range(15, 7, -1), 19, 18, 17, 16]
 
@@ -117,7 +117,7 @@ def test_everybody_takes_its_own_batches_in_order(lengths: list[list[int]]):
     """Client c's example e has the number 100 c + e in the row of all."""
     lengths.sort(key=len, reverse=True)
     drawn = [[torch.full((n,), s) for s, n in enumerate(own)] for own in lengths]
-    found: list[list[list[int]]] = [[] for _ in lengths]
+    rows: list[list[list[int]]] = [[] for _ in lengths]
     for step, groups in enumerate(lockstep(drawn, [100] * len(drawn), CPU)):
         sizes = [group.examples.shape[1] for group in groups]
         assert len(set(sizes)) == len(sizes)
@@ -126,10 +126,8 @@ def test_everybody_takes_its_own_batches_in_order(lengths: list[list[int]]):
         for group in groups:
             assert torch.arange(6)[group.rows].tolist() == group.clients
             for client, row in zip(group.clients, group.examples, strict=True):
-                found[client].append(row.tolist())
-    assert found == [
-        [[100 * c + s] * n for s, n in enumerate(own)] for c, own in enumerate(lengths)
-    ]
+                rows[client].append(row.tolist())
+    assert rows == [[[100 * c + s] * n for s, n in enumerate(own)] for c, own in enumerate(lengths)]
 
 
 def update(start: Params, trained: Params) -> Tensor:
@@ -152,6 +150,6 @@ def test_bfloat16_agrees_with_the_parallel_engines(extra: list[nn.Module]):
     full = VmapEngine(module).train(jobs)
     for ours, theirs, exact in zip(low, peer, full, strict=True):
         assert all(value.dtype == start[name].dtype for name, value in ours.items())
-        moved, other, true = (update(start, each) for each in (ours, theirs, exact))
+        moved, other, true = (update(start, trained) for trained in (ours, theirs, exact))
         assert not torch.equal(moved, true)
         assert (moved - other).norm() < 0.1 * true.norm()

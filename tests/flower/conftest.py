@@ -57,25 +57,25 @@ def settings_with(**sections: Mapping[str, object] | int) -> dict[str, object]:
     return changed
 
 
-def told(result: Run) -> list[Event]:
+def events_of(result: Run) -> list[Event]:
     """All that the ledger of a run holds."""
     with Ledger.read(RunFolder(result.folder).ledger) as ledger:
         return [event for _, event in LedgerReader().read(ledger).events]
 
 
-def same_risks(there: Run, here: Run) -> None:
+def same_risks(federated: Run, here: Run) -> None:
     """Fail unless a federation measured what its simulation did, or too few told counts."""
-    assert len(there.history.measured) == len(here.history.measured)
-    for real, simulated in zip(there.history.measured, here.history.measured, strict=True):
+    assert len(federated.history.measured) == len(here.history.measured)
+    for real, simulated in zip(federated.history.measured, here.history.measured, strict=True):
         assert real.cluster == simulated.cluster
-        found, expected = real.estimate.figure, simulated.estimate.figure.value
-        few = f"fewer than {FEWEST_REPORTING} clients sent counts" in found.reason
-        assert found.value == (None if few else expected)
+        figure, expected = real.estimate.figure, simulated.estimate.figure.value
+        few = f"fewer than {FEWEST_REPORTING} clients sent counts" in figure.reason
+        assert figure.value == (None if few else expected)
 
 
 def reasons(result: Run) -> list[str]:
     """Why answers were refused."""
-    return [each.reason for each in all_of(AnswerRefused, result)]
+    return [event.reason for event in all_of(AnswerRefused, result)]
 
 
 def written(message: Message) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def written(message: Message) -> dict[str, Any]:
 
 
 def all_of(kind: type[E], result: Run) -> list[E]:
-    return [event for event in told(result) if isinstance(event, kind)]
+    return [event for event in events_of(result) if isinstance(event, kind)]
 
 
 def as_sent(_: Message, reply: Message) -> list[Message]:
@@ -103,8 +103,8 @@ def answering(
     def _answer(message: Message, context: Context) -> Message:
         question, node = question_of(message.content), context.node_id
         if question.request.task == "hello":
-            who = (__version__, question.token, f"n{node}", "same", (1, 8, 8), True, 10)
-            return Message(encode(Hello(*who, examples=4)), reply_to=message)
+            identity = (__version__, question.token, f"n{node}", "same", (1, 8, 8), True, 10)
+            return Message(encode(Hello(*identity, examples=4)), reply_to=message)
         reply = Reply(__version__, question.token, question.name, weight=weight(node))
         return Message(encode(reply, {"w": torch.tensor([update(node)])}), reply_to=message)
 
@@ -133,14 +133,14 @@ class Built:
         own = self.path / "data" / f"{name}.npz"
         if not own.is_symlink():
             own.symlink_to(self.data / own.name)
-        told = {
+        settings = {
             "name": name,
             "seed": 0,
             "config": "../covey.toml",
             "data": f"../data/{name}.npz",
             **more,
         }
-        (folder / "node.toml").write_text(tomli_w.dumps(told))
+        (folder / "node.toml").write_text(tomli_w.dumps(settings))
         number = 100 + int(name.rpartition("-")[2])
         self.files[number] = str(folder / "node.toml")
         return number

@@ -165,7 +165,7 @@ class Deployment:
         )
         with suppress(ValueError):
             listed = json.loads(done.stdout).get("nodes", [])
-            online = (str(each["node-id"]) for each in listed if each["status"] == "online")
+            online = (str(node["node-id"]) for node in listed if node["status"] == "online")
             return frozenset(names[number] for number in online if number in names)
         return frozenset()
 
@@ -197,7 +197,7 @@ class Deployment:
         self._kill("")
 
     def _submitted(self, *words: str | Path) -> Submitted:
-        role = f"run-{sum(each.startswith('run-') for each in self.processes)}"
+        role = f"run-{sum(process.startswith('run-') for process in self.processes)}"
         return Submitted(self._start(role, *words), self._log_path(role))
 
     def _start(self, role: str, *words: str | Path) -> subprocess.Popen[bytes]:
@@ -219,7 +219,7 @@ class Deployment:
 
     def _kill(self, role: str) -> None:
         mark = f"{self._mark}/{role}" if role else self._mark
-        end_marked(mark, lambda: [each.poll() for each in self.processes.values()])
+        end_marked(mark, lambda: [process.poll() for process in self.processes.values()])
 
     def _log_path(self, role: str) -> Path:
         return self.folder / "logs" / f"{role}.log"

@@ -99,18 +99,18 @@ class InProcessGrid(Grid):
             self._sent += 1
             pushed.append(f"message-{self._sent}")
             message.metadata.__dict__["_message_id"] = pushed[-1]
-            node, came = message.metadata.dst_node_id, list[Message]()
+            node, replies = message.metadata.dst_node_id, list[Message]()
             if node in self.files:
                 context = Context(1, node, {"file": self.files[node]}, RecordDict(), {})
                 reply = reply_from(self._app, message, context)
-                came = self._wire(message, reply)
-            self._arrived += came or self.silence(message)
+                replies = self._wire(message, reply)
+            self._arrived += replies or self.silence(message)
         return pushed
 
     def silence(self, message: Message) -> list[Message]:
         """Return what comes of a question that nothing comes of: that nobody is there."""
-        nobody = Error(code=0, reason="the node is not there")
-        return [Message(nobody, reply_to=message)]
+        error = Error(code=0, reason="the node is not there")
+        return [Message(error, reply_to=message)]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the answers that came, each once."""

@@ -33,8 +33,8 @@ def lying(liars: Collection[str], lies: Mapping[str, Lie]) -> Wire:
 
 def sets_all(value: float) -> Lie:
     def lie(_: dict[str, Any], update: dict[str, np.ndarray]) -> None:
-        for each in update.values():
-            each[...] = value
+        for tensor in update.values():
+            tensor[...] = value
 
     return lie
 
@@ -48,7 +48,7 @@ def weighing(weight: float) -> Lie:
 
     def lie(said: dict[str, Any], update: dict[str, np.ndarray]) -> None:
         said["weight"] = weight
-        for each in update.values():
-            each *= -4.0
+        for tensor in update.values():
+            tensor *= -4.0
 
     return lie

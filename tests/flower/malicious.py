@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from conftest import NOBODY, client
+from conftest import NO_EXAMPLES, client
 from covey import Config, Params, Streams, __version__
 from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.client_requests import ClientContext, ClientRequest, SumStep
@@ -65,8 +65,8 @@ class MaliciousServer:
 
     def ask(self, question: Question, letter: bytes) -> bytes:
         outside_a_run()
-        asked = replace(question.request, letters={question.name: letter})
-        sent = make_message(replace(question, request=asked), 1, 60.0)
+        request = replace(question.request, letters={question.name: letter})
+        sent = make_message(replace(question, request=request), 1, 60.0)
         sent.metadata.__dict__["_message_id"] = "1"
         reply = answer_message(sent, lambda: self.node(question.name))
         if failed := json.loads(str(reply.content["covey"]["json"]))["failed"]:
@@ -87,8 +87,8 @@ class MaliciousServer:
         model = model or {}
         numbers = sum(value.numel() for value in model.values())
         length = {"sums": d * (d + 1) // 2 + d * classes, "updates": 1 + numbers}
-        cohort = tuple(client(name, NOBODY) for name in sorted(names))
-        asked = ClientRequest(
+        cohort = tuple(client(name, NO_EXAMPLES) for name in sorted(names))
+        request = ClientRequest(
             "masked",
             (model,) * bool(model),
             (True,) * bool(model),
@@ -97,7 +97,7 @@ class MaliciousServer:
             features="" if records is None else records.fingerprint,
             sums=SumStep("keys", length.get(of, 1), of),  # type: ignore[arg-type]
         )
-        question = Question(__version__, run, "token", "", asked, classes)
+        question = Question(__version__, run, "token", "", request, classes)
         group = GroupSum.begin(cohort, Terms.new(length.get(of, 1), 3))
         return Summing(self, group, question)
 
@@ -114,19 +114,19 @@ class Summing:
         """Ask one node for the step that is next."""
         played = self.group.round
         context = ClientContext(assigned=0, session=played.terms.session.hex())
-        asked = self.question.request
-        assert asked.sums is not None
-        step = replace(asked.sums, step=played.step)
-        asked = replace(asked, contexts={name: context}, sums=step)
-        return self.server.ask(replace(self.question, name=name, request=asked), letter)
+        request = self.question.request
+        assert request.sums is not None
+        step = replace(request.sums, step=played.step)
+        request = replace(request, contexts={name: context}, sums=step)
+        return self.server.ask(replace(self.question, name=name, request=request), letter)
 
     def until(self, step: str) -> "Summing":
         """Play up to a step, which nobody is asked for yet."""
         while self.group.letters and self.group.round.step != step:
             letters = self.group.letters
-            handles = {each.name: each.handle for each in self.group.cohort}
-            came = {handles[n]: self.ask(n, letter) for n, letter in letters.items()}
-            self.group = self.group.taking(came).closed()
+            handles = {member.name: member.handle for member in self.group.cohort}
+            answers = {handles[n]: self.ask(n, letter) for n, letter in letters.items()}
+            self.group = self.group.taking(answers).closed()
         assert not self.group.given_up, self.group.given_up
         return self
 
@@ -139,8 +139,8 @@ class Summing:
     def sums(self) -> Sums:
         """Play to the end, and return the sums of ten classes."""
         d = self.question.request.width
-        found = Sums.of_numbers(self.opened(), d, self.question.classes)
-        return Sums(found.gram, found.targets[:, :10].clone())
+        sums = Sums.of_numbers(self.opened(), d, self.question.classes)
+        return Sums(sums.gram, sums.targets[:, :10].clone())
 
 
 def head(d: int) -> Params:

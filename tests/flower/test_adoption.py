@@ -133,7 +133,7 @@ def test_nodes_whose_tables_have_other_columns_or_another_order_are_refused(buil
     federated = Federated(str(federation.path / "covey.toml"), lambda: nn.Linear(2, 2))
     result = federated.start(federation.grid(tables), str(federation.path / "run"), nodes=2)
     assert set(result.names) == {"client-00000", "client-00001"}
-    assert [each.reason for each in all_of(AnswerRefused, result)] == [
+    assert [event.reason for event in all_of(AnswerRefused, result)] == [
         "its tables must have the others' columns in the others' order: compare their names"
     ] * 2
 

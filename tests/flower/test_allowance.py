@@ -26,7 +26,7 @@ LINEAR = "1.weight", "1.bias"
 HEAD = "head.weight", "head.bias"
 
 
-def asking(federation: Built, task: Any, **more: Any) -> Callable[..., dict[str, Any]]:
+def asker(federation: Built, task: Any, **more: Any) -> Callable[..., dict[str, Any]]:
     """How a server asks one node, in its words: returns what the node says."""
     outside_a_run()
     context = more.pop("context", ClientContext())
@@ -77,15 +77,15 @@ def class_counts(
         leans = leaning(names, features, place, slope)
         return choose((even, leans)) == (1 if share > 0.1 else 0)
 
-    found = []
+    refusals = []
     for place in range(10):
         low, high = 0, records
         while low < high:
             middle = (low + high) // 2
             more = holds_more(place, middle)
             low, high = (middle + 1, high) if more else (low, middle)
-        found.append(low)
-    return found
+        refusals.append(low)
+    return refusals
 
 
 IFCA = settings_with(
@@ -115,7 +115,7 @@ def test_no_server_counts_a_client_s_records_by_its_choices(build, case, task, l
         else member.records.rows(member.client.train).features.shape[1] - 1
     )
     more = {} if member.records is None else {"features": member.records.fingerprint}
-    ask, answered = asking(federation, task, **more), 0
+    ask, answered = asker(federation, task, **more), 0
 
     def choose(models: tuple[Params, ...]) -> int:
         nonlocal answered
@@ -141,7 +141,7 @@ def test_a_repeated_question_gets_the_same_choice_and_costs_nothing_more(build):
     """Fresh draws under so much noise would differ: forty alike are a matter of 2^-39."""
     federation = build(NOISY)
     federation.node(NAME, epsilon_limit=0.2)
-    ask = asking(federation, "reassign", round_index=4)
+    ask = asker(federation, "reassign", round_index=4)
     assert len({ask(two_models(), run=f"run{i}")["cluster"] for i in range(40)}) == 1
     (first, second), other = two_models(), leaning(LINEAR, 64, 5, 1.0)
     ask((second, first))  # the one repetition of the last choice
@@ -153,20 +153,20 @@ def test_choices_under_noise_are_paid_for_out_of_the_nodes_budget(build):
     """Each costs 2 / 50, and what is trained has no noise, which no budget allows."""
     federation = build(NOISY)
     federation.node(NAME, epsilon_limit=0.2)
-    asking(federation, "reassign")(two_models())
+    asker(federation, "reassign")(two_models())
     with pytest.raises(RefusedByNodeError, match="SPENT"):
-        asking(federation, "choose")(two_models())
+        asker(federation, "choose")(two_models())
     spent = json.loads((federation.path / NAME / "memory" / "budget.json").read_text())["spent"]
     assert spent == [["choice", 0.04]] * 2
     federation.node(NAME, epsilon_limit=0.001)
     with pytest.raises(RefusedByNodeError, match="SPENT"):
-        asking(federation, "reassign")(two_models()[::-1])
+        asker(federation, "reassign")(two_models()[::-1])
 
 
 @pytest.mark.parametrize("task", ["mean", "sum", "count", "place", "compare"])
 def test_a_node_answers_nothing_that_its_method_does_not_need(build, task):
     model, *_ = two_models()
-    ask = asking(build(IFCA), task, context=ClientContext(assigned=0))
+    ask = asker(build(IFCA), task, context=ClientContext(assigned=0))
     with pytest.raises(RefusedByNodeError, match="NOT_NEEDED"):
         ask((model,), width=65)
 
@@ -174,11 +174,11 @@ def test_a_node_answers_nothing_that_its_method_does_not_need(build, task):
 def test_no_choice_hides_in_a_task_with_a_cluster_of_the_servers_or_among_more_models(build):
     federation = build(IFCA)
     with pytest.raises(RefusedByNodeError, match="NOT_NEEDED"):
-        asking(federation, "train")(two_models())
+        asker(federation, "train")(two_models())
     with pytest.raises(RefusedByNodeError, match="NOT_NEEDED"):
-        asking(federation, "reassign")((*two_models(), *two_models()))
+        asker(federation, "reassign")((*two_models(), *two_models()))
     with pytest.raises(RefusedByNodeError, match="NOT_NEEDED"):
-        asking(federation, "reassign")(two_models(), round_index=5)
+        asker(federation, "reassign")(two_models(), round_index=5)
 
 
 def test_a_third_run_needs_the_owners_word(build):
@@ -189,7 +189,11 @@ def test_a_third_run_needs_the_owners_word(build):
         file.write_text(f"seed = {seed}\n{settings}")
         runs.append(federation.play(f"run-{seed}", nodes=2))
     refused = Reason.TOO_OFTEN.value
-    assert [any(refused in each for each in reasons(run)) for run in runs] == [False, False, True]
+    assert [any(refused in reason for reason in reasons(run)) for run in runs] == [
+        False,
+        False,
+        True,
+    ]
     for index in range(2):
         federation.node(f"client-{index:05}", repeats=3)
     assert not reasons(federation.play("another", nodes=2))

@@ -45,7 +45,7 @@ from flower.inprocess import InProcessGrid
 HONEST: dict[str, Any] = json.loads(
     str(encode(Hello(__version__, "t", "n", "same", (1, 8, 8), True, 10))["covey"]["json"])  # type: ignore[index]  # noqa: FBT003
 )
-ASKED = PendingQuestion(
+QUESTION = PendingQuestion(
     "h",
     Question(
         *(__version__, "run", "t", "n"),
@@ -110,7 +110,7 @@ def test_an_array_that_says_it_is_larger_is_never_unpacked(data: bytes):
     lying = Array(dtype="float32", shape=(2,), stype="numpy.ndarray", data=data)
     content["update"] = ArrayRecord({"w": lying})
     with pytest.raises(InvalidMessageError):
-        reply_of(content, ASKED)
+        reply_of(content, QUESTION)
 
 
 MUTE = 3
@@ -122,8 +122,8 @@ class Slow(InProcessGrid):
 
     now = 0.0
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *script: Any) -> None:
+        super().__init__(*script)
         self.takes: dict[int, float] = {}
         self._pushed = 0.0
 
@@ -133,9 +133,9 @@ class Slow(InProcessGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         passed = self.now - self._pushed
-        there = [*super().pull_messages(message_ids)]
-        ready = [m for m in there if passed >= self.takes.get(node_of(m), 0.0)]
-        self._arrived = [m for m in there if m not in ready]
+        replies = [*super().pull_messages(message_ids)]
+        ready = [m for m in replies if passed >= self.takes.get(node_of(m), 0.0)]
+        self._arrived = [m for m in replies if m not in ready]
         return ready
 
     def silence(self, message: Message) -> list[Message]:
@@ -154,13 +154,13 @@ class Rounds:
 
     def __init__(self, make_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mute: set[str] = set()
-        self.asked: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
         def wire(question: Message, reply: Message) -> list[Message]:
-            told = json.loads(str(question.content["covey"]["json"]))  # type: ignore[index]
-            asked = f"{told['request']['task']} n{question.metadata.dst_node_id}"
-            self.asked[asked] += 1
-            return [] if asked in self.mute else [reply]
+            content = json.loads(str(question.content["covey"]["json"]))  # type: ignore[index]
+            kind = f"{content['request']['task']} n{question.metadata.dst_node_id}"
+            self.counts[kind] += 1
+            return [] if kind in self.mute else [reply]
 
         self.grid = Slow(answering(), dict.fromkeys(range(4), ""), wire)
         policy = AdmissionPolicy("run", "same", timeout=SECONDS)
@@ -189,10 +189,10 @@ def rounds(make_client, monkeypatch) -> Rounds:
 def test_who_is_silent_costs_five_waits_and_no_more(rounds: Rounds):
     rounds.mute = {f"train n{MUTE}"}
     assert rounds.play(60) == [3] * 60
-    assert rounds.asked[f"train n{MUTE}"] == PATIENCE
+    assert rounds.counts[f"train n{MUTE}"] == PATIENCE
     assert rounds.grid.now == PATIENCE * LEAST_SECONDS
     events = rounds.server.reports().events
-    reasons = [each.reason for each in events if isinstance(each, AnswerRefused)]
+    reasons = [event.reason for event in events if isinstance(event, AnswerRefused)]
     assert len(reasons) == 1
 
 
@@ -210,10 +210,10 @@ def test_the_kind_of_data_is_that_of_most_who_come_first(rounds: Rounds):
 
     def lying(question: Message, reply: Message) -> list[Message]:
         record = reply.content["covey"]
-        told = json.loads(str(record["json"]))  # type: ignore[index]
-        if "shape" in told and question.metadata.dst_node_id == 0:
-            told["shape"] = [3, 999]
-            reply.content["covey"] = ConfigRecord({"json": json.dumps(told)})
+        array = json.loads(str(record["json"]))  # type: ignore[index]
+        if "shape" in array and question.metadata.dst_node_id == 0:
+            array["shape"] = [3, 999]
+            reply.content["covey"] = ConfigRecord({"json": json.dumps(array)})
         return plain(question, reply)
 
     rounds.grid._wire = lying
@@ -227,16 +227,16 @@ def test_who_answers_just_in_time_does_not_slow_everybody_down(rounds: Rounds):
     assert rounds.play(60) == [3] * 60
     waits = PATIENCE * SLOWER * 50.0
     assert rounds.grid.now == pytest.approx(waits + (60 - PATIENCE) * 50.0)
-    assert rounds.asked[f"train n{MUTE}"] == 1 + PATIENCE
+    assert rounds.counts[f"train n{MUTE}"] == 1 + PATIENCE
 
 
 @given(st.floats(1, 10_000), st.lists(st.floats(0, 10_000), min_size=1, max_size=2).map(sorted))
 def test_a_limit_is_within_the_configured_one_and_grows_with_the_others_time(limit, halves):
-    found = [time_limit(limit, half) for half in halves]
-    assert sorted(found) == found
+    limits = [time_limit(limit, half) for half in halves]
+    assert sorted(limits) == limits
     assert time_limit(limit, None) == limit
-    for half, each in zip(halves, found, strict=True):
-        assert min(limit, LEAST_SECONDS, half) <= each <= limit
+    for half, seconds in zip(halves, limits, strict=True):
+        assert min(limit, LEAST_SECONDS, half) <= seconds <= limit
 
 
 @given(st.lists(st.booleans(), max_size=60))

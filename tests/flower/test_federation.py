@@ -20,7 +20,7 @@ from covey.report.queries import round_line
 from covey_flower.messages import Question
 from flower.conftest import IN_SETS, all_of, same_risks, settings_with
 
-QUIET = "plugins.test_own_algorithms:Quiet"
+WITHOUT_EVENTS = "plugins.test_own_algorithms:WithoutEvents"
 
 
 def question_in(message):
@@ -67,14 +67,14 @@ OTHER_PARTS = settings_with(
 )
 def test_the_same_settings_end_in_the_same_models(build, settings):
     federation = build(settings)
-    there, here = federation.play(nodes=4), federation.simulated()
-    assert there.history.assignment == here.history.assignment
-    assert [r.clients for r in there.history.rounds] == [r.clients for r in here.history.rounds]
-    same_risks(there, here)
-    assert there.summary.model_hash == here.summary.model_hash
+    federated, here = federation.play(nodes=4), federation.simulated()
+    assert federated.history.assignment == here.history.assignment
+    assert [r.clients for r in federated.history.rounds] == [r.clients for r in here.history.rounds]
+    same_risks(federated, here)
+    assert federated.summary.model_hash == here.summary.model_hash
     if settings is HIDDEN:
-        assert sorted(c.clients for c in there.summary.clusters) == [2, 2]
-        assert all(len(s) >= 2 for _, e in there.history.hidden for s in e.sets)
+        assert sorted(c.clients for c in federated.summary.clusters) == [2, 2]
+        assert all(len(s) >= 2 for _, e in federated.history.hidden for s in e.sets)
 
 
 @pytest.mark.slow
@@ -82,14 +82,14 @@ def test_the_server_holds_nothing_of_what_clients_keep_to_themselves(build):
     federation = build(JUDGED, clients=range(4))
     federation.node("client-00004", report_violation=True, risk_threshold=0.0)
     result = federation.play(nodes=5)
-    found = result.summary.violations
-    assert (found.count, found.unknown) == (1, 4)
+    violations = result.summary.violations
+    assert (violations.count, violations.unknown) == (1, 4)
     assert result.history.started.risk_thresholds == {}
     assert result.history.measured == ()
     assert result.summary.accuracy.overall is None
-    kept = list((federation.path / "client-00000" / "memory").iterdir())
-    assert sorted(file.stem.isalnum() for file in kept) == [False, False, True]
-    assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
+    memory_files = list((federation.path / "client-00000" / "memory").iterdir())
+    assert sorted(file.stem.isalnum() for file in memory_files) == [False, False, True]
+    assert {file.stat().st_mode & 0o777 for file in memory_files} == {0o600}
 
 
 def test_a_node_keeps_account_of_what_it_sent(build):
@@ -102,14 +102,14 @@ def test_a_node_keeps_account_of_what_it_sent(build):
     federation = build(settings, clients=range(2))
     federation.play(nodes=2)
     files = (federation.path / "client-00000" / "memory").iterdir()
-    (kept,) = (file for file in files if file.stem.isalnum())
-    told = json.loads(kept.read_text())
-    assert len(told.pop("checksum")) == 64
+    (memory_file,) = (file for file in files if file.stem.isalnum())
+    memory = json.loads(memory_file.read_text())
+    assert len(memory.pop("checksum")) == 64
     # two rounds and the last choice, at 2 / 4 each
-    assert told == {"risks": [], "updates": 2, "choices_epsilon": 1.5}
+    assert memory == {"risks": [], "updates": 2, "choices_epsilon": 1.5}
 
 
-def test_accuracies_are_told_by_those_who_want_to(build):
+def test_accuracies_are_reported_by_those_who_want_to(build):
     settings = settings_with(rounds=2, method={"initialisation": "random"})
     federation = build(settings, clients=())
     for index in range(3):
@@ -145,10 +145,10 @@ def test_nodes_come_and_go_while_the_run_goes_on(build):
     federation = build(settings, clients=range(4))
 
     def changing(question, reply):
-        asked = question_in(question)
-        if asked.request.path[:2] == ("round", 1) and asked.request.task == "choose":
+        request = question_in(question)
+        if request.request.path[:2] == ("round", 1) and request.request.task == "choose":
             federation.node("client-00004")
-        if asked.request.path[:2] == ("round", 2) and asked.request.task == "choose":
+        if request.request.path[:2] == ("round", 2) and request.request.task == "choose":
             federation.files.pop(100, None)
         return [reply]
 
@@ -169,8 +169,8 @@ def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(build):
     whole = federation.play("whole", nodes=4)
 
     def cut(question, reply):
-        asked = question_in(question)
-        if asked.request.path[:2] == ("round", 3) and asked.name == "client-00003":
+        request = question_in(question)
+        if request.request.path[:2] == ("round", 3) and request.name == "client-00003":
             raise PowerCut
         return [reply]
 
@@ -191,38 +191,38 @@ def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(build):
 def test_who_leaves_by_its_file_is_told_its_proof_once(build, caplog):
     hidden = {"aggregation": IN_SETS, "method": {"name": "fedavg"}, "risk": {"name": "none"}}
     federation = build(settings_with(rounds=3, **hidden))
-    asked_again = []
+    requests_after = []
 
     def leaving(question, reply):
-        asked = question_in(question)
-        if asked.request.path[:2] == ("round", 1):
+        request = question_in(question)
+        if request.request.path[:2] == ("round", 1):
             federation.node("client-00003", leave=True)
-        if asked.request.path[:2] == ("round", 2) and asked.name == "client-00003":
-            asked_again.append(asked)
+        if request.request.path[:2] == ("round", 2) and request.name == "client-00003":
+            requests_after.append(request)
         return [reply]
 
     federation.wire = leaving
     with caplog.at_level("INFO", "covey.flower"):
         result = federation.play(nodes=4)
     ((proof, salt),) = re.findall(r"proof (.+), salt .+: (\w+)$", caplog.text, re.M)
-    found = covey.verify(proof, result.folder, name_and_salt=("client-00003", salt))
-    assert found.failed == ()
-    assert asked_again == []
+    verification = covey.verify(proof, result.folder, name_and_salt=("client-00003", salt))
+    assert verification.failed == ()
+    assert requests_after == []
     assert "client-00003" not in result.names
 
 
 def test_an_algorithm_that_says_nothing_leaves_remote_clients_on_record(build):
     settings = settings_with(rounds=2, risk={"name": "none"})
-    settings["method"] = {"name": QUIET}
+    settings["method"] = {"name": WITHOUT_EVENTS}
     federation = build(settings, clients=range(3))
     federation.node("client-00002", leave=True)
     result = federation.play(nodes=3)
     (proof,) = (result.folder / "proofs").glob("*.json")
     signed = json.loads(proof.read_text())
     assert (signed["answer"], signed["first_round"]) == ("retrain", 0)
-    found = covey.verify(proof, result.folder)
-    assert found.failed == ()
+    verification = covey.verify(proof, result.folder)
+    assert verification.failed == ()
     stay = set(result.names.values())
-    assert [set(each.handles) for each in all_of(ClientsHandedOut, result)] == [stay] * 2
+    assert [set(event.handles) for event in all_of(ClientsHandedOut, result)] == [stay] * 2
     (chosen, *_) = all_of(ClientsAssigned, result)
     assert (set(chosen.clusters), chosen.by) == (stay, "algorithm")

@@ -34,18 +34,18 @@ def test_a_denial_needs_no_node(build):
     assert len(held["anonymity_sets"]) == 2
     (plan,) = json_of("forget", run, LEAVING_NODE, "--plan")["plans"]
     assert plan["chosen"]["answer"] == "deny"
-    (told,) = json_of("forget", run, LEAVING_NODE, "--answer", "auto")["answers"]
-    assert told["answer"] == "deny"
-    proof = told["proof"]
-    found = json_of("verify", proof, "--ledger", run, "--mine", LEAVING_NODE, told["salt"])
-    assert found["valid"]
+    (outcome,) = json_of("forget", run, LEAVING_NODE, "--answer", "auto")["answers"]
+    assert outcome["answer"] == "deny"
+    proof = outcome["proof"]
+    verified = json_of("verify", proof, "--ledger", run, "--mine", LEAVING_NODE, outcome["salt"])
+    assert verified["valid"]
     assert load(run).summary.model_hash == before
     assert LEAVING_NODE not in load(run).names
     assert Path(json_of("report", run)["report"]).is_file()
 
 
 @pytest.mark.slow
-def test_a_replay_is_put_down_and_served_by_whoever_plays_on(build):
+def test_a_replay_is_recorded_and_served_by_whoever_plays_on(build):
     federation = build(PLAIN)
     leaver = federation.files.pop(103)
     never = federation.play("without", nodes=3)
@@ -54,8 +54,8 @@ def test_a_replay_is_put_down_and_served_by_whoever_plays_on(build):
     assert load(run).summary.model_hash != never.summary.model_hash
     handle = load(run).names[LEAVING_NODE]
     words = ["forget", run, LEAVING_NODE, "--answer", "retrain"]
-    told = {"client": LEAVING_NODE, "answer": "pending"}
-    assert json_of(*words)["answers"] == [told]
+    pending = {"client": LEAVING_NODE, "answer": "pending"}
+    assert json_of(*words)["answers"] == [pending]
     federation.files.pop(103)
     federation.play("run", nodes=4)
     assert answered(run) == [(handle, "retrain", "done")]
@@ -65,13 +65,13 @@ def test_a_replay_is_put_down_and_served_by_whoever_plays_on(build):
     refused(f"records, found '{LEAVING_NODE}'", "forget", run, LEAVING_NODE, "--answer", "auto")
 
 
-def test_while_somebody_plays_a_request_is_put_down(build):
+def test_while_somebody_plays_a_request_is_recorded(build):
     federation = build(HIDDEN)
     run = federation.play(nodes=4).folder
     with Ledger.open(RunFolder(run).ledger, lambda: "now"):
-        told = json_of("forget", run, LEAVING_NODE, "--answer", "auto")["answers"]
+        answers = json_of("forget", run, LEAVING_NODE, "--answer", "auto")["answers"]
         refused("records, found 'nobody'", "forget", run, "nobody", "--answer", "auto")
-    assert told == [{"client": LEAVING_NODE, "answer": "pending"}]
+    assert answers == [{"client": LEAVING_NODE, "answer": "pending"}]
     assert answered(run) == []
     federation.play(nodes=4)
     ((_, wanted, state),) = answered(run)

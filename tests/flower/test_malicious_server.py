@@ -59,8 +59,8 @@ def test_the_same_records_at_another_node_are_in_the_same_sums(server):
         with np.load(here / "data" / f"{name}.npz") as held:
             order = np.random.default_rng(0).permutation(len(held["y"]))
             np.savez(folder / "own.npz", x=held["x"][order], y=held["y"][order])
-        told = {"name": name, "seed": 0, "config": "../../covey.toml", "data": "own.npz"}
-        (folder / "node.toml").write_text(tomli_w.dumps(told))
+        settings = {"name": name, "seed": 0, "config": "../../covey.toml", "data": "own.npz"}
+        (folder / "node.toml").write_text(tomli_w.dumps(settings))
         for file in ("key", "peers"):
             shutil.copy(here / name / file, folder / file)
     total = server.summing(ALL).sums()
@@ -106,12 +106,12 @@ def test_processes_of_one_node_sign_one_list_of_survivors(server):
             os._exit(1)
         os._exit(0)
 
-    processes = [FORKED.Process(target=sign, args=(each,)) for each in (ALL, FEWER) * AT_ONCE]
-    for each in processes:
-        each.start()
-    for each in processes:
-        each.join()
-    assert [each.exitcode for each in processes].count(0) == 1
+    processes = [FORKED.Process(target=sign, args=(names,)) for names in (ALL, FEWER) * AT_ONCE]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes].count(0) == 1
 
 
 def test_a_node_that_is_killed_after_it_signed_signs_no_other_sum(server):
@@ -162,8 +162,8 @@ def test_updates_are_hidden_from_a_curious_server_and_from_no_other(build):
     server = MaliciousServer(build(averaged()))
     start = server.first_model()
     moved = {name: value.clone() for name, value in start.items()}
-    some = next(iter(moved.values())).view(-1)
-    some[0] = float(np.nextafter(np.float32(some[0]), np.float32(np.inf)))
+    values = next(iter(moved.values())).view(-1)
+    values[0] = float(np.nextafter(np.float32(values[0]), np.float32(np.inf)))
     total = server.summing(ALL, of="updates", model=start).opened()
     with pytest.raises(RefusedByNodeError, match="SINGLED_OUT"):
         server.summing(FEWER, "second", of="updates", model=start).opened()
@@ -182,8 +182,8 @@ def test_what_one_node_opened_every_node_with_its_records_knows(tmp_path, monkey
         ("another", "ab" * 32, (opened,)),
         ("another", "cd" * 32, ()),
     ):
-        with SumGuard.of(tmp_path / folder, records).locked() as found:
-            assert found.sums == known, (folder, records)
+        with SumGuard.of(tmp_path / folder, records).locked() as guard:
+            assert guard.sums == known, (folder, records)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from covey_flower.messages import LETTER, Question, letter_in, with_letter
 from flower.conftest import Built, all_of, settings_with
 from flower.inprocess import reply_from
 from flower.test_federation import PowerCut, question_in
-from flower.test_ridge import LAST, kept_of, proof_of, ridge, without_last
+from flower.test_ridge import LAST, proof_of, ridge, stored_sums, without_last
 
 LIAR = "client-00001"
 SLOW = pytest.mark.slow
@@ -50,34 +50,34 @@ ONE = masked(num_clusters=1)
 
 def own_sums(federation: Built, result: Run, names: list[str]) -> Sums:
     """The sums over these clients' records, of weight 1, as each node makes them."""
-    d = len(kept_of(result).sums[0].targets)
-    found = Sums.nothing(d, 10)
+    d = len(stored_sums(result).sums[0].targets)
+    sums = Sums.nothing(d, 10)
     for name in names:
         member = Node(federation.path / name / "node.toml").member(10)
         assert member.records is not None
-        found += member.records.sums([member.client.train], d)
-    return found
+        sums += member.records.sums([member.client.train], d)
+    return sums
 
 
-def everybody(*without: str) -> list[str]:
+def names_without(*without: str) -> list[str]:
     return [n for n in (f"client-{i:05}" for i in range(4)) if n not in without]
 
 
 def step_of(question: Message) -> tuple[Question, str]:
-    told = question_in(question)
-    return told, told.request.sums.step if told.request.sums else ""
+    received = question_in(question)
+    return received, received.request.sums.step if received.request.sums else ""
 
 
 def bits(result: Run) -> list[tuple[str, ...]]:
-    return [each.sums for each in all_of(HeadsSolved, result)]
+    return [event.sums for event in all_of(HeadsSolved, result)]
 
 
 def losing(federation: Built, gone: Collection[str], at: str) -> None:
     """What these send in a step of the first round is lost."""
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        told, step = step_of(question)
-        lost = told.name in gone and step == at and told.request.path[1] == 0
+        received, step = step_of(question)
+        lost = received.name in gone and step == at and received.request.path[1] == 0
         return [] if lost else [reply]
 
     federation.wire = wire
@@ -103,9 +103,9 @@ def test_who_drops_out_of_a_step_costs_its_own_sums_at_most(build, step):
     handle = result.names[LIAR]
     counted = step == "unmasking"  # its numbers had come
     assert all_of(AnswersMissing, result)[0] == AnswersMissing("masked", (handle,))
-    names = everybody() if counted else everybody(LIAR)
-    assert kept_of(result).sums == (own_sums(federation, result, names),)
-    waiting = [each.clients for each in all_of(ClientsWaited, result)]
+    names = names_without() if counted else names_without(LIAR)
+    assert stored_sums(result).sums == (own_sums(federation, result, names),)
+    waiting = [event.clients for event in all_of(ClientsWaited, result)]
     assert waiting == ([] if counted else [(handle,)])  # alone it would stand out
 
 
@@ -114,8 +114,8 @@ def test_a_forged_share_is_refused_by_name_and_the_sum_goes_on(build):
     federation = build(ONE)
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        told, at = step_of(question)
-        if (told.name, at, told.request.round_index) != (LIAR, "unmasking", 0):
+        received, at = step_of(question)
+        if (received.name, at, received.request.round_index) != (LIAR, "unmasking", 0):
             return [reply]
         letter = json.loads(letter_in(reply.content, 1e9))
         letter["shares"][0]["share"] = letter["shares"][1]["share"]
@@ -127,7 +127,7 @@ def test_a_forged_share_is_refused_by_name_and_the_sum_goes_on(build):
     result = federation.play(nodes=4)
     (refused,) = all_of(AnswerRefused, result)
     assert refused == AnswerRefused(result.names[LIAR], Reason.FORGED_SHARE.value)
-    assert kept_of(result).sums == (own_sums(federation, result, everybody()),)
+    assert stored_sums(result).sums == (own_sums(federation, result, names_without()),)
 
 
 @pytest.mark.slow
@@ -136,8 +136,8 @@ def test_a_node_takes_no_step_twice_however_often_it_starts(build):
     again: dict[str, str] = {}
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        told, at = step_of(question)
-        if told.name == LIAR and at not in ("", "keys"):
+        received, at = step_of(question)
+        if received.name == LIAR and at not in ("", "keys"):
             context = Context(1, 101, {"file": federation.files[101]}, RecordDict(), {})
             twice = reply_from(client_app, question, context)
             again[at] = json.loads(str(twice.content["covey"]["json"]))["failed"]
@@ -155,10 +155,10 @@ def test_a_sum_over_fewer_than_a_node_accepts_is_refused_by_the_node(build):
     federation.node(LIAR, min_cohort=7)
     result = federation.play(nodes=4)
     refused = all_of(AnswerRefused, result)[0]
-    told = f"it refused: {Reason.TOO_FEW_CLIENTS.value}"
-    assert (refused.handle, refused.reason) == (result.names[LIAR], told)
-    sums = own_sums(federation, result, everybody(LIAR))
-    assert kept_of(result).sums == (sums,)
+    reason = f"it refused: {Reason.TOO_FEW_CLIENTS.value}"
+    assert (refused.handle, refused.reason) == (result.names[LIAR], reason)
+    sums = own_sums(federation, result, names_without(LIAR))
+    assert stored_sums(result).sums == (sums,)
 
 
 @SLOW
@@ -168,7 +168,7 @@ def test_a_sum_of_which_too_few_are_left_is_given_up_and_asked_for_again(build):
     result = federation.play(nodes=4)
     (given_up,) = all_of(SumGivenUp, result)
     assert len(given_up.clients) == 4
-    assert [each.clients for each in all_of(HeadsSolved, result)] == [(0,), (4,)]
+    assert [event.clients for event in all_of(HeadsSolved, result)] == [(0,), (4,)]
     assert bits(result)[-1] == bits(federation.simulated())[-1]
 
 
@@ -179,9 +179,9 @@ def test_a_server_that_was_killed_begins_a_round_with_another_number(build, step
     sessions: list[str] = []
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        told, at = step_of(question)
-        if told.name == "client-00003" and told.request.task == "masked":
-            sessions.append(told.context.session)
+        received, at = step_of(question)
+        if received.name == "client-00003" and received.request.task == "masked":
+            sessions.append(received.context.session)
             if at == step and len(set(sessions)) == 1:
                 raise PowerCut
         return [reply]
@@ -206,8 +206,8 @@ def test_who_leaves_gives_its_sums_once_if_it_wants_to(build):
     here.forget(LAST, "subtract")
     assert bits(result)[-1] == bits(covey.load(here.folder))[-1]
     assert LAST not in result.names
-    sums = own_sums(federation, result, everybody(LAST))
-    assert kept_of(result).sums == (sums,)
+    sums = own_sums(federation, result, names_without(LAST))
+    assert stored_sums(result).sums == (sums,)
     proof_of(result)
 
 
@@ -245,24 +245,24 @@ COUNTED = {**masked(3, num_clusters=1), "risk": {"name": "federated", "every": 1
 def test_what_travels_under_masks_is_what_the_simulation_has(build, settings, in_the_open):
     federation = build(settings, clients=range(6))
     tasks = tasks_of(federation)
-    there, here = federation.play(nodes=6), federation.simulated()
-    assert bits(there) == bits(here)
-    assert there.summary.model_hash == here.summary.model_hash
-    assert there.history.assignment == here.history.assignment
-    found, expected = ([f.estimate for f in run.history.measured] for run in (there, here))
-    assert found == expected
-    assert bool(found) == (settings is COUNTED)
+    federated, here = federation.play(nodes=6), federation.simulated()
+    assert bits(federated) == bits(here)
+    assert federated.summary.model_hash == here.summary.model_hash
+    assert federated.history.assignment == here.history.assignment
+    estimates, expected = ([f.estimate for f in run.history.measured] for run in (federated, here))
+    assert estimates == expected
+    assert bool(estimates) == (settings is COUNTED)
     assert "masked" in tasks
     assert not tasks & in_the_open
 
 
-def test_a_node_tells_nothing_of_itself_alone(build):
+def test_a_node_reveals_nothing_of_itself_alone(build):
     federation = build(averaged(), clients=[0])
     node = Node(Path(federation.files[100]))
     for task in ("train", "count", "mean", "sum"):
-        asked = ClientRequest(task, path=("round", 0))
+        request = ClientRequest(task, path=("round", 0))
         with pytest.raises(ConfigError, match="nothing of its own but its sums"):
-            node.sums("run").check_request(asked, node.member(10))
+            node.sums("run").check_request(request, node.member(10))
 
 
 def hidden(model: str, risk: str = "none", **privacy: Any):
@@ -301,16 +301,16 @@ SLOW_NOISE = [
 def test_seeded_noise_of_nodes_is_that_of_the_simulation(build, case):
     federation = build(CASES[case], clients=range(6))
     tasks = tasks_of(federation)
-    there, here = federation.play(nodes=6), federation.simulated()
-    assert there.summary.model_hash == here.summary.model_hash
+    federated, here = federation.play(nodes=6), federation.simulated()
+    assert federated.summary.model_hash == here.summary.model_hash
     for kind in (SharesPerturbed, SumPerturbed, UpdatesPerturbed):
-        assert all_of(kind, there) == all_of(kind, here)
-    assert [f.estimate for f in there.history.measured] == [
+        assert all_of(kind, federated) == all_of(kind, here)
+    assert [f.estimate for f in federated.history.measured] == [
         f.estimate for f in here.history.measured
     ]
     # what a node accepts is known to it alone
     assert bool(all_of(ExposuresLimited, here)) == ("records" in case)
-    assert not all_of(ExposuresLimited, there)
+    assert not all_of(ExposuresLimited, federated)
     if "shares" in case:
         assert not tasks & {"sum", "mean", "count", "train", "choose"}
 
@@ -325,8 +325,10 @@ def test_what_leaves_a_node_is_clipped_and_noisy_and_never_the_same_twice(build)
         return {name: value + 1e3 for name, value in request.models[cluster].items()}
 
     sent = [member.train(request, 0, loud).update["fc.weight"] for _ in range(20)]
-    apart = sent[0] - sent[1]  # what is clipped is the same, and cancels
-    assert float(apart.std()) == pytest.approx(2**0.5 * 0.1 * 0.5, rel=0.15)  # 5 of its errors
+    differences = sent[0] - sent[1]  # what is clipped is the same, and cancels
+    assert float(differences.std()) == pytest.approx(
+        2**0.5 * 0.1 * 0.5, rel=0.15
+    )  # 5 of its errors
     mean = float(torch.stack(sent).mean())  # of one answer, two of its errors would be .2
     assert mean == pytest.approx(0.5 / 650**0.5, rel=0.2)
 

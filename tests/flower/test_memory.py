@@ -17,7 +17,7 @@ from covey.runs.states import load_state
 from covey_flower.client import Node
 from covey_flower.memory import MemoryFolder
 from flower.conftest import all_of, settings_with
-from flower.test_allowance import asking
+from flower.test_allowance import asker
 from flower.test_federation import question_in
 from runs.test_kept_states import Adapted
 
@@ -44,39 +44,39 @@ def last_state(run):
 
 def memory_of(federation, name):
     home = federation.path / name / "memory"
-    (kept,) = (file for file in home.glob("*.json") if file.stem.isalnum())
-    return MemoryFolder(home, kept.stem)
+    (memory_file,) = (file for file in home.glob("*.json") if file.stem.isalnum())
+    return MemoryFolder(home, memory_file.stem)
 
 
 @pytest.mark.slow
 def test_what_clients_keep_is_the_same_as_in_a_simulation(build):
     federation = build(settings_of(*SCAFFOLD))
-    there, here = federation.play(nodes=4), federation.simulated()
-    assert there.summary.model_hash == here.summary.model_hash
-    kept = last_state(here).get_state(ClientMemory)
-    apart = last_state(there).get_state(ClientMemory)
-    assert (apart.kept, kept.rounds) == ({}, {})
-    assert apart.rounds.keys() == {there.names[name] for name in here.names}
+    federated, here = federation.play(nodes=4), federation.simulated()
+    assert federated.summary.model_hash == here.summary.model_hash
+    memory = last_state(here).get_state(ClientMemory)
+    memories = last_state(federated).get_state(ClientMemory)
+    assert (memories.kept, memory.rounds) == ({}, {})
+    assert memories.rounds.keys() == {federated.names[name] for name in here.names}
     for client, handle in here.names.items():
         folder = memory_of(federation, client)
-        found = folder.read_tensors(apart.rounds[there.names[client]])
-        assert found.keys() == kept.kept[handle].keys()
-        for key, tensors in kept.kept[handle].items():
+        saved = folder.read_tensors(memories.rounds[federated.names[client]])
+        assert saved.keys() == memory.kept[handle].keys()
+        for key, tensors in memory.kept[handle].items():
             for parameter, value in tensors.items():
-                assert torch.equal(found[key][parameter], value)
+                assert torch.equal(saved[key][parameter], value)
 
 
 def test_a_lost_or_refused_answer_leaves_what_was_kept_as_it_was(build):
     federation = build(settings_of(*FEDDYN, train={}), clients=range(3))
-    asked = []
+    requests = []
 
     def losing(question, reply):
-        found = question_in(question)
-        if found.name == "client-00001" and found.request.task == "train":
-            asked.append((found.request.path[1], found.context.memory_round))
-            if found.request.path[1] == 1:
+        message = question_in(question)
+        if message.name == "client-00001" and message.request.task == "train":
+            requests.append((message.request.path[1], message.context.memory_round))
+            if message.request.path[1] == 1:
                 return []
-            if found.request.path[1] == 2:
+            if message.request.path[1] == 2:
                 reply.content["update"] = question.content["covey"]
         return [reply]
 
@@ -84,7 +84,7 @@ def test_a_lost_or_refused_answer_leaves_what_was_kept_as_it_was(build):
     result = federation.play(nodes=3)
     assert len(all_of(AnswersMissing, result)) == len(all_of(AnswerRefused, result)) == 1
     # rounds 1 and 2 were played at the client, and each goes on from round 0 all the same
-    assert asked == [(0, None), (1, 0), (2, 0), (3, 0)]
+    assert requests == [(0, None), (1, 0), (2, 0), (3, 0)]
 
 
 @pytest.mark.slow
@@ -92,20 +92,20 @@ def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(build):
     federation = build(settings_of(*SCAFFOLD, train={}), clients=range(3))
     never = federation.play("never", nodes=3)
     leaver = federation.node("client-00003")
-    asked = []
+    requests = []
 
     def joining(question, reply):
-        found = question_in(question)
-        if found.request.task == "train" and found.name == "client-00000":
-            asked.append((found.request.path[1], found.context.memory_round))
-        if found.request.path[:2] == ("round", 3):
+        message = question_in(question)
+        if message.request.task == "train" and message.name == "client-00000":
+            requests.append((message.request.path[1], message.context.memory_round))
+        if message.request.path[:2] == ("round", 3):
             federation.node("client-00003", leave=True)
         return [reply]
 
     federation.wire = joining
     result = federation.play(nodes=4)
     assert result.summary.model_hash == never.summary.model_hash
-    assert asked[4:8] == asked[:4] == [(0, None), (1, 0), (2, 1), (3, 2)]
+    assert requests[4:8] == requests[:4] == [(0, None), (1, 0), (2, 1), (3, 2)]
     assert leaver in federation.files
 
 
@@ -124,7 +124,7 @@ def test_accuracy_is_of_the_clients_own_model(build):
     assert second.accuracy == dict(wanted) != first.accuracy
 
 
-def test_what_is_gone_is_told(tmp_path):
+def test_what_is_gone_is_reported(tmp_path):
     folder = MemoryFolder(tmp_path / "memory", "run")
     assert folder.read_tensors(None) == {}
     with pytest.raises(RunError, match=r"3\.safetensors must be there.*put it back"):
@@ -138,9 +138,11 @@ def test_what_is_gone_is_told(tmp_path):
 
 
 def settings():
-    found = settings_with(rounds=2, risk={"name": "none"}, train={"optimizer": {"momentum": 0.0}})
+    two_rounds = settings_with(
+        rounds=2, risk={"name": "none"}, train={"optimizer": {"momentum": 0.0}}
+    )
     model = {"name": "runs.test_kept_states:Adapted", "personal": ["*.bias"]}
-    return {**found, "model": model, "method": {"name": "fedavg"}}
+    return {**two_rounds, "model": model, "method": {"name": "fedavg"}}
 
 
 def test_only_what_trains_for_all_is_sent_and_it_ends_as_in_a_simulation(build):
@@ -154,10 +156,10 @@ def test_only_what_trains_for_all_is_sent_and_it_ends_as_in_a_simulation(build):
         return [reply]
 
     federation.wire = watching
-    there = federation.play(nodes=4)
+    federated = federation.play(nodes=4)
     assert names == {"head.weight"}
-    assert there.params(0).keys() == Adapted().state_dict().keys()
-    assert there.summary.model_hash == federation.simulated().summary.model_hash
+    assert federated.params(0).keys() == Adapted().state_dict().keys()
+    assert federated.summary.model_hash == federation.simulated().summary.model_hash
 
 
 def test_a_client_with_other_frozen_parameters_takes_no_part(build):
@@ -173,7 +175,7 @@ def test_a_client_with_other_frozen_parameters_takes_no_part(build):
     odd.write_text(odd.read_text().replace("covey.toml", "other.toml"))
     result = federation.play(nodes=3)
     refused = all_of(AnswerRefused, result)
-    assert {each.handle for each in refused} == {result.names["client-00001"]}
+    assert {event.handle for event in refused} == {result.names["client-00001"]}
 
 
 seen: list[int] = []
@@ -224,8 +226,8 @@ def test_records_are_seen_once(node):
 def test_a_node_that_leaves_keeps_none(federation, node):
     """Not even of the message with which it says so, for which it trains."""
     client = node.member(10).client
-    told = tomllib.loads(node.path.read_text())
-    node.path.write_text(tomli_w.dumps({**told, "leave": True}))
+    node_settings = tomllib.loads(node.path.read_text())
+    node.path.write_text(tomli_w.dumps({**node_settings, "leave": True}))
     model = {"head.weight": torch.zeros(10, 5), "head.bias": torch.zeros(10)}
-    asking(federation, "choose")((model, model))
+    asker(federation, "choose")((model, model))
     assert not FeatureStore.at(node.features).holds(client.name)

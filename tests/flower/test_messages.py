@@ -84,11 +84,11 @@ questions = st.fixed_dictionaries(
 """Fields, not questions: beartype draws at random when covey builds something."""
 
 
-def assert_same_bits(found: Params, expected: Params):
-    assert list(found) == list(expected)
+def assert_same_bits(tensors: Params, expected: Params):
+    assert list(tensors) == list(expected)
     for name, value in expected.items():
-        assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape)
-        assert found[name].numpy().tobytes() == value.numpy().tobytes()
+        assert (tensors[name].dtype, tensors[name].shape) == (value.dtype, value.shape)
+        assert tensors[name].numpy().tobytes() == value.numpy().tobytes()
 
 
 REQUEST_FIELDS = {field.name for field in dataclasses.fields(ClientRequest)}
@@ -102,31 +102,31 @@ REQUEST_FIELDS = {field.name for field in dataclasses.fields(ClientRequest)}
     st.sets(st.integers(0, 2)),
     models,
 )
-def test_a_question_survives_its_way(told, asked, slip, every, needed, broadcast):
+def test_a_question_survives_its_way(fields, request_fields, slip, every, needed, broadcast):
     outside_a_run()
-    asked = {**asked, "contexts": {told["name"]: slip}}
-    question = TypeAdapter(Question).validate_python({**told, "request": asked})
+    request_fields = {**request_fields, "contexts": {fields["name"]: slip}}
+    question = TypeAdapter(Question).validate_python({**fields, "request": request_fields})
     places = range(len(question.request.available))
     sent = tuple(every[j] if j in needed else {} for j in places)
     roots = {j: torch.ones(2) * j for j in places if sent[j]}
     arrays = {"models": sent, "broadcast": {"x": broadcast}, "roots": roots}
     letters = {question.name: b"letter"}
     question = replace(question, request=replace(question.request, **arrays, letters=letters))
-    found = question_of(make_message(question, 7, 60.0).content)
+    received = question_of(make_message(question, 7, 60.0).content)
     for name in REQUEST_FIELDS - {"models", "broadcast", "roots"}:
-        assert getattr(found.request, name) == getattr(question.request, name), name
-    assert replace(found, request=question.request) == question
-    for model, expected in zip(found.request.models, sent, strict=True):
+        assert getattr(received.request, name) == getattr(question.request, name), name
+    assert replace(received, request=question.request) == question
+    for model, expected in zip(received.request.models, sent, strict=True):
         assert_same_bits(model, expected)
-    assert_same_bits(found.request.broadcast["x"], broadcast)
-    assert {j: root.tolist() for j, root in found.request.roots.items()} == {
+    assert_same_bits(received.request.broadcast["x"], broadcast)
+    assert {j: root.tolist() for j, root in received.request.roots.items()} == {
         j: root.tolist() for j, root in roots.items()
     }
 
 
-def asking(task: RequestType, model: Params) -> PendingQuestion:
-    asked = ClientRequest(task, (model, model), (True, True))
-    return PendingQuestion("h", Question(__version__, "run", "token", "n", asked, 10))
+def pending(task: RequestType, model: Params) -> PendingQuestion:
+    request = ClientRequest(task, (model, model), (True, True))
+    return PendingQuestion("h", Question(__version__, "run", "token", "n", request, 10))
 
 
 replies = st.fixed_dictionaries(
@@ -144,11 +144,11 @@ tables = st.lists(st.integers(0, 10**6), min_size=FOLDS, max_size=FOLDS).map(
 
 
 @given(replies, models, tables, st.sampled_from(["choose", "count"]))
-def test_an_answer_survives_its_way(told, model, table, task):
-    reply = Reply(__version__, "token", "n", members=table, held_out=table, **told)
+def test_an_answer_survives_its_way(fields, model, table, task):
+    reply = Reply(__version__, "token", "n", members=table, held_out=table, **fields)
     update = {name: torch.nan_to_num(value) for name, value in model.items()}
-    found, answer = reply_of(encode(reply, update), asking(task, model))
-    assert found == reply
+    received, answer = reply_of(encode(reply, update), pending(task, model))
+    assert received == reply
     assert (answer.handle, answer.cluster, answer.weight) == ("h", reply.cluster, reply.weight)
     if task == "choose":
         assert answer.update is not None

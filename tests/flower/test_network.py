@@ -14,7 +14,7 @@ from covey import Run, load, load_config
 from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
-from flower.conftest import all_of, same_risks, told
+from flower.conftest import all_of, events_of, same_risks
 from flower.deployment import Deployment, Submitted, free_ports, invited, until
 
 pytestmark = pytest.mark.slow
@@ -77,11 +77,11 @@ def heads(run: Path) -> list[str | None]:
         return [record.head_of(t) for t in range(2)]
 
 
-def same(there: Run, here: Run) -> None:
+def same(federated: Run, here: Run) -> None:
     """Fail unless the models of two runs are the same."""
     for j in range(len(here.summary.clusters)):
         for name, value in here.params(j).items():
-            torch.testing.assert_close(there.params(j)[name], value, rtol=0, atol=1e-6)
+            torch.testing.assert_close(federated.params(j)[name], value, rtol=0, atol=1e-6)
 
 
 def ended(submitted: Submitted) -> str:
@@ -111,14 +111,14 @@ def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp
     assert None not in before
     assert heads(run) == before  # nothing was written again
     config = load_config(folder / "covey.toml", ["engine.name=parallel"])
-    there, here = load(run), covey.run(config=config, out=tmp_path / "simulated")
-    assert [r.round_index for r in there.history.rounds] == list(range(3))
-    assert there.history.finished is not None
+    federated, here = load(run), covey.run(config=config, out=tmp_path / "simulated")
+    assert [r.round_index for r in federated.history.rounds] == list(range(3))
+    assert federated.history.finished is not None
     assert sorted(c.clients for c in here.summary.clusters) == [2, 3]
-    assert there.history.assignment == here.history.assignment
-    assert [r.clients for r in there.history.rounds] == [r.clients for r in here.history.rounds]
-    same_risks(there, here)
-    same(there, here)
+    assert federated.history.assignment == here.history.assignment
+    assert [r.clients for r in federated.history.rounds] == [r.clients for r in here.history.rounds]
+    same_risks(federated, here)
+    same(federated, here)
 
 
 HELD_MODEL = """
@@ -159,7 +159,7 @@ def leave(node: Path) -> None:
     new.replace(file)
 
 
-def read_by_nobody_else(pipe: Path) -> int:
+def open_if_read(pipe: Path) -> int:
     """Open a pipe for writing; 0 as long as nobody has opened it for reading."""
     with suppress(OSError):
         return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
@@ -178,7 +178,7 @@ def test_a_killed_node_is_missed_alone_and_who_has_left_is_never_asked_again(tmp
         begun = deployment.submit(None, "--run-config", "timeout=60")
         begun.wait_for("round 1/", LONG)
         os.mkfifo(pipe)
-        held = until(lambda: read_by_nobody_else(pipe), "the node makes its model")
+        held = until(lambda: open_if_read(pipe), "the node makes its model")
         deployment.kill_node(VICTIM)
         os.close(held)
         leave(folder / "nodes" / LEAVER)
@@ -193,11 +193,11 @@ def test_a_killed_node_is_missed_alone_and_who_has_left_is_never_asked_again(tmp
     (proof,) = (result.folder / "proofs").glob("*.json")
     assert covey.verify(proof, result.folder).failed == ()
     assert LEAVER not in result.names
-    events = told(result)
+    events = events_of(result)
     (left,) = all_of(ClientLeft, result)
     place = events.index(left)
     cohorts = [
-        (at, each.handles) for at, each in enumerate(events) if isinstance(each, CohortSampled)
+        (at, event.handles) for at, event in enumerate(events) if isinstance(event, CohortSampled)
     ]
     before = sum(left.handle in handles for at, handles in cohorts if at < place)
     assert 2 <= before < 5
@@ -226,10 +226,10 @@ def test_flowers_own_simulation_plays_a_federation_too(tmp_path, monkeypatch):
     connection = {"covey": {"address": ":local-in-memory:"}}
     (folder / "flwr" / "config.toml").write_text(tomli_w.dumps({"superlink": connection}))
     project = folder / "app" / "pyproject.toml"
-    told = tomllib.loads(project.read_text())
+    project_settings = tomllib.loads(project.read_text())
     nodes = folder / "nodes" / "client-{partition-id:05}" / "node.toml"
-    told["tool"]["flwr"]["app"]["config"]["file"] = str(nodes)
-    project.write_text(tomli_w.dumps(told))
+    project_settings["tool"]["flwr"]["app"]["config"]["file"] = str(nodes)
+    project.write_text(tomli_w.dumps(project_settings))
     simulated = Deployment(folder)
     try:
         resources = "num-supernodes=3 client-resources-num-cpus=1"
@@ -237,8 +237,8 @@ def test_flowers_own_simulation_plays_a_federation_too(tmp_path, monkeypatch):
     finally:
         simulated.end()
     assert simulated.running() == []
-    there = load(folder / "runs" / "federation")
-    assert there.history.finished is not None, said
-    assert [r.participants for r in there.history.rounds] == [3, 3]
+    federated = load(folder / "runs" / "federation")
+    assert federated.history.finished is not None, said
+    assert [r.participants for r in federated.history.rounds] == [3, 3]
     config = load_config(folder / "covey.toml", ["engine.name=parallel"])
-    same(there, covey.run(config=config, out=tmp_path / "simulated"))
+    same(federated, covey.run(config=config, out=tmp_path / "simulated"))

@@ -46,7 +46,7 @@ Ask = Callable[..., tuple[Sequence[ClientResponse], Sequence[Event]]]
 def ask(make_client) -> Ask:
     """Ask nodes that announced four examples each, and answer by these weights and numbers."""
 
-    def asked(
+    def answers_to(
         weights: Sequence[float],
         wire: Wire = as_sent,
         updates: Sequence[float] = (1.0,) * 9,
@@ -60,7 +60,7 @@ def ask(make_client) -> Ask:
         request = ClientRequest("choose", ({"w": torch.zeros(1)},), (True,), (), contexts)
         return server.send(request, cohort), server.reports().events
 
-    return asked
+    return answers_to
 
 
 @pytest.mark.parametrize(("weight", "taken"), [(4.0, True), (4.5, False), (40.0, False)])
@@ -68,8 +68,8 @@ def test_nobody_weighs_more_than_the_examples_that_it_announced(
     ask: Ask, weight: float, *, taken: bool
 ):
     answers, events = ask([weight, 1.0])
-    assert [each.weight for each in answers] == [weight, 1.0][not taken :]
-    assert [type(each) for each in events] == [AnswerRefused] * (not taken)
+    assert [answer.weight for answer in answers] == [weight, 1.0][not taken :]
+    assert [type(event) for event in events] == [AnswerRefused] * (not taken)
 
 
 def is_hello(question: Message) -> bool:
@@ -84,7 +84,7 @@ def test_who_answers_twice_counts_once_and_is_not_missing(ask: Ask):
         return [spoilt, reply] if question.metadata.dst_node_id else [reply, reply]
 
     answers, events = ask([2.0, 1.0], twice)
-    assert [each.weight for each in answers] == [2.0, 1.0]
+    assert [answer.weight for answer in answers] == [2.0, 1.0]
     again, spoilt = events
     assert again == AnswerRefused("N0", "it has answered already")
     assert isinstance(spoilt, AnswerRefused)
@@ -92,14 +92,14 @@ def test_who_answers_twice_counts_once_and_is_not_missing(ask: Ask):
 
 
 def test_nobody_answers_in_the_place_of_another_node(ask: Ask):
-    asked: list[Message] = []
+    requests: list[Message] = []
 
     def forging(question: Message, reply: Message) -> list[Message]:
         """The last node answers in the name of the first, and knows its token."""
-        asked.append(question)
+        requests.append(question)
         if is_hello(question) or question.metadata.dst_node_id == 0:
             return [reply]
-        victim = next(q for q in asked if q.metadata.dst_node_id == 0 and not is_hello(q))
+        victim = next(q for q in requests if q.metadata.dst_node_id == 0 and not is_hello(q))
         record = reply.content["covey"]
         token = question_of(victim.content).token
         said = {**json.loads(str(record["json"])), "name": "n0", "token": token}  # type: ignore[index]
@@ -110,7 +110,7 @@ def test_nobody_answers_in_the_place_of_another_node(ask: Ask):
         return [forged, reply]
 
     answers, events = ask([2.0, 1.0], forging)
-    assert [each.weight for each in answers] == [2.0, 1.0]
+    assert [answer.weight for answer in answers] == [2.0, 1.0]
     assert events == ()
 
 
@@ -124,7 +124,7 @@ def test_who_does_not_answer_is_missing(ask: Ask):
 
 
 @pytest.mark.parametrize(
-    ("updates", "kept"),
+    ("updates", "limited"),
     [
         ([1.0, -2.0, 3.0, 12.5], 4),  # 5 x median(1, 2, 3, 12.5) = 12.5
         ([1.0, -2.0, 3.0, -12.75], 3),
@@ -133,12 +133,12 @@ def test_who_does_not_answer_is_missing(ask: Ask):
         ([1.0, 100.0], 2),
     ],
 )
-def test_an_update_five_times_as_long_as_the_median_is_the_longest(ask: Ask, updates, kept):
+def test_an_update_five_times_as_long_as_the_median_is_the_longest(ask: Ask, updates, limited):
     def taken(**terms: bool) -> list[float]:
         answers, _ = ask([1.0] * len(updates), updates=updates, **terms)
-        return [float(each.update["w"]) for each in answers if each.update is not None]
+        return [float(answer.update["w"]) for answer in answers if answer.update is not None]
 
-    assert taken() == updates[:kept]
+    assert taken() == updates[:limited]
     assert taken(compares_norms=False) == updates  # where updates are clipped
 
 
@@ -151,8 +151,8 @@ def test_counts_are_of_no_more_examples_than_were_announced(
     def table(count: int) -> Counts:
         return ((count, *(0,) * 80), *((0,) * 81,) * 4)
 
-    asked = ClientRequest("count", ({"w": torch.zeros(1)},), (True,))
-    pending = PendingQuestion("h", Question(__version__, "run", "t", "n", asked), 4, 2)
+    request = ClientRequest("count", ({"w": torch.zeros(1)},), (True,))
+    pending = PendingQuestion("h", Question(__version__, "run", "t", "n", request), 4, 2)
     reply = Reply(__version__, "t", "n", members=table(members), held_out=table(held_out))
     with nullcontext() if fits else pytest.raises(InvalidMessageError, match=r"at most its [42]"):
         reply_of(encode(reply), pending)
@@ -186,7 +186,7 @@ def member(make_client):
     return of
 
 
-def asking(
+def request_of(
     task: RequestType, models: tuple[Params, ...] = MODELS, offered: tuple[bool, ...] = (True,) * 3
 ) -> ClientRequest:
     recipe = Recipe(local_steps=1, learning_rate=1.0)
@@ -214,15 +214,15 @@ def asking(
 def test_a_client_takes_what_the_rule_says(member, method, preference, slip, cluster):
     mine = member(method, preference)
     for task in "choose", "reassign":
-        assert mine.choose(asking(task), slip) == ClusterChoice(cluster, slip.risks)
+        assert mine.choose(request_of(task), slip) == ClusterChoice(cluster, slip.risks)
 
 
 def test_what_is_not_offered_is_not_chosen_though_it_may_be_the_place(member):
-    call = asking("choose", offered=(True, True, False))
+    call = request_of("choose", offered=(True, True, False))
     assert member({"selection": "loss"}).choose(call, ClientContext()).cluster == 1
     diverged = {"w": torch.tensor([math.nan])}
     for models in MODELS, (diverged, *MODELS[:2]):
-        call = asking("place", models, (True, True, False))
+        call = request_of("place", models, (True, True, False))
         assert member(preference=(1.0, 0.5)).choose(call, ClientContext(risks=RISKS)).cluster == 2
 
 
@@ -233,12 +233,12 @@ def test_noise_repeats_for_one_question_only_where_it_is_seeded(member, source, 
     method = {"name": "ifca", "initialisation": "random"}
     noise, secrets = {"selection_noise": 1000.0}, {"source": source}
     mine = member(method, privacy=noise, secrets=secrets)
-    chosen = {mine.choose(asking("choose"), ClientContext()).cluster for _ in range(40)}
+    chosen = {mine.choose(request_of("choose"), ClientContext()).cluster for _ in range(40)}
     assert (len(chosen) == 1) is repeats
 
 
 def test_one_step_from_a_half_moves_by_a_half(member):
-    made = member().train(asking("choose"), 0)
+    made = member().train(request_of("choose"), 0)
     assert made.update["w"].tolist() == [0.5]  # 1 - P(1 | x) = 1 - 1/2
     assert (made.weight, made.kept) == (1, None)
 
@@ -247,7 +247,7 @@ def test_one_step_from_a_half_moves_by_a_half(member):
 def test_an_app_of_ones_own_returns_the_model_not_the_update(make_client, member, weights, weight):
     client = make_client("one", FOUR)
     mine = ClientRuntime(client, member(weights=weights).config, member().engine, 2, seed=0)
-    call = asking("train", ({"w": torch.tensor([2.0])},), (True,))
+    call = request_of("train", ({"w": torch.tensor([2.0])},), (True,))
     made = mine.train(call, 0, lambda *_: {"w": torch.tensor([5.0])})
     assert (made.update["w"].tolist(), made.weight) == ([3.0], weight)
 

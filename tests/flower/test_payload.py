@@ -50,17 +50,17 @@ PROGRAMS = {
 
 def peaks(deployment: Deployment) -> Mapping[str, int]:
     """The most memory, in bytes, that a process of each kind has held so far."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for number in deployment.running():
         with suppress(OSError):  # it has ended meanwhile
             process = Path(f"/proc/{number}")
             _, *words = (process / "cmdline").read_text().split("\0")
-            asked = words[2] if words[:2] == ["-P", "-m"] else "".join(words[:1])
-            program = PROGRAMS.get(Path(asked).name)
+            script = words[2] if words[:2] == ["-P", "-m"] else "".join(words[:1])
+            program = PROGRAMS.get(Path(script).name)
             held = re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text())
             if program and held:
-                found[program] = max(1024 * int(held[1]), found.get(program, 0))
-    return found
+                sizes[program] = max(1024 * int(held[1]), sizes.get(program, 0))
+    return sizes
 
 
 def test_a_model_of_100_mb_travels(tmp_path, monkeypatch, capsys):
@@ -88,7 +88,7 @@ def test_a_model_of_100_mb_travels(tmp_path, monkeypatch, capsys):
         second_round, _ = ledger.seconds_per_round()
     assert set(held) == set(PROGRAMS.values())
     assert held["ServerApp"] < 20 * PAYLOAD
-    told = [f"{PAYLOAD / 1e6:.0f} MB, 2 nodes: a round takes {second_round:.0f} s"]
-    told += [f"{program}: {most / 1e6:.0f} MB" for program, most in sorted(held.items())]
+    lines = [f"{PAYLOAD / 1e6:.0f} MB, 2 nodes: a round takes {second_round:.0f} s"]
+    lines += [f"{program}: {most / 1e6:.0f} MB" for program, most in sorted(held.items())]
     with capsys.disabled():
-        sys.stdout.write("\n" + "\n  ".join(told) + "\n")
+        sys.stdout.write("\n" + "\n  ".join(lines) + "\n")

@@ -27,7 +27,7 @@ MASKED = {**PLAIN, "privacy": {"secure_sums": True, "min_cohort": 5}}
 def test_a_federation_that_trains_nothing_ends_and_says_why(build):
     """Five clients are needed for a sum, and three are there."""
     result = build(MASKED, clients=range(3)).play(nodes=3)
-    assert [each.participants for each in result.history.rounds] == [0, 0, 0]
+    assert [played_round.participants for played_round in result.history.rounds] == [0, 0, 0]
     assert "nobody took part in 3 rounds in a row" in result.summary.ended_early
     assert "participants 0" in round_line(result.history)
 
@@ -81,7 +81,14 @@ def test_a_round_waits_for_as_many_as_it_needs_by_name_and_the_run_goes_on_with_
     assert load(federation.path / "run").history.finished is None
     federation.wire = as_sent
     result = impatient(federation).start(federation.grid(), federation.path / "run", 3)
-    assert [each.participants for each in result.history.rounds] == [3, 3 - len(lost), 3, 3, 3, 3]
+    assert [played_round.participants for played_round in result.history.rounds] == [
+        3,
+        3 - len(lost),
+        3,
+        3,
+        3,
+        3,
+    ]
 
 
 def test_a_run_with_too_few_from_the_start_ends_and_with_enough_begins(build, caplog):
@@ -93,7 +100,7 @@ def test_a_run_with_too_few_from_the_start_ends_and_with_enough_begins(build, ca
         listed.start(grid, federation.path / "run", 2)
     assert not (federation.path / "run").exists()
     result = impatient(federation).start(federation.grid(), federation.path / "other", 3)
-    assert [each.participants for each in result.history.rounds] == [2] * 6
+    assert [played_round.participants for played_round in result.history.rounds] == [2] * 6
     assert (
         "Waiting for 3 nodes, there: client-00000, client-00001; not there: none known."
         in caplog.text
@@ -123,7 +130,7 @@ def test_a_replay_for_who_left_waits_for_as_many_as_a_round(build):
     assert not list((federation.path / "run" / "proofs").glob("*.json"))
     federation.node("client-00002")
     done = impatient(federation).start(federation.grid(), federation.path / "run", 2)
-    assert [each.participants for each in done.history.rounds] == [2] * 6
+    assert [played_round.participants for played_round in done.history.rounds] == [2] * 6
     (proof,) = (done.folder / "proofs").glob("*.json")
     assert covey.verify(proof, run=done.folder).valid
     assert sorted(done.names) == ["client-00000", "client-00002"]
@@ -146,16 +153,16 @@ def info(node: int) -> NodeInfo:
 @pytest.fixture
 def federation(build) -> Built:
     settings = settings_with(rounds=3, method={"name": "fedavg"}, risk={"name": "none"})
-    found = build(settings, clients=range(4))
-    found.identities = {node: info(node) for node in (*found.files, IMPOSTOR_NODE)}
-    return found
+    built = build(settings, clients=range(4))
+    built.identities = {node: info(node) for node in (*built.files, IMPOSTOR_NODE)}
+    return built
 
 
 def swap(federation: Built) -> None:
     """The victim's node goes, and an impostor comes with its name, and wants to leave."""
-    told = federation.path / VICTIM / "node.toml"
+    node_file = federation.path / VICTIM / "node.toml"
     other = federation.path / "impostor.toml"
-    other.write_text(f"leave = true\n{told.read_text()}".replace("../", ""))
+    other.write_text(f"leave = true\n{node_file.read_text()}".replace("../", ""))
     federation.files.pop(VICTIM_NODE, None)
     federation.files[IMPOSTOR_NODE] = str(other)
 

@@ -28,7 +28,7 @@ from covey_flower.engine import shared_settings_hash
 from covey_flower.identity import InvalidMessageError
 from covey_flower.messages import PendingQuestion, Question, Reply, encode, reply_of
 from covey_flower.server import NORM_FACTOR, NormRule, reduced_weights
-from flower.conftest import all_of, reasons, settings_with, told, written
+from flower.conftest import all_of, events_of, reasons, settings_with, written
 from flower.liars import Lie, announcing, lying, sets_all, weighing
 
 LIAR = "client-00001"
@@ -162,10 +162,10 @@ WRONG: dict[str, dict[str, tuple[Damage, str]]] = {
 def in_order(task: Any) -> tuple[PendingQuestion, RecordDict]:
     """A question of a kind about two features, and a reply of three examples."""
     model = {"w": torch.ones(2, 3), "b": torch.ones(1, 2)}
-    given = 1 if task == "train" else None
-    slips = {"n": ClientContext(assigned=given)}
-    asked = ClientRequest(task, (model, model), (True, True), (), slips, width=2)
-    pending = PendingQuestion("h", Question(__version__, "run", "t", "n", asked, 2), 3, 3)
+    width = 1 if task == "train" else None
+    slips = {"n": ClientContext(assigned=width)}
+    request = ClientRequest(task, (model, model), (True, True), (), slips, width=2)
+    pending = PendingQuestion("h", Question(__version__, "run", "t", "n", request, 2), 3, 3)
     f = FEATURE_STEPS  # of x = 1, 1, 0 and the bias, in classes 0, 1, 1
     update = {
         "sum": {
@@ -175,7 +175,7 @@ def in_order(task: Any) -> tuple[PendingQuestion, RecordDict]:
         "mean": {"mean": torch.tensor([0.5, 1.0], dtype=torch.float64) * f},
     }.get(task, model)
     table = tuple(map(tuple, counts(3)))
-    reply = Reply(__version__, "t", "n", given or 0, members=table, held_out=table)
+    reply = Reply(__version__, "t", "n", width or 0, members=table, held_out=table)
     return pending, encode(reply, update)
 
 
@@ -191,19 +191,19 @@ def test_what_is_not_in_order_is_refused(task: str):
 
 def effects(result: Run) -> list[Event]:
     """All that is recorded, but who was refused or missed."""
-    return [e for e in told(result) if not isinstance(e, AnswerRefused | AnswersMissing)]
+    return [e for e in events_of(result) if not isinstance(e, AnswerRefused | AnswersMissing)]
 
 
 def refusals(result: Run) -> list[tuple[str | None, str]]:
     """Who was refused and why, in order; who gave no answer, with an empty reason."""
     names = {handle: name for name, handle in result.names.items()}
-    found: list[tuple[str | None, str]] = []
-    for event in told(result):
+    refused: list[tuple[str | None, str]] = []
+    for event in events_of(result):
         if isinstance(event, AnswerRefused):
-            found.append((names.get(event.handle or ""), event.reason))
+            refused.append((names.get(event.handle or ""), event.reason))
         elif isinstance(event, AnswersMissing):
-            found += [(names[handle], "") for handle in event.handles]
-    return found
+            refused += [(names[handle], "") for handle in event.handles]
+    return refused
 
 
 def test_an_answer_not_in_order_is_refused_and_nothing_else_changes(build):
@@ -224,8 +224,8 @@ def test_an_answer_not_in_order_is_refused_and_nothing_else_changes(build):
 
     def play(out: str, damage: Callable[[Message, Message], list[Message]]) -> Run:
         def wire(question: Message, reply: Message) -> list[Message]:
-            asked = written(question)
-            if (asked["name"], asked["request"]["task"]) != (LIAR, "choose"):
+            fields_sent = written(question)
+            if (fields_sent["name"], fields_sent["request"]["task"]) != (LIAR, "choose"):
                 return [reply]
             sent.append(reply.content)
             return damage(question, reply)
@@ -237,8 +237,8 @@ def test_an_answer_not_in_order_is_refused_and_nothing_else_changes(build):
     assert result.summary.model_hash == expected.summary.model_hash
     assert effects(result) == effects(expected)
     wanted = ("", FINITE, "far larger than the others'", "an answer to another question")
-    for (who, reason), said in zip(refusals(result), wanted, strict=False):
-        assert who == LIAR
+    for (name, reason), said in zip(refusals(result), wanted, strict=False):
+        assert name == LIAR
         assert said in reason
         assert bool(said) == bool(reason)
 
@@ -289,11 +289,14 @@ def test_who_does_not_fit_in_is_told_why_and_the_run_goes_on(build):
     ids=["secrets", "training", "own-key", "own-folder"],
 )
 def test_settings_are_agreed_on_but_for_what_lies_where(other, agrees):
-    found, expected = (shared_settings_hash(Config.of(other)), shared_settings_hash(Config.of({})))
-    assert (found == expected) is agrees
+    settings_hash, expected = (
+        shared_settings_hash(Config.of(other)),
+        shared_settings_hash(Config.of({})),
+    )
+    assert (settings_hash == expected) is agrees
 
 
-def test_an_error_in_a_node_tells_nothing_but_its_kind(build, own_data):
+def test_an_error_in_a_node_reveals_nothing_but_its_kind(build, own_data):
     federation = build(CHOOSING, clients=range(3))
     ward = federation.path / "ward-seven" / "patients.npz"
     ward.parent.mkdir()
@@ -373,7 +376,7 @@ def test_finite_updates_whose_sum_is_not_move_no_model(build):
     result = federation.play(nodes=2)
     assert all(v.isfinite().all() for v in result.params(0).values())
     assert reasons(result)
-    assert all(each.endswith("must hold finite numbers only") for each in reasons(result))
+    assert all(reason.endswith("must hold finite numbers only") for reason in reasons(result))
     assert result.summary.diverged
 
 

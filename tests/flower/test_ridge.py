@@ -36,39 +36,39 @@ RANDOM = ridge(initialisation="random")
 @pytest.mark.parametrize("settings", [RANDOM, pytest.param(ridge(risk="federated"), marks=SLOW)])
 def test_the_same_settings_end_in_the_same_bits(build, settings):
     federation = build(settings)
-    there, here = federation.play(nodes=4), federation.simulated()
-    assert there.summary.model_hash == here.summary.model_hash
-    assert there.history.assignment == here.history.assignment
-    same_risks(there, here)
+    federated, here = federation.play(nodes=4), federation.simulated()
+    assert federated.summary.model_hash == here.summary.model_hash
+    assert federated.history.assignment == here.history.assignment
+    same_risks(federated, here)
 
 
 def listened(federation: Built) -> list[tuple[str, int, str]]:
     """Who is asked what in which round, from now on."""
-    asked: list[tuple[str, int, str]] = []
+    requests: list[tuple[str, int, str]] = []
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        told = question_in(question)
-        if told.request.task != "hello":
-            asked.append((told.request.task, int(told.request.path[1]), told.name))
+        received = question_in(question)
+        if received.request.task != "hello":
+            requests.append((received.request.task, int(received.request.path[1]), received.name))
         return [reply]
 
     federation.wire = wire
-    return asked
+    return requests
 
 
 @SLOW
 def test_who_moves_is_asked_for_sums_and_nobody_once_nobody_moves(build):
     federation = build(ridge(4))
-    asked = listened(federation)
+    requests = listened(federation)
     result = federation.play(nodes=4)
     names = {handle: name for name, handle in result.names.items()}
     before: Mapping[str, int] = {}
     choices = [e for e in all_of(ClientsAssigned, result) if e.by != "final"]
-    for t, each in enumerate(choices):
-        moved = {names[h] for h, j in each.clusters.items() if before.get(h) != j}
-        assert {n for task, at, n in asked if (task, at) == ("sum", t)} == moved
-        before = each.clusters
-    assert max(at for _, at, _ in asked if at < len(choices)) == 1
+    for t, choice in enumerate(choices):
+        moved = {names[h] for h, j in choice.clusters.items() if before.get(h) != j}
+        assert {n for task, at, n in requests if (task, at) == ("sum", t)} == moved
+        before = choice.clusters
+    assert max(at for _, at, _ in requests if at < len(choices)) == 1
 
 
 def far(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -88,8 +88,8 @@ def test_who_sends_no_sums_in_order_comes_in_the_next_round(build, lost):
     liar = "client-00001"
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        asked = question_in(question)
-        if asked.name != liar or asked.request.task != "sum" or asked.request.path[1] != 0:
+        request = question_in(question)
+        if request.name != liar or request.request.task != "sum" or request.request.path[1] != 0:
             return [reply]
         record = reply.content["update"]
         assert isinstance(record, ArrayRecord)
@@ -126,19 +126,19 @@ def test_features_are_the_servers_or_the_client_stays_away(build):
 def without_last(federation: Built) -> tuple[Run, Run]:
     """The run after the last client left, and its simulation."""
     RunFolder(federation.path / "run").queue_request(LAST, "subtract", "erasure")
-    there, here = federation.play(nodes=4), federation.simulated()
+    federated, here = federation.play(nodes=4), federation.simulated()
     here.forget(LAST, "subtract")
-    return there, covey.load(here.folder)
+    return federated, covey.load(here.folder)
 
 
 def proof_of(result: Run) -> Path:
     (proof,) = (result.folder / "proofs").glob("*.json")
-    found = covey.verify(proof, result.folder)
-    assert found.failed == ()
+    verification = covey.verify(proof, result.folder)
+    assert verification.failed == ()
     return proof
 
 
-def kept_of(result: Run) -> ClusterSums:
+def stored_sums(result: Run) -> ClusterSums:
     newest = max(checkpoint_paths(result.folder / "checkpoints"))
     return load_state(newest)[0].get_state(ClusterSums)
 
@@ -161,15 +161,15 @@ def test_who_leaves_is_subtracted_to_the_bit(build, before):
     federation = build(ridge(2, initialisation="random", pooling=0.3))
     federation.play(nodes=4)
     before(federation)
-    asked = listened(federation)
-    there, here = without_last(federation)
-    assert there.summary.model_hash == here.summary.model_hash
-    assert kept_of(there).sums == kept_of(here).sums
-    assert LAST not in there.names
-    assert all_of(HeadsSolved, there)[-1].sums == all_of(HeadsSolved, here)[-1].sums
-    assert not all_of(AnswersMissing, there)
-    proof_of(there)
-    sent = {name for task, _, name in asked if task == "sum"}
+    requests = listened(federation)
+    federated, here = without_last(federation)
+    assert federated.summary.model_hash == here.summary.model_hash
+    assert stored_sums(federated).sums == stored_sums(here).sums
+    assert LAST not in federated.names
+    assert all_of(HeadsSolved, federated)[-1].sums == all_of(HeadsSolved, here)[-1].sums
+    assert not all_of(AnswersMissing, federated)
+    proof_of(federated)
+    sent = {name for task, _, name in requests if task == "sum"}
     assert (LAST in sent) == (103 in federation.files)
 
 
@@ -189,7 +189,7 @@ def test_a_subtraction_that_was_cut_is_finished(build):
     with pytest.raises(PowerCut):
         federation.play(nodes=4)
     federation.wire = lambda _, reply: [reply]
-    there, here = federation.play(nodes=4), federation.simulated()
+    federated, here = federation.play(nodes=4), federation.simulated()
     here.forget(LAST, "subtract")
-    assert there.summary.model_hash == covey.load(here.folder).summary.model_hash
-    proof_of(there)
+    assert federated.summary.model_hash == covey.load(here.folder).summary.model_hash
+    proof_of(federated)

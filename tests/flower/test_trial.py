@@ -43,12 +43,12 @@ def trying(tmp_path, monkeypatch):
 def test_three_nodes_play_and_one_leaves_with_a_proof_that_holds(trying):
     start, mark = trying
     process, folder = start()
-    said, told = process.communicate(timeout=LONG)
-    assert process.returncode == 0, told
+    said, output = process.communicate(timeout=LONG)
+    assert process.returncode == 0, output
     assert "left: carol" in said
     assert "proof holds: yes" in said
     assert "unknown" not in said
-    assert len(told.splitlines()) == 6
+    assert len(output.splitlines()) == 6
     assert marked_processes(mark) == []
     run = covey.load(folder / "run")
     assert sorted(run.names) == ["alice", "bob"]
@@ -75,7 +75,7 @@ def test_a_node_that_fails_ends_the_trial_with_a_sentence(trying):
     script = folder / "fed" / "nodes" / "bob" / "start.sh"
     until(script.exists, "the folder is written", LONG)
     script.write_text("#!/bin/sh\necho 'no such luck' >&2\nexit 3\n")
-    _, told = process.communicate(timeout=LONG)
+    _, output = process.communicate(timeout=LONG)
     assert process.returncode == 2
-    assert "no such luck" in " ".join(told.split())
+    assert "no such luck" in " ".join(output.split())
     assert marked_processes(mark) == []

@@ -73,7 +73,7 @@ def leave(folder: Path, kind: str) -> None:
 def end(folder: Path) -> dict[str, Any]:
     """Return what must be the same whenever it was killed; the grammar has read the ledger."""
     run = covey.load(folder)
-    answers = sorted((each.answer, each.data_hash) for each in run.history.left)
+    answers = sorted((departure.answer, departure.data_hash) for departure in run.history.left)
     proofs = sorted((folder / "proofs").glob("*.json"))
     return {
         "model": run.summary.model_hash,
@@ -116,7 +116,7 @@ def killed_run(before: Path, folder: Path, kind: str, kills: int, rng: random.Ra
 def main(place: Path, kills: int, seed: int) -> None:
     """Kill every answer about as often, until there were so many kills."""
     rng = random.Random(seed)  # noqa: S311 - kills, not keys
-    found, phases = dict[str, Any](), Counter[str]()
+    counts, phases = dict[str, Any](), Counter[str]()
     for kind in KINDS:
         before = begun(place, kind)
         whole = shutil.copytree(before, place / kind / "whole")
@@ -132,8 +132,8 @@ def main(place: Path, kills: int, seed: int) -> None:
             if (ends := end(folder)) != expected:
                 wrong.append([str(folder), ends])
             shutil.rmtree(folder) if not wrong else None
-        found[kind] = {"kills": here, "runs": runs, "expected": expected, "wrong": wrong}
-    print(json.dumps({"kinds": found, "phases": phases}))  # noqa: T201
+        counts[kind] = {"kills": here, "runs": runs, "expected": expected, "wrong": wrong}
+    print(json.dumps({"kinds": counts, "phases": phases}))  # noqa: T201
 
 
 if __name__ == "__main__":

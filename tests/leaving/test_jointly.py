@@ -34,25 +34,25 @@ def played(drawn: list[tuple[list[str], int, int]]) -> Participation:
         sets += [
             AnonymitySet(t, 0, frozenset(part), 1.0) for part in (here[:cut], here[cut:]) if part
         ]
-        for each in here:
-            trained.setdefault(each, {})[t] = 0
+        for client in here:
+            trained.setdefault(client, {})[t] = 0
     return Participation(tuple(sets), trained)
 
 
 @given(rounds, leavers)
 def test_after_all_have_left_every_set_that_stays_keeps_x(drawn, gone):
-    story = played(drawn)
-    choices = choose_answers(story, [LeaveRequest(each) for each in gone], RULES)
+    participation = played(drawn)
+    choices = choose_answers(participation, [LeaveRequest(client) for client in gone], RULES)
     starts = [c.chosen.first_replayed_round for c in choices if c.chosen]
     end = min((s for s in starts if s is not None), default=RULES.next_round)
-    for held in story.sets:
+    for held in participation.sets:
         if held.round_index < end and held.members & set(gone):
             assert len(held.members - set(gone)) >= 2
 
 
 @given(rounds, leavers)
 def test_all_who_need_a_replay_share_one(drawn, gone):
-    choices = choose_answers(played(drawn), [LeaveRequest(each) for each in gone], RULES)
+    choices = choose_answers(played(drawn), [LeaveRequest(client) for client in gone], RULES)
     shared = {
         (c.chosen.first_replayed_round, c.chosen.rounds_replayed)
         for c in choices
@@ -69,37 +69,39 @@ def test_all_who_need_a_replay_share_one(drawn, gone):
 
 @given(rounds, leavers)
 def test_denials_at_once_are_those_of_one_after_the_other(drawn, gone):
-    story = played(drawn)
-    together = choose_answers(story, [LeaveRequest(each, "deny") for each in gone], RULES)
-    for each, choice in zip(gone, together, strict=True):
-        deny, *_ = options(story, each, RULES)
+    participation = played(drawn)
+    together = choose_answers(
+        participation, [LeaveRequest(client, "deny") for client in gone], RULES
+    )
+    for client, choice in zip(gone, together, strict=True):
+        deny, *_ = options(participation, client, RULES)
         assert (choice.chosen is not None) == deny.possible
         if deny.possible:
-            story = replace(story, left=(*story.left, each))
+            participation = replace(participation, left=(*participation.left, client))
 
 
 def test_a_set_that_loses_two_denies_only_the_first_by_hand():
     # x = 2: of A B C D, C and D may go both; a third may not. Round 1: all in one set
-    story = Participation(
+    participation = Participation(
         sets=(
             AnonymitySet(0, 0, frozenset("ABC"), 1.0),
             AnonymitySet(1, 0, frozenset("ABCD"), 1.0),
         ),
         trained={"A": {0: 0, 1: 0}, "B": {0: 0, 1: 0}, "C": {0: 0, 1: 0}, "D": {1: 0}},
     )
-    first, second = choose_answers(story, [LeaveRequest("D"), LeaveRequest("A")], RULES)
+    first, second = choose_answers(participation, [LeaveRequest("D"), LeaveRequest("A")], RULES)
     assert first.chosen == Option("deny")
     assert second.chosen == Option("deny")
     # B alone could be denied in round 0, but A is gone: B's first round is replayed
     *_, third = choose_answers(
-        story, [LeaveRequest("D"), LeaveRequest("A"), LeaveRequest("B")], RULES
+        participation, [LeaveRequest("D"), LeaveRequest("A"), LeaveRequest("B")], RULES
     )
     assert third.chosen == Option("retrain", "", 0, 0, 4)
 
 
 def test_who_would_be_rolled_back_is_retrained_where_all_choose_anew_anyway():
     # x = 2. B came in round 1 and is in a set of two there, A was there from the start
-    story = Participation(
+    participation = Participation(
         sets=(
             AnonymitySet(0, 0, frozenset("ACDEF"), 1.0),
             AnonymitySet(1, 0, frozenset("ABC"), 1.0),
@@ -107,17 +109,19 @@ def test_who_would_be_rolled_back_is_retrained_where_all_choose_anew_anyway():
         ),
         trained={"A": {0: 0, 1: 0}, "B": {1: 0, 2: 0}, "C": {0: 0}, "D": {0: 0, 2: 0}},
     )
-    alone, _ = choose_answers(story, [LeaveRequest("B"), LeaveRequest("E")], RULES)
+    alone, _ = choose_answers(participation, [LeaveRequest("B"), LeaveRequest("E")], RULES)
     assert alone.chosen == Option("roll_back", "", 2, 2, 2)
-    wishes = [LeaveRequest("B"), LeaveRequest("A", "retrain")]
-    beside, other = choose_answers(story, wishes, RULES)
+    requests = [LeaveRequest("B"), LeaveRequest("A", "retrain")]
+    beside, other = choose_answers(participation, requests, RULES)
     assert beside.chosen == Option("retrain", "", 1, 0, 4)
     assert other.chosen == Option("retrain", "", 0, 0, 4)
     assert replay_kind([Option("roll_back"), Option("retrain")]) == "anew"
     assert replay_kind([Option("roll_back")]) == "recorded"
     # asked for by name, it stays what it is called
-    kept, _ = choose_answers(story, [LeaveRequest("B", "roll_back"), *wishes[1:]], RULES)
-    assert kept.chosen == Option("roll_back", "", 2, 0, 4)
+    choice, _ = choose_answers(
+        participation, [LeaveRequest("B", "roll_back"), *requests[1:]], RULES
+    )
+    assert choice.chosen == Option("roll_back", "", 2, 0, 4)
 
 
 @given(rounds, leavers, st.sampled_from(["auto", "retrain", "roll_back", "calibrate"]))
@@ -145,7 +149,7 @@ SUMS = (PLAIN[0], Option("subtract", "", 2, 2, 1), *PLAIN[2:])
 
 
 @pytest.mark.parametrize(
-    ("wanted", "basis", "found", "given_or_said"),
+    ("wanted", "basis", "applied", "given_or_said"),
     [
         ("auto", "none", HIDDEN, "deny"),
         ("auto", "withdrawal", HIDDEN, "deny"),
@@ -162,19 +166,19 @@ SUMS = (PLAIN[0], Option("subtract", "", 2, 2, 1), *PLAIN[2:])
         ("auto", "erasure", SUMS, "subtract"),
     ],
 )
-def test_the_basis_bounds_the_answer(wanted, basis, found, given_or_said):
+def test_the_basis_bounds_the_answer(wanted, basis, applied, given_or_said):
     if given_or_said in ANSWERS:
-        assert answer_for(found, wanted, basis).answer == given_or_said
+        assert answer_for(applied, wanted, basis).answer == given_or_said
         return
     with pytest.raises(RunError, match=given_or_said):
-        answer_for(found, wanted, basis)
+        answer_for(applied, wanted, basis)
 
 
 LEFT = (None, ClientLeft("A", "deny", ""))
 
 
-def chosen_again(story: Participation, wanted: str = "retrain"):
-    (choice,) = choose_answers(story, [LeaveRequest("A", wanted)], RULES)
+def chosen_again(participation: Participation, wanted: str = "retrain"):
+    (choice,) = choose_answers(participation, [LeaveRequest("A", wanted)], RULES)
     return choice.chosen
 
 
@@ -186,11 +190,11 @@ def test_who_was_denied_and_retrained_counts_once_and_in_no_set():
         (0, ClientsAssigned(dict.fromkeys("BCD", 0), "mean")),
         (0, AnonymitySetsFormed(0, (tuple("BCD"),), (1.0,))),
     )
-    story = participation_of([LEFT, *again])
-    assert story.left == ("A",)
-    assert story.sets_of("A") == ()
-    assert story.first_trace("A") is None
-    assert chosen_again(story) == Option("retrain")
+    participation = participation_of([LEFT, *again])
+    assert participation.left == ("A",)
+    assert participation.sets_of("A") == ()
+    assert participation.first_trace("A") is None
+    assert chosen_again(participation) == Option("retrain")
 
 
 @pytest.mark.parametrize(
@@ -198,11 +202,11 @@ def test_who_was_denied_and_retrained_counts_once_and_in_no_set():
     [("recorded", 2, 2), ("recorded", 5, 3), ("calibrated", 2, 2), ("anew", 2, None)],
 )
 def test_who_left_lingers_in_others_choices_until_they_choose_anew(how, first, trace):
-    story = participation_of(
+    participation = participation_of(
         [LEFT, (None, RunRolledBack(3, 6, "recorded")), (None, RunRolledBack(first, 6, how))]
     )
-    assert story.first_round("A") is None
-    assert story.first_trace("A") == trace
+    assert participation.first_round("A") is None
+    assert participation.first_trace("A") == trace
 
 
 names = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -29,10 +29,10 @@ def test_an_answer_ends_in_the_same_bits_whenever_it_is_killed(tmp_path, kills, 
         },
     )
     assert ran.returncode == 0, ran.stderr[-3_000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    for kind, one in found["kinds"].items():
+    result = json.loads(ran.stdout.splitlines()[-1])
+    for kind, one in result["kinds"].items():
         assert one["wrong"] == [], kind
         assert all(one["expected"]["proofs"]), kind
         assert one["expected"]["asides"] == [False, False]
-    assert sum(one["kills"] for one in found["kinds"].values()) >= kills
-    print(found["phases"])  # noqa: T201
+    assert sum(one["kills"] for one in result["kinds"].values()) >= kills
+    print(result["phases"])  # noqa: T201

@@ -36,7 +36,7 @@ def risk(cluster: int, t: int, value: float | None = 0.6) -> RiskMeasured:
     return RiskMeasured(cluster, RiskEstimate(Figure(value, 0.01), 0.6, 10, 10, round_index=t))
 
 
-STORY = [
+HISTORY = [
     (0, CohortSampled(("A", "B", "C", "D", "E"))),
     (0, ClientsAssigned({"A": 0, "B": 0, "C": 1, "D": 1, "E": 1}, "clients")),
     (0, AnonymitySetsFormed(0, (("A", "B"),), (0.5,))),
@@ -59,8 +59,8 @@ STORY = [
 
 
 def test_a_story_folded_by_hand():
-    found = participation_of(STORY)
-    assert found == Participation(
+    participation = participation_of(HISTORY)
+    assert participation == Participation(
         sets=(
             AnonymitySet(0, 0, frozenset("AB"), 0.5),
             AnonymitySet(
@@ -77,10 +77,10 @@ def test_a_story_folded_by_hand():
         | {"D": {0: 1, 1: 1}, "E": {0: 1}},
         left=("E",),
     )
-    assert [each.round_index for each in found.sets_of("A")] == [0, 1]
-    assert found.sets_of("nobody") == ()
-    assert found.first_round("B") == 0
-    assert found.first_round("nobody") is None
+    assert [anonymity_set.round_index for anonymity_set in participation.sets_of("A")] == [0, 1]
+    assert participation.sets_of("nobody") == ()
+    assert participation.first_round("B") == 0
+    assert participation.first_round("nobody") is None
 
 
 def test_who_speaks_for_a_leaver():
@@ -88,24 +88,24 @@ def test_who_speaks_for_a_leaver():
     assert anybody.plausible_members("A", frozenset()) == 3
     assert anybody.plausible_members("A", frozenset("AB")) == 2
     near = {"A": frozenset("B"), "B": frozenset("AC"), "C": frozenset("B")}
-    some = replace(anybody, near={**near, "D": frozenset()})
-    assert some.plausible_members("B", frozenset()) == 2
-    assert some.plausible_members("B", frozenset("C")) == 1
-    assert some.plausible_members("D", frozenset()) == 0
+    unknown = replace(anybody, near={**near, "D": frozenset()})
+    assert unknown.plausible_members("B", frozenset()) == 2
+    assert unknown.plausible_members("B", frozenset("C")) == 1
+    assert unknown.plausible_members("D", frozenset()) == 0
 
 
 def test_sizes_left_by_hand():
-    found = participation_of(STORY)
+    participation = participation_of(HISTORY)
     # round 0: D, of {C, D, E} only E was near it, and has left; round 1: A and C
-    assert [(s.round_index, left) for s, left in sizes_left(found, "D")] == [(0, 0), (1, 2)]
+    assert [(s.round_index, left) for s, left in sizes_left(participation, "D")] == [(0, 0), (1, 2)]
     # who has left already is counted once
-    assert [left for _, left in sizes_left(found, "E")] == [1]
+    assert [left for _, left in sizes_left(participation, "E")] == [1]
 
 
 def test_what_else_came_of_a_client_by_hand():
     # A sits in cluster 0, moves to 1 in round 1, and back at the end; figures of a round
     # come before its choices, so round 1's risk of cluster 0 still counts it
-    assert list(influences_on(STORY, "A")) == [
+    assert list(influences_on(HISTORY, "A")) == [
         Influence(0, "cluster size", 0, 2),
         Influence(1, "risk", 0, 0.6),
         Influence(1, "cluster left", 0),
@@ -114,7 +114,7 @@ def test_what_else_came_of_a_client_by_hand():
         Influence(2, "cluster left", 1),
     ]
     # C stays in cluster 1; a risk that was withheld is told without a number
-    assert list(influences_on(STORY, "C")) == [
+    assert list(influences_on(HISTORY, "C")) == [
         Influence(0, "cluster size", 1, 3),
         Influence(1, "risk", 1, None),
         Influence(1, "price", 1, 0.0),
@@ -152,9 +152,9 @@ def test_it_counts_what_brute_force_counts():
     for clients, k, x, requests in SMALL:
         sets = dealt(clients, k)
         leavers = list(combinations(range(clients), requests))
-        broken = sum(not keeps(sets, each, x) for each in leavers)
-        found = rollback_probability(clients, k, x, 1, requests)
-        assert found == broken / len(leavers), (clients, k, x, requests)
+        broken = sum(not keeps(sets, leaver, x) for leaver in leavers)
+        probability = rollback_probability(clients, k, x, 1, requests)
+        assert probability == broken / len(leavers), (clients, k, x, requests)
 
 
 @given(st.integers(1, 60), st.data())
@@ -170,8 +170,8 @@ def test_the_certain_cases(clients: int, data: st.DataObject):
 
 def test_tiny_probabilities_do_not_vanish():
     # One set of the two must lose all 50 of its members: 2 of binom(100, 50) choices.
-    found = rollback_probability(100, 50, 1, rounds=1, requests=50)
-    assert found == 2 / math.comb(100, 50)
+    probability = rollback_probability(100, 50, 1, rounds=1, requests=50)
+    assert probability == 2 / math.comb(100, 50)
 
 
 def test_impossible_settings_are_refused():

@@ -21,7 +21,7 @@ strategy of Hypothesis may."""
 
 
 @st.composite
-def stories(draw: st.DrawFn, *, near: bool | None = None) -> list[Held]:
+def histories(draw: st.DrawFn, *, near: bool | None = None) -> list[Held]:
     """A few rounds, in each of which a few clients hide in one set or two."""
     limited = draw(st.booleans()) if near is None else near
     held: list[Held] = []
@@ -39,7 +39,8 @@ def mutual(draw: st.DrawFn, members: tuple[str, ...]) -> dict[str, frozenset[str
     pairs = list(combinations(members, 2))
     close = draw(st.sets(st.sampled_from(pairs))) if pairs else set()
     return {
-        each: frozenset(o for o in members if {(each, o), (o, each)} & close) for each in members
+        member: frozenset(o for o in members if {(member, o), (o, member)} & close)
+        for member in members
     }
 
 
@@ -47,8 +48,8 @@ def played(held: list[Held], *left: str) -> Participation:
     """The story of these sets, after these clients left."""
     trained: dict[str, dict[int, int]] = {}
     for t, members, _ in held:
-        for each in members:
-            trained.setdefault(each, {})[t] = 0
+        for member in members:
+            trained.setdefault(member, {})[t] = 0
     sets = tuple(AnonymitySet(t, 0, frozenset(m), 1.0, near) for t, m, near in held)
     return Participation(sets=sets, trained=trained, left=left)
 
@@ -57,7 +58,7 @@ settings = st.fixed_dictionaries(
     {
         "deniability_threshold": st.none() | st.integers(1, 4),
         "stored_updates": st.booleans(),
-        "restorable": st.sets(st.integers(1, 4)).map(lambda some: (0, *sorted(some))),
+        "restorable": st.sets(st.integers(1, 4)).map(lambda parts: (0, *sorted(parts))),
         "next_round": st.just(4),
         "prefix_independent": st.booleans(),
         "subtracts": st.booleans(),
@@ -67,128 +68,141 @@ clients = st.sampled_from(CLIENTS)
 HIDDEN = AnswerRules(2, stored_updates=False, restorable=(0, 1, 2, 3), next_round=3)
 
 
-def after(story: Participation, *leavers: str) -> Participation:
-    return replace(story, left=(*story.left, *leavers))
+def after(participation: Participation, *leavers: str) -> Participation:
+    return replace(participation, left=(*participation.left, *leavers))
 
 
-def by_name(story: Participation, handle: str, rules: AnswerRules) -> dict[str, Option]:
-    return {each.answer: each for each in options(story, handle, rules)}
+def by_name(participation: Participation, handle: str, rules: AnswerRules) -> dict[str, Option]:
+    return {option.answer: option for option in options(participation, handle, rules)}
 
 
-def deniable(story: Participation, handle: str, rules: AnswerRules = HIDDEN) -> bool:
-    return by_name(story, handle, rules)["deny"].possible
+def deniable(participation: Participation, handle: str, rules: AnswerRules = HIDDEN) -> bool:
+    return by_name(participation, handle, rules)["deny"].possible
 
 
-@given(stories(near=False), clients, st.sets(clients, max_size=3), st.integers(1, 4))
+@given(histories(near=False), clients, st.sets(clients, max_size=3), st.integers(1, 4))
 def test_a_denial_is_true_iff_every_set_keeps_x(held, handle, left, x):
-    story = played(held, *sorted(left - {handle}))
+    participation = played(held, *sorted(left - {handle}))
     keeps = all(
-        len(each.members - left - {handle}) >= x for each in story.sets if handle in each.members
+        len(anonymity_set.members - left - {handle}) >= x
+        for anonymity_set in participation.sets
+        if handle in anonymity_set.members
     )
     rules = replace(HIDDEN, deniability_threshold=x)
-    assert deniable(story, handle, rules) == keeps
+    assert deniable(participation, handle, rules) == keeps
 
 
-ALONE = {who: frozenset(near) for who, near in zip("ABCD", ("", "CD", "BD", "BC"), strict=True)}
+ALONE = {
+    client: frozenset(near) for client, near in zip("ABCD", ("", "CD", "BD", "BC"), strict=True)
+}
 
 
-@given(stories(), st.sets(clients, max_size=3), st.integers(1, 4))
+@given(histories(), st.sets(clients, max_size=3), st.integers(1, 4))
 @example([(0, tuple("ABCD"), ALONE)], {"A"}, 1)  # whoever leaves, A has nobody
 def test_at_risk_are_those_who_could_not_be_denied_next(held, left, x):
-    story = played(held, *sorted(left))
+    participation = played(held, *sorted(left))
     rules = replace(HIDDEN, deniability_threshold=x)
 
     def breaks(one: str) -> bool:
         gone = frozenset((*left, one))
         return any(
-            each.plausible_members(other, gone) < x
-            for each in story.sets_of(one)
-            for other in each.members & gone
+            anonymity_set.plausible_members(other, gone) < x
+            for anonymity_set in participation.sets_of(one)
+            for other in anonymity_set.members & gone
         )
 
     stay = set(CLIENTS) - left
-    assert at_risk(story, x) == {one for one in stay if breaks(one)}
-    assert at_risk(story, x) == {one for one in stay if not deniable(story, one, rules)}
+    assert at_risk(participation, x) == {one for one in stay if breaks(one)}
+    assert at_risk(participation, x) == {
+        one for one in stay if not deniable(participation, one, rules)
+    }
 
 
-@given(stories(), clients, st.sets(clients, max_size=2), settings)
+@given(histories(), clients, st.sets(clients, max_size=2), settings)
 def test_what_is_played_again_starts_where_a_state_is_and_not_too_late(held, handle, left, chosen):
     rules = AnswerRules(**chosen)
-    for each in options(played(held, *sorted(left)), handle, rules):
-        first, start = each.first_affected_round, each.first_replayed_round
+    for option in options(played(held, *sorted(left)), handle, rules):
+        first, start = option.first_affected_round, option.first_replayed_round
         if start is None:
             assert first is None
-            assert each.rounds_replayed == 0
+            assert option.rounds_replayed == 0
             continue
-        assert each.possible
+        assert option.possible
         assert first is not None
         assert start <= first
-        if each.answer == "subtract":  # it starts from the newest state, less some sums
-            assert (start, each.rounds_replayed) == (3, 1)
+        if option.answer == "subtract":  # it starts from the newest state, less some sums
+            assert (start, option.rounds_replayed) == (3, 1)
             continue
         assert start in rules.restorable
         assert not any(start < r <= first for r in rules.restorable)
-        assert each.rounds_replayed == rules.next_round - start
+        assert option.rounds_replayed == rules.next_round - start
 
 
-@given(stories(), clients, st.sets(clients, max_size=2), settings)
+@given(histories(), clients, st.sets(clients, max_size=2), settings)
 def test_a_roll_back_goes_to_the_first_set_that_falls_below_x(held, handle, left, chosen):
     rules = AnswerRules(**chosen)
-    story = played(held, *sorted(left - {handle}))
-    found = by_name(story, handle, rules)
+    participation = played(held, *sorted(left - {handle}))
+    answers = by_name(participation, handle, rules)
     if rules.deniability_threshold is None:
-        assert not found["deny"].possible
-        assert not found["roll_back"].possible
+        assert not answers["deny"].possible
+        assert not answers["roll_back"].possible
         return
-    first = found["roll_back"].first_affected_round
+    first = answers["roll_back"].first_affected_round
     if first is None:
-        assert found["deny"].possible == (not rules.stored_updates)
+        assert answers["deny"].possible == (not rules.stored_updates)
         return
-    assert not found["deny"].possible
-    before = replace(story, sets=tuple(each for each in story.sets if each.round_index < first))
+    assert not answers["deny"].possible
+    before = replace(
+        participation,
+        sets=tuple(
+            anonymity_set
+            for anonymity_set in participation.sets
+            if anonymity_set.round_index < first
+        ),
+    )
     assert deniable(before, handle, replace(rules, stored_updates=False))
 
 
-@given(stories(), clients, st.sets(clients, max_size=2), settings)
+@given(histories(), clients, st.sets(clients, max_size=2), settings)
 def test_auto_gives_the_cheapest_exact_answer_that_is_true(held, handle, left, chosen):
     rules = AnswerRules(**chosen)
-    found = options(played(held, *sorted(left)), handle, rules)
-    deny, less, back, anew, *_ = found
+    answers = options(played(held, *sorted(left)), handle, rules)
+    deny, less, back, anew, *_ = answers
     if less.possible and not deny.possible:
-        assert cheapest(found, "auto") == less
+        assert cheapest(answers, "auto") == less
         assert less.rounds_replayed <= min(1, anew.rounds_replayed)
         return
     if not deny.possible and not back.possible:
         with pytest.raises(RunError) as refused:
-            cheapest(found, "auto")
+            cheapest(answers, "auto")
         assert str(refused.value) == deny.reason
         return
-    given = cheapest(found, "auto")
-    assert given.possible
-    assert given.answer != "calibrate"
-    if given.answer == "deny":
+    choice = cheapest(answers, "auto")
+    assert choice.possible
+    assert choice.answer != "calibrate"
+    if choice.answer == "deny":
         return
     assert not deny.possible
-    assert given.rounds_replayed == back.rounds_replayed
-    assert (given is anew) == (back.rounds_replayed == anew.rounds_replayed)
+    assert choice.rounds_replayed == back.rounds_replayed
+    assert (choice is anew) == (back.rounds_replayed == anew.rounds_replayed)
 
 
-def told(*rounds: str) -> Participation:
+def participation_in(*rounds: str) -> Participation:
     """A run's story: in each round a few sets, as words whose letters are clients."""
-    story = []
+    events = []
     for t, words in enumerate(rounds):
         sets = tuple(tuple(word) for word in words.split())
-        everybody = dict.fromkeys("".join(words.split()), 0)
-        story += [
-            (t, ClientsAssigned(everybody, "shared")),
+        all_clients = dict.fromkeys("".join(words.split()), 0)
+        events += [
+            (t, ClientsAssigned(all_clients, "shared")),
             (t, AnonymitySetsFormed(0, sets, (1.0,) * len(sets))),
         ]
-    return participation_of(story)
+    return participation_of(events)
 
 
 # x = 2. A's sets keep two members in every round. B's do until round 2, where only A is
 # beside it. D comes in round 1 and stands with one other in the next.
-BY_HAND = told("ABC EFG", "ABCD EFG", "ACE BF DG")
+BY_HAND = participation_in("ABC EFG", "ABCD EFG", "ACE BF DG")
 
 
 @pytest.mark.parametrize(
@@ -210,17 +224,17 @@ def test_auto_by_hand(handle, rules, expected):
 def test_who_is_too_far_away_speaks_for_nobody():
     # a line A - B - C: B has two near it, the ends one
     line = {"A": frozenset("B"), "B": frozenset("AC"), "C": frozenset("B")}
-    story = Participation(sets=(AnonymitySet(0, 0, frozenset("ABC"), 2.0, line),))
-    assert deniable(story, "B")
-    assert not deniable(story, "A")
+    participation = Participation(sets=(AnonymitySet(0, 0, frozenset("ABC"), 2.0, line),))
+    assert deniable(participation, "B")
+    assert not deniable(participation, "A")
     # F was denied for D and E. D keeps E and G, but F would keep E alone
     close = {"D": "EFG", "E": "DFG", "F": "DE", "G": "DE"}
-    near = {who: frozenset(others) for who, others in close.items()}
-    story = Participation(sets=(AnonymitySet(0, 0, frozenset("DEFG"), 2.0, near),))
-    assert deniable(story, "F")
-    assert deniable(story, "D")
-    assert [left for _, left in sizes_left(after(story, "F"), "D")] == [2]
-    assert not deniable(after(story, "F"), "D")
+    near = {client: frozenset(others) for client, others in close.items()}
+    participation = Participation(sets=(AnonymitySet(0, 0, frozenset("DEFG"), 2.0, near),))
+    assert deniable(participation, "F")
+    assert deniable(participation, "D")
+    assert [left for _, left in sizes_left(after(participation, "F"), "D")] == [2]
+    assert not deniable(after(participation, "F"), "D")
 
 
 def test_where_rounds_hang_on_everybody_nothing_short_of_all_is_retraining():

@@ -225,10 +225,10 @@ def test_what_is_written_reads_back_as_it_was(values: dict[str, Any]):
     document = signed(facts)
     written = file_of(document)
     assert json.loads(written) == document
-    proof, found = check_proof(written, TRUSTED)
+    proof, verification = check_proof(written, TRUSTED)
     assert proof is not None
     assert all(getattr(proof, name) == getattr(facts, name) for name in values)
-    checks = {check.name: check.ok for check in found}
+    checks = {check.name: check.ok for check in verification}
     assert all(checks[name] for name in ("format", "signature", "trust"))
     # its page says in words, without codes, nothing that cannot be known
     shown = page_of(replace(facts, copies=()))
@@ -294,7 +294,7 @@ def test_no_name_no_salt_and_no_other_member_occurs(facts: Facts):
     written = document_json(signed(facts)) + page_of(facts)
     assert "client-00017" not in written
     assert SALT.hex() not in written
-    held = {name for each in signed(facts)["rounds"] for name in each}
+    held = {name for facts_of_round in signed(facts)["rounds"] for name in facts_of_round}
     assert held == {"round_index", "cluster", "size_left", "diameter"}
 
 
@@ -346,10 +346,10 @@ NOTHING = replace(RETRAINED, first_replayed_round=None, rounds_replayed=0)
     ],
 )
 def test_what_an_answer_has_to_say_and_must_not(facts: Facts, said: tuple[str, ...], never: str):
-    found = " ".join(sentence for part in sentences(facts).values() for sentence in part)
-    assert not [each for each in (*said, facts.model_after) if each not in found]
-    assert "Nothing is claimed about membership inference" in found
-    assert never not in found
+    text = " ".join(sentence for part in sentences(facts).values() for sentence in part)
+    assert not [sentence for sentence in (*said, facts.model_after) if sentence not in text]
+    assert "Nothing is claimed about membership inference" in text
+    assert never not in text
 
 
 @every_answer
@@ -368,9 +368,14 @@ def test_the_page_shows_every_limit_before_any_figure(facts: Facts):
 
 def test_copies_are_counted_and_their_recipients_are_named_as_text_and_once():
     what: dict[str, Any] = {"what": "model", "sha256": None, "path_sha256": "e" * 64}
-    kept = CopyFact(**what, recipient=None, fate="deleted", notify=False)
-    told = replace(kept, recipient="<script>alert(1)</script>", fate="outside", notify=True)
-    copies = (kept, told, replace(kept, fate="missing"), replace(kept, fate="unchanged"))
+    deleted = CopyFact(**what, recipient=None, fate="deleted", notify=False)
+    outside = replace(deleted, recipient="<script>alert(1)</script>", fate="outside", notify=True)
+    copies = (
+        deleted,
+        outside,
+        replace(deleted, fate="missing"),
+        replace(deleted, fate="unchanged"),
+    )
     facts = replace(RETRAINED, copies=copies)
     assert "2 not deleted, and 1 recipient to notify" in sentences(facts)["summary"][2]
     shown = page_of(facts)
@@ -384,8 +389,8 @@ def test_only_name_and_salt_together_are_the_requester(tmp_path: Path):
     path.write_text(document_json(signed(DENIED)))
     wrong = ((name, bytes(16)), ("client-00018", SALT), (name, SALT[:-1]))
     for mine, salt in ((name, SALT), *wrong):
-        found = verify(path, name_and_salt=(mine, salt.hex()))
-        (subject,) = (each for each in found.checks if each.name == "subject")
+        verification = verify(path, name_and_salt=(mine, salt.hex()))
+        (subject,) = (check for check in verification.checks if check.name == "subject")
         assert subject.ok is ((mine, salt) == (name, SALT))
 
 

@@ -51,11 +51,11 @@ documents = st.dictionaries(st.text(max_size=4), json_values, max_size=4)
 
 
 def trusted_keys(place: Path):
-    return tuple(each.public for each in key_records(place))
+    return tuple(record.public for record in key_records(place))
 
 
 def verdicts(document, trusted=None) -> list[bool | None]:
-    records = None if trusted is None else [KeyRecord(each) for each in trusted]
+    records = None if trusted is None else [KeyRecord(key) for key in trusted]
     return [check.ok for check in check_signature(document, records, "written")][:2]
 
 
@@ -92,9 +92,9 @@ def test_naming_the_trusted_key_over_a_strangers_signature_is_refused():
 
 def test_a_malformed_signature_is_refused_and_does_not_raise():
     own = sign(KEY, {})["signature"]
-    fields = [own | {name: found} for name in own for found in ("", None, "A", "ü", "AAAA")]
-    for found in (None, [], {}, *fields, *({**own, name: 3} for name in own)):
-        assert verdicts({"signature": found}) == [False, False], found
+    fields = [own | {name: key} for name in own for key in ("", None, "A", "ü", "AAAA")]
+    for record in (None, [], {}, *fields, *({**own, name: 3} for name in own)):
+        assert verdicts({"signature": record}) == [False, False], record
     assert verdicts({}) == [False, False]
     assert verdicts({"signature": own, "a": float("nan")}) == [False, False]
 
@@ -125,7 +125,7 @@ def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path):
     assert place.parent.stat().st_mode & 0o077 == 0
     assert signing_key(place).public_key() == key.public_key()
     assert trusted_keys(tmp_path / "new" / "key.pub.pem") == (key.public_key(),)
-    names = sorted(each.name for each in place.parent.iterdir())
+    names = sorted(path.name for path in place.parent.iterdir())
     assert names == ["key.pem", "key.pub.pem"]
 
 
@@ -135,7 +135,7 @@ def test_of_many_who_make_the_key_at_once_all_get_the_same(tmp_path: Path):
         keys = list(pool.map(signing_key, [place] * 8))
     public = [key.public_key() for key in keys]
     published = trusted_keys(tmp_path / "key.pub.pem")
-    assert len({fingerprint(each) for each in (*public, *published)}) == 1
+    assert len({fingerprint(key) for key in (*public, *published)}) == 1
 
 
 def test_a_key_that_others_may_touch_is_refused(tmp_path: Path):
@@ -205,7 +205,7 @@ def test_a_damaged_key_of_ones_own_is_compared_with_the_published_one(tmp_path: 
 
 
 def verdict(signer, at, place: Path) -> bool | None:
-    (record,) = [each for each in key_records(place) if each.public == signer]
+    (record,) = [one for one in key_records(place) if one.public == signer]
     return check_key(record, at).ok
 
 
@@ -216,7 +216,7 @@ def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(tmp_pat
     assert verdict(old, now, public) or verdict(old, now + second, public)
     new = rotate_key(place).public_key()
     assert new != old
-    assert [each.suffix for each in tmp_path.iterdir()].count(".retired") == 1
+    assert [path.suffix for path in tmp_path.iterdir()].count(".retired") == 1
     (first, last) = key_records(public)
     assert (first.public, last.public) == (old, new)
     assert verdict(old, first.since, public) is True

@@ -83,7 +83,7 @@ class Life:
 
     names: Mapping[str, str]
     rounds: Sequence[list[Record]]
-    told: Sequence[list[Record]]
+    replays: Sequence[list[Record]]
     live: Callable[[str | Path], str]
 
 

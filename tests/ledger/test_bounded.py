@@ -102,7 +102,7 @@ def peak():
 
 
 path, early, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-lasted, told = [], {}
+lasted, costs = [], {}
 with Ledger.create(path, lambda: "2030-01-01T12:00:00Z") as ledger:
     for t in range(rounds):
         records = [Record(t, "moved", {"client": n, "to": t}) for n in range(2)]
@@ -110,13 +110,13 @@ with Ledger.create(path, lambda: "2030-01-01T12:00:00Z") as ledger:
         ledger.append(t, records)
         lasted.append(time.process_time() - began)
         if t + 1 in (early, rounds):
-            told[t + 1] = {
+            costs[t + 1] = {
                 "cpu milliseconds": 1_000 * statistics.median(lasted[-500:]),
                 "kibibytes": peak(),
             }
             del lasted[:]
         del lasted[:-500]
-print(json.dumps([told[early], told[rounds]]))
+print(json.dumps([costs[early], costs[rounds]]))
 """
 
 

@@ -25,7 +25,7 @@ FACTS = [
     Record(0, "clients_assigned", {"assignment": [0, 1]}),
 ]
 COLUMNS = ["position", "round", "kind", "body", "hash"]
-NOBODY = 65534
+NOBODYS_USER_ID = 65534
 
 
 def open_to_write(path: Path) -> Ledger:
@@ -52,7 +52,7 @@ def without_privileges() -> Iterator[None]:
     """Permissions mean nothing to root, so be somebody else for a while."""
     user = os.geteuid()
     if user == 0:
-        os.seteuid(NOBODY)
+        os.seteuid(NOBODYS_USER_ID)
     try:
         yield
     finally:
@@ -77,11 +77,11 @@ def test_flipping_any_stored_bit_of_an_event_is_detected(position, column, place
         for door in (Ledger.read, open_to_write):
             try:
                 with door(path) as ledger:
-                    told = ledger.replay()
+                    replayed = ledger.replay()
             except LedgerError:
                 continue
             assert column == "body"  # some bits of a compressed text say nothing
-            assert told == FACTS
+            assert replayed == FACTS
 
 
 def flipped(value: int | str | bytes, place: int, bit: int) -> int | bytes:
@@ -94,17 +94,17 @@ def flipped(value: int | str | bytes, place: int, bit: int) -> int | bytes:
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.integers(0, 10**9), st.integers(0, 7))
-def test_a_flipped_bit_of_the_file_never_tells_another_story(place: int, bit: int):
+def test_a_flipped_bit_of_the_file_never_changes_the_history(place: int, bit: int):
     with tempfile.TemporaryDirectory() as folder:
         path = written(folder)
         data = bytearray(path.read_bytes())
         data[place % len(data)] ^= 1 << bit
         path.write_bytes(data)
         try:
-            told = Ledger.read(path).replay()
+            replayed = Ledger.read(path).replay()
         except LedgerError:
             return
-        assert told == FACTS[: len(told)]  # a lost tail leaves a whole, shorter chain
+        assert replayed == FACTS[: len(replayed)]  # a lost tail leaves a whole, shorter chain
 
 
 def no_database(path: Path) -> None:
@@ -128,10 +128,10 @@ def of_another_version(path: Path) -> None:
 )
 def test_what_is_no_ledger_is_named_and_made_by_no_reader(path, make, said, door):
     make(path)
-    was_there = path.exists()
+    existed = path.exists()
     with pytest.raises(LedgerError, match=said):
         door(path)
-    assert path.exists() is was_there
+    assert path.exists() is existed
 
 
 def test_a_read_only_file_can_be_read_and_not_written():

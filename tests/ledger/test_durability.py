@@ -24,7 +24,7 @@ def remains(request, life, deaths, tmp_path_factory) -> list[Path]:
     return [Path(path) for path in deaths(life.live, places, request.param)]
 
 
-def told_by(path: Path) -> list[Record]:
+def replayed_from(path: Path) -> list[Record]:
     try:
         return Ledger.read(path).replay()
     except LedgerError:
@@ -35,14 +35,14 @@ def told_by(path: Path) -> list[Record]:
 def test_killed_at_any_statement_all_of_a_round_is_there_or_none(remains, life, tmp_path):
     undisturbed = life.live(tmp_path / "ledger.sqlite")
     interrupted = [path for path in remains if Path(f"{path}-journal").exists()]
-    told = [told_by(path) for path in remains]
+    replays = [replayed_from(path) for path in remains]
     assert int(remains[-1].parent.name) > 40  # statements in a life
     assert interrupted  # some died with the file half changed
-    assert all(story in life.told for story in told)  # a reader puts back what was begun
-    assert [len(story) for story in told] == sorted(len(story) for story in told)
-    assert told[-1] == life.told[-1]
+    assert all(replay in life.replays for replay in replays)  # a reader puts back what was begun
+    assert [len(replay) for replay in replays] == sorted(len(replay) for replay in replays)
+    assert replays[-1] == life.replays[-1]
     assert {life.live(path) for path in remains} == {undisturbed}
-    assert all(Ledger.read(path).replay() == life.told[-1] for path in remains)
+    assert all(Ledger.read(path).replay() == life.replays[-1] for path in remains)
     assert all(Ledger.read(path).names() == life.names for path in remains)
 
 
@@ -59,7 +59,7 @@ def test_of_two_writers_the_second_is_locked_out_and_reading_goes_on(where: str,
         assert reader.last_round() == 1
     with Ledger.open(where, noon) as second:
         second.append(2, life.rounds[2])
-    assert reader.replay() == life.told[-1]
+    assert reader.replay() == life.replays[-1]
 
 
 def test_another_process_is_locked_out_until_the_writer_dies(life, tmp_path: Path):
@@ -88,14 +88,14 @@ NUMBERS = count()
 def own_rounds_kept(url: str, name: str, acknowledged: list[dict[str, Any]]) -> int:
     """Check a writer's own run, and return how many of its rounds were acknowledged."""
     ledger = Ledger.read(url + name)
-    told = ledger.replay()
-    rounds = len(told) // 2
+    replayed = ledger.replay()
+    rounds = len(replayed) // 2
     # the last one may be recorded though its answer was lost
     assert rounds in (len(acknowledged), len(acknowledged) + 1)
-    assert told == [r for n in range(rounds) for r in writers.own_round(name, n)]
-    hashes = [each.hash for each in ledger.links()]
+    assert replayed == [r for n in range(rounds) for r in writers.own_round(name, n)]
+    hashes = [link.hash for link in ledger.links()]
     assert [hashes[2 * n + 1] for n in range(len(acknowledged))] == [
-        each["head"] for each in acknowledged
+        line["head"] for line in acknowledged
     ]
     return len(acknowledged)
 

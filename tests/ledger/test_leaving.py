@@ -21,15 +21,15 @@ NAMES = {f"{n:04x}": f"client-{n:05d}-of-{'some' * 12}where" for n in range(120)
 HANDLE = "0007"
 NAME = NAMES[HANDLE]
 ANSWER = [Record(None, "ClientLeft", {"handle": HANDLE}), Record(None, REWIND, {"round_index": 0})]
-NOBODY = LeaveRequest(HANDLE)
+UNRECORDED = LeaveRequest(HANDLE)
 
 
 def ask(ledger: Ledger, handle: str, wanted: str, after_round: int | None = None) -> LeaveRequest:
     return ledger.add_requests([LeaveRequest(handle, wanted, after_round=after_round)])[0][0]
 
 
-def serve(ledger: Ledger, asked: LeaveRequest, mark: str) -> str:
-    return ledger.serve([SERVED.noted(asked, None)], {asked.handle: mark}, ANSWER)[-1].hash
+def serve(ledger: Ledger, request: LeaveRequest, mark: str) -> str:
+    return ledger.serve([SERVED.noted(request, None)], {request.handle: mark}, ANSWER)[-1].hash
 
 
 def begun(where: str | Path) -> Ledger:
@@ -43,10 +43,10 @@ def begun(where: str | Path) -> Ledger:
 
 def leave(ledger: Ledger) -> str:
     """Serve one client up to the proof, and return the request's id."""
-    asked = ask(ledger, HANDLE, "auto")
-    serve(ledger, asked, "a mark")
+    request_id = ask(ledger, HANDLE, "auto")
+    serve(ledger, request_id, "a mark")
     ledger.scrub()
-    return asked.id
+    return request_id.id
 
 
 def test_a_request_that_was_drawn_before_is_the_first_one(where: str):
@@ -74,22 +74,22 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
         ledger.enrol({"7f3a": "client-00001", "09bc": "client-00002"})
         for handle in ("7f3a", "09bc"):
             ask(ledger, handle, "deny")
-        asked = ledger.requests()
-        served = [SERVED.noted(r, r.handle[::-1]) for r in asked]
+        requests = ledger.requests()
+        served = [SERVED.noted(r, r.handle[::-1]) for r in requests]
         left = [Record(None, "ClientLeft", {"handle": "7f3a"})]
-        ledger.serve(served, {r.handle: r.id for r in asked}, left)
+        ledger.serve(served, {r.handle: r.id for r in requests}, left)
         mark = Mark("00", "5b", "5e")
         ((back,), _) = ledger.add_requests([LeaveRequest("7f3a", "retrain", mark=mark)])
         assert (back.mark, back.served) == (mark, None)
         ledger.serve([SERVED.noted(back, None)], {}, left)
-        assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]
+        assert [request.sealed for request in ledger.requests()] == [None, "cb90", None]
         assert len(ledger.roster().tombstones) == 2
 
 
 def test_serving_answers_seals_and_erases_at_once(where: str):
     with begun(where) as ledger:
-        asked = ask(ledger, HANDLE, "retrain")
-        head = serve(ledger, asked, "a mark")
+        request_id = ask(ledger, HANDLE, "retrain")
+        head = serve(ledger, request_id, "a mark")
         assert ledger.head() == head
         assert ledger.replay()[1:] == ANSWER
         assert ledger.last_round() is None
@@ -97,7 +97,7 @@ def test_serving_answers_seals_and_erases_at_once(where: str):
         assert ledger.roster().tombstones == frozenset({"a mark"})
         (served,) = ledger.requests()
         assert (served.state, AnswerInProgress.of(served)) == ("serving", SERVED)
-        ledger.answered(asked.id, "retrain")
+        ledger.answered(request_id.id, "retrain")
         (done,) = ledger.requests()
         assert (done.state, done.answer, done.served) == ("done", "retrain", None)
         assert done.answered_at == noon()
@@ -106,10 +106,10 @@ def test_serving_answers_seals_and_erases_at_once(where: str):
 
 def test_a_serving_that_fails_leaves_nothing_behind(where: str):
     with begun(where) as ledger:
-        asked, head = ask(ledger, "beef", "auto"), ledger.head()
+        request, head = ask(ledger, "beef", "auto"), ledger.head()
         with pytest.raises(LedgerError, match="handle beef must be a client"):
-            serve(ledger, asked, "a mark")
-        assert ledger.requests() == [asked]
+            serve(ledger, request, "a mark")
+        assert ledger.requests() == [request]
         assert ledger.head() == head
         assert ledger.roster().tombstones == frozenset()
         assert ledger.names() == NAMES
@@ -118,19 +118,19 @@ def test_a_serving_that_fails_leaves_nothing_behind(where: str):
 def test_every_step_is_taken_once_and_in_order(where: str):
     with begun(where) as ledger:
         with pytest.raises(LedgerError, match="for this step, found none"):
-            serve(ledger, NOBODY, "a mark")
+            serve(ledger, UNRECORDED, "a mark")
         request = ask(ledger, HANDLE, "auto")
-        asked = request.id
+        request_id = request.id
         with pytest.raises(LedgerError, match=r"must be serving .* found pending"):
-            ledger.answered(asked, "deny")
+            ledger.answered(request_id, "deny")
         serve(ledger, request, "a mark")
         with pytest.raises(LedgerError, match=r"must be pending .* found serving"):
             serve(ledger, request, "a mark")
         with pytest.raises(LedgerError, match=r"must be pending .* found serving"):
-            ledger.refused(asked, "too late")
-        ledger.answered(asked, "deny")
+            ledger.refused(request_id, "too late")
+        ledger.answered(request_id, "deny")
         with pytest.raises(LedgerError, match=r"must be serving .* found done"):
-            ledger.answered(asked, "deny")
+            ledger.answered(request_id, "deny")
 
 
 def test_who_was_erased_is_not_enrolled_again(where: str):
@@ -149,7 +149,7 @@ def test_reading_asks_nothing_and_scrubs_nothing(where: str):
     for step in (
         lambda: ask(ledger, HANDLE, "auto"),
         lambda: ledger.append_between(ANSWER),
-        lambda: serve(ledger, NOBODY, "a mark"),
+        lambda: serve(ledger, UNRECORDED, "a mark"),
         lambda: ledger.answered("id", "deny"),
         lambda: ledger.refused("id", "why"),
         ledger.scrub,
@@ -168,9 +168,9 @@ def test_an_erased_name_is_in_no_byte_of_any_file(path: Path):
     with begun(path) as ledger:
         assert NAMES[gone[1]].encode() in bytes_in(path.parent)
         for number, handle in enumerate(gone):
-            asked = ask(ledger, handle, "auto")
-            serve(ledger, asked, f"mark {number}")
-            ledger.answered(asked.id, "deny")
+            request_id = ask(ledger, handle, "auto")
+            serve(ledger, request_id, f"mark {number}")
+            ledger.answered(request_id.id, "deny")
         ledger.scrub()
         rest = bytes_in(path.parent)
     assert not [handle for handle in gone if NAMES[handle].encode() in rest]
@@ -225,8 +225,8 @@ def test_an_erased_name_is_in_no_table_of_the_server(postgres):
         ledger.enrol({**NAMES, "ffff": name})
         postgres.execute("ANALYZE", "CHECKPOINT")
         assert name.encode() in bytes_in(postgres.data / "base")
-        asked = ask(ledger, "ffff", "auto")
-        serve(ledger, asked, "a mark")
+        request = ask(ledger, "ffff", "auto")
+        serve(ledger, request, "a mark")
         ledger.scrub()
         postgres.execute("CHECKPOINT")
         assert name.encode() not in bytes_in(postgres.data / "base")

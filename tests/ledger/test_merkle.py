@@ -27,8 +27,8 @@ EMPTY = hashlib.sha256().digest()
 
 # github.com/google/certificate-transparency, merkletree/merkle_tree_test.cc
 ENTRIES = [
-    bytes.fromhex(each)
-    for each in (
+    bytes.fromhex(text)
+    for text in (
         *("", "00", "10", "2021", "3031", "40414243", "5051525354555657"),
         "606162636465666768696a6b6c6d6e6f",
     )
@@ -43,7 +43,7 @@ ROOTS = [
     "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c",
     "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
 ]
-LEAVES = [leaf_hash(each) for each in ENTRIES]
+LEAVES = [leaf_hash(entry) for entry in ENTRIES]
 PATHS = {
     (0, 8): [
         "96a296d224f285c67bee93c30f8a309157f0daa35dc5b87e410b78630a09cfc7",
@@ -84,19 +84,21 @@ def test_the_roots_of_the_vectors():
 
 def test_the_paths_of_the_vectors():
     for (index, size), path in PATHS.items():
-        assert [each.hex() for each in inclusion_proof(LEAVES[:size], index)] == path
+        assert [hash_value.hex() for hash_value in inclusion_proof(LEAVES[:size], index)] == path
     for (before, after), path in GROWTHS.items():
-        assert [each.hex() for each in consistency_proof(LEAVES[:after], before)] == path
+        assert [
+            hash_value.hex() for hash_value in consistency_proof(LEAVES[:after], before)
+        ] == path
 
 
-def by_definition(found: list[bytes]) -> bytes:
+def by_definition(hashes: list[bytes]) -> bytes:
     """MTH of RFC 6962, 2.1, as it is printed."""
-    if len(found) < 2:
-        return found[0] if found else EMPTY
+    if len(hashes) < 2:
+        return hashes[0] if hashes else EMPTY
     k = 1
-    while 2 * k < len(found):
+    while 2 * k < len(hashes):
         k *= 2
-    both = by_definition(found[:k]) + by_definition(found[k:])
+    both = by_definition(hashes[:k]) + by_definition(hashes[k:])
     return hashlib.sha256(b"\x01" + both).digest()
 
 
@@ -108,17 +110,17 @@ def test_the_root_is_the_one_that_is_defined(size):
 @given(sizes, st.data())
 def test_every_leaf_is_shown_to_be_in_the_tree_by_few_hashes(size, data):
     index = data.draw(st.integers(0, size - 1))
-    found = leaves(size)
-    path = inclusion_proof(found, index)
-    assert is_included(found[index], index, size, path, root_of(found))
+    hashes = leaves(size)
+    path = inclusion_proof(hashes, index)
+    assert is_included(hashes[index], index, size, path, root_of(hashes))
     assert len(path) <= math.ceil(math.log2(size))
 
 
 @given(sizes, st.data())
 def test_every_tree_is_shown_to_begin_with_those_before_it(size, data):
     small = data.draw(st.integers(1, size))
-    found = leaves(size)
-    path, roots = (consistency_proof(found, small), (root_of(found[:small]), root_of(found)))
+    hashes = leaves(size)
+    path, roots = (consistency_proof(hashes, small), (root_of(hashes[:small]), root_of(hashes)))
     assert is_consistent((small, size), roots, path)
     assert len(path) <= math.ceil(math.log2(size)) + 1
     assert not is_consistent((0, size), (EMPTY, roots[1]), [])
@@ -128,25 +130,25 @@ def test_every_tree_is_shown_to_begin_with_those_before_it(size, data):
 @given(sizes, st.data())
 def test_a_path_of_anything_else_shows_nothing(size, data):
     index = data.draw(st.integers(0, size - 1))
-    found = leaves(size)
-    path, root = inclusion_proof(found, index), root_of(found)
+    hashes = leaves(size)
+    path, root = inclusion_proof(hashes, index), root_of(hashes)
     assert not is_included(leaf_hash(b"forged"), index, size, path, root)
-    assert not is_included(found[index], index, size, [*path, root], root)
-    assert not is_included(found[index], index, size, path, EMPTY)
-    assert not is_included(found[index], size, size, path, root)
-    assert not is_included(found[index], -1, size, path, root)
+    assert not is_included(hashes[index], index, size, [*path, root], root)
+    assert not is_included(hashes[index], index, size, path, EMPTY)
+    assert not is_included(hashes[index], size, size, path, root)
+    assert not is_included(hashes[index], -1, size, path, root)
     if path:
-        assert not is_included(found[index], index, size, path[1:], root)
-        assert not is_included(found[index], index, size, [root, *path[1:]], root)
+        assert not is_included(hashes[index], index, size, path[1:], root)
+        assert not is_included(hashes[index], index, size, [root, *path[1:]], root)
 
 
 @given(st.integers(1, 70), st.data())
 def test_a_path_in_a_tree_is_none_in_one_that_is_twice_as_large(size, data):
     index, small = data.draw(st.integers(0, size - 1)), data.draw(st.integers(1, size))
-    found = leaves(size)
-    path, root = inclusion_proof(found, index), root_of(found)
-    assert not is_included(found[index], index, 2 * size, path, root)
-    grown, roots = consistency_proof(found, small), (root_of(found[:small]), root)
+    hashes = leaves(size)
+    path, root = inclusion_proof(hashes, index), root_of(hashes)
+    assert not is_included(hashes[index], index, 2 * size, path, root)
+    grown, roots = consistency_proof(hashes, small), (root_of(hashes[:small]), root)
     assert not is_consistent((small, 2 * size), roots, grown)
     assert not is_consistent((size, size), (root, root), [root])
 
@@ -155,14 +157,14 @@ def test_a_path_in_a_tree_is_none_in_one_that_is_twice_as_large(size, data):
 def test_a_history_that_was_rewritten_is_not_consistent_with_the_one_before(size, data):
     small = data.draw(st.integers(1, size - 1))
     at = data.draw(st.integers(0, small - 1))
-    before, found = leaves(size)[:small], leaves(size)
-    rewritten = [*found[:at], leaf_hash(b"rewritten"), *found[at + 1 :]]
+    before, hashes = leaves(size)[:small], leaves(size)
+    rewritten = [*hashes[:at], leaf_hash(b"rewritten"), *hashes[at + 1 :]]
     roots = root_of(before), root_of(rewritten)
     for path in (
-        consistency_proof(found, small),
+        consistency_proof(hashes, small),
         consistency_proof(rewritten, small),
         consistency_proof(rewritten, small)[1:],
-        [*consistency_proof(found, small), EMPTY],
+        [*consistency_proof(hashes, small), EMPTY],
         [],
     ):
         assert not is_consistent((small, size), roots, path)

@@ -102,9 +102,9 @@ def test_who_lost_the_lock_writes_no_more(postgres, where: str, life):
 @pytest.mark.slow
 def test_killed_at_every_third_statement_all_of_a_round_is_there_or_none(postgres, life, deaths):
     lives = deaths(life.live, postgres.run("killed") + "_{}", step=3)
-    told = [Ledger.read(one).replay() if Ledger.exists(one) else [] for one in lives]
+    replays = [Ledger.read(one).replay() if Ledger.exists(one) else [] for one in lives]
     assert 10 < len(lives) < 50
-    assert all(story in life.told for story in told)
-    assert {len(story) for story in told} == {len(story) for story in life.told}
+    assert all(replay in life.replays for replay in replays)
+    assert {len(replay) for replay in replays} == {len(replay) for replay in life.replays}
     assert len({life.live(one) for one in lives}) == 1  # nobody is locked out
-    assert all(Ledger.read(one).replay() == life.told[-1] for one in lives)
+    assert all(Ledger.read(one).replay() == life.replays[-1] for one in lives)

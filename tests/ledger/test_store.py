@@ -316,8 +316,8 @@ def between(records: list[Record]) -> list[Record]:
 
 def current_records(records: list[Record]) -> list[Record]:
     """What counts, by the positions of the rewinds."""
-    found = [(at, rewound_to(one)) for at, one in enumerate(records, 1)]
-    rewinds = [(at, first) for at, first in found if first is not None]
+    heads = [(at, rewound_to(one)) for at, one in enumerate(records, 1)]
+    rewinds = [(at, first) for at, first in heads if first is not None]
     return [r for at, r in enumerate(records, 1) if counts(rewinds, at, r.round_index)]
 
 
@@ -343,15 +343,15 @@ def record(ledger: Ledger, facts: list[Record]) -> None:
 
 @settings(max_examples=10)
 @given(rewound_histories())
-def test_a_ledger_tells_the_story_and_keeps_everything(fresh, facts):
+def test_a_ledger_returns_all_its_events_in_order(fresh, facts):
     with Ledger.create(fresh(), noon) as ledger:
         record(ledger, facts)
-        told = current_records(facts)
+        current = current_records(facts)
         assert ledger.replay() == facts
-        assert [one.record() for one in ledger.look({one.kind for one in facts})] == told
-        assert ledger.last_round() == max(numbered(told), default=None)
+        assert [one.record() for one in ledger.look({one.kind for one in facts})] == current
+        assert ledger.last_round() == max(numbered(current), default=None)
         for index in set(numbered(facts)):
-            of_round = [one for one in told if one.round_index == index]
+            of_round = [one for one in current if one.round_index == index]
             ledger.compare(index, of_round)
 
 

@@ -52,7 +52,7 @@ class Writer:
                     self.write(ledger)
             except LedgerError as error:
                 self.errors[type(error).__name__] += 1
-        self.tell(errors=self.errors)
+        self.report(errors=self.errors)
 
     def write(self, ledger: Ledger) -> None:
         while time.monotonic() < self.until:
@@ -63,10 +63,10 @@ class Writer:
             else:
                 assert last == (self.written - 1 if self.written else None)
                 ledger.append(self.written, records)
-            self.tell(head=ledger.head())
+            self.report(head=ledger.head())
             self.written += 1
 
-    def tell(self, **facts: object) -> None:
+    def report(self, **facts: object) -> None:
         self.log.write(f"{json.dumps(facts)}\n")
         self.log.flush()
 

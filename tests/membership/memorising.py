@@ -54,7 +54,9 @@ class Federation:
         self, _: int, params: Params, sets: tuple[Examples, ...], streams: Streams
     ) -> Params:
         recipe = self.recipe
-        jobs = [TrainingJob(params, each, streams.at(i), recipe) for i, each in enumerate(sets)]
+        jobs = [
+            TrainingJob(params, examples, streams.at(i), recipe) for i, examples in enumerate(sets)
+        ]
         updates = (
             ClientUpdate(str(i), 0, subtract(local, params), 1.0)
             for i, local in enumerate(self.engine.train(jobs))

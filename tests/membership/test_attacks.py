@@ -50,8 +50,8 @@ def test_no_threshold_beats_the_best_one(members, non_members):
     everywhere = np.arange(-7, 8) - 0.5
     best = max(risk_at(float(c), members, non_members).risk for c in everywhere)
     threshold = best_threshold(members, non_members)
-    found = risk_at(threshold, members, non_members).risk
-    assert found == pytest.approx(best, abs=1e-12)
+    risk = risk_at(threshold, members, non_members).risk
+    assert risk == pytest.approx(best, abs=1e-12)
     assert threshold in np.concatenate([members, non_members])
 
 
@@ -113,8 +113,8 @@ def test_modified_entropy_by_hand():
     # wrong: (1 - .1) log .1 + .2 log .8 + .7 log .3
     right = 0.3 * np.log(0.7) + 0.2 * np.log(0.8) + 0.1 * np.log(0.9)
     wrong = 0.9 * np.log(0.1) + 0.2 * np.log(0.8) + 0.7 * np.log(0.3)
-    found = entropy_scores(EntropyAttack(), LOG_PROBS)
-    assert found == pytest.approx([right, wrong])
+    entropies = entropy_scores(EntropyAttack(), LOG_PROBS)
+    assert entropies == pytest.approx([right, wrong])
 
 
 def test_certainty_of_the_right_class_is_the_most_member_like_of_all():
@@ -127,14 +127,14 @@ def test_certainty_of_the_right_class_is_the_most_member_like_of_all():
 def test_client_by_client():
     draw = np.random.default_rng(0)
     signals, suspects = draw.normal(size=(3, 5, 7)), draw.integers(5, size=7)
-    found = fedmia(signals, suspects)
+    by_client = fedmia(signals, suspects)
     for x, k in enumerate(suspects):
         tails: list[float] = []
         for t in range(3):
             others = [signals[t, i, x] for i in range(5) if i != k]
             z = (signals[t, k, x] - np.mean(others)) / np.std(others)
             tails.append(float(norm.cdf(z)))
-        assert found[x] == pytest.approx(np.mean(tails))
+        assert by_client[x] == pytest.approx(np.mean(tails))
 
 
 def test_by_hand():
@@ -150,9 +150,9 @@ def test_too_few_others_are_refused():
 
 def test_features_by_hand():
     log_probs = np.log([[0.1, 0.5, 0.3, 0.1]])
-    (found,) = shokri_features(log_probs, np.array([2]))
+    (features,) = shokri_features(log_probs, np.array([2]))
     expected = [*np.log([0.5, 0.3, 0.1, 0.3, 0.3 / 0.7]), 0, 0, 0, 1, 0]
-    assert found == pytest.approx(expected)
+    assert features == pytest.approx(expected)
     (right,) = shokri_features(log_probs, np.array([1]))
     assert right[5] == 1
 
@@ -192,16 +192,16 @@ def test_weights_come_back_whatever_the_regularisation(seed, regularisation, hal
     z = allowed[torch.randint(4, (150,), generator=generator)]
     theta = head_of(features, labels, z, regularisation)
     theta = theta.half().double() if half else theta.float().double()
-    found = membership_weights(Equations.of_ridge(theta, features, labels))
-    found = found / found[z == 1].mean()
-    assert (found - z).abs().max() < (0.05 if half else 0.0195 / 2)
+    weights = membership_weights(Equations.of_ridge(theta, features, labels))
+    weights = weights / weights[z == 1].mean()
+    assert (weights - z).abs().max() < (0.05 if half else 0.0195 / 2)
 
 
 @pytest.mark.slow
 def test_everybody_is_found_in_a_head(tmp_path):
-    solved = covey.run(config=RIDGE, out=tmp_path / "run")
-    ended = solved.summary.violations.count
-    clusters = json_of(solved.audit(attacks=["weights"]))["clusters"]
+    run = covey.run(config=RIDGE, out=tmp_path / "run")
+    ended = run.summary.violations.count
+    clusters = json_of(run.audit(attacks=["weights"]))["clusters"]
     assert len(clusters) == 2
     for cluster in clusters:
         assert set(cluster["attacks"]) == {"weights", "population"}
@@ -211,10 +211,10 @@ def test_everybody_is_found_in_a_head(tmp_path):
         # a threshold that is fitted without the lowest member may miss that one
         assert figures["balanced_accuracy"]["value"] > 0.95
     # all of them, and by the end of the run: nobody accepts a risk of 1
-    assert ended == solved.summary.violations.count == 8
-    assert any("finds who was in it" in note for note in solved.summary.notes)
+    assert ended == run.summary.violations.count == 8
+    assert any("finds who was in it" in note for note in run.summary.notes)
     with pytest.raises(covey.ConfigError, match="--attack weights"):
-        solved.audit(attacks=["lira"], references=2)
+        run.audit(attacks=["lira"], references=2)
 
 
 @pytest.mark.slow
@@ -239,9 +239,9 @@ def test_the_lowest_loss_owns_the_record():
 
 def test_accuracy_beside_the_prior():
     # 3 of 4 right: SE sqrt(.75 * .25 / 4); three of the four belong to source 1
-    found = attribution(np.array([0, 1, 1, 0]), np.array([0, 1, 1, 1]))
-    assert (found.accuracy, found.prior_accuracy, found.records) == (0.75, 0.75, 4)
-    assert found.standard_error == pytest.approx(np.sqrt(0.75 * 0.25 / 4))
+    attributed = attribution(np.array([0, 1, 1, 0]), np.array([0, 1, 1, 1]))
+    assert (attributed.accuracy, attributed.prior_accuracy, attributed.records) == (0.75, 0.75, 4)
+    assert attributed.standard_error == pytest.approx(np.sqrt(0.75 * 0.25 / 4))
 
 
 moderate = arrays(np.float64, (5, 4), elements=st.floats(-8, 8))

@@ -58,15 +58,15 @@ def matched(noisy) -> NonMembers:
 
 
 def test_a_model_of_random_labels_gives_its_members_away(target, matched):
-    found = examine_cluster(HERE.engine, target, matched, AUDITOR, STREAMS)
-    assert set(found.attacks) == {*AUDITOR.attacks, "fedmia"}
-    assert (found.members, found.non_members, found.background) == (120, 120, 0)
-    assert found.reason == ""
-    for name, figures in found.attacks.items():
+    audit = examine_cluster(HERE.engine, target, matched, AUDITOR, STREAMS)
+    assert set(audit.attacks) == {*AUDITOR.attacks, "fedmia"}
+    assert (audit.members, audit.non_members, audit.background) == (120, 120, 0)
+    assert audit.reason == ""
+    for name, figures in audit.attacks.items():
         assert (figures.overall.auc.low or 0) > 0.5, name
         for parts in (figures.by_group, figures.by_class, figures.by_difficulty):
-            assert sum(each.members for each in parts.values()) == 120
-    seen = found.accuracies
+            assert sum(cluster_part.members for cluster_part in parts.values()) == 120
+    seen = audit.accuracies
     assert seen["members"] > seen["non_members"] + 0.2
     assert seen["references_inside"] > seen["references_outside"] + 0.2
 
@@ -97,11 +97,11 @@ def test_what_cannot_be_audited_says_why(target, noisy):
         HERE.engine, target, NonMembers((part(noisy, 200, 205),)), AUDITOR, STREAMS
     )
     assert "fewer than 10 members or non-members" in few.reason
-    nobody = examine_cluster(
+    empty_audit = examine_cluster(
         HERE.engine, replace(target, members=()), NonMembers(()), AUDITOR, STREAMS
     )
-    assert "no client" in nobody.reason
-    assert nobody.attacks == {}
+    assert "no client" in empty_audit.reason
+    assert empty_audit.attacks == {}
 
 
 def test_references_that_diverged_show_nothing(target, matched):

@@ -42,7 +42,9 @@ def signals() -> Signals:
     target += 2 * right * (np.arange(RECORDS) < RECORDS // 2)[:, None]
     others = draw.normal(size=(RECORDS, MODELS, CLASSES))
     others += 2 * right[:, None] * inside[..., None]
-    gradients = [{"w": torch.from_numpy(each)} for each in right - np.exp(log_probs(target))]
+    gradients = [
+        {"w": torch.from_numpy(gradient)} for gradient in right - np.exp(log_probs(target))
+    ]
     return Signals(labels, log_probs(target), log_probs(others), inside, lambda: iter(gradients))
 
 
@@ -89,14 +91,14 @@ def target(lossy, make_client, make_target) -> Target:
 def test_every_estimator_finds_a_risk_with_an_error_or_says_why_not(
     estimator, target, make_target, context
 ):
-    found = estimator.estimate(target, context, STREAMS)
-    assert found.reason
-    assert found.counts == found.is_known
-    if found.is_known:
-        assert 0 <= found.risk <= 1
-        assert 0 < found.standard_error < 0.5
-        assert found.members == 90
-    assert estimator.assess(target, context, STREAMS).estimate == found
+    estimate = estimator.estimate(target, context, STREAMS)
+    assert estimate.reason
+    assert estimate.counts == estimate.is_known
+    if estimate.is_known:
+        assert 0 <= estimate.risk <= 1
+        assert 0 < estimate.standard_error < 0.5
+        assert estimate.members == 90
+    assert estimator.assess(target, context, STREAMS).estimate == estimate
     assert not estimator.estimate(make_target(), context, STREAMS).is_known
     settings = {"name": estimator.name, **estimator.own_settings()}
     assert create("risk_estimator", settings, "risk.name", RiskEstimator) == estimator

@@ -63,8 +63,8 @@ def audited(memorised) -> Callable[..., ClusterAudited]:
         others = part(images, 400, 900)
         reference = NonMembers((turned(others, degrees) if degrees else others,))
         membership = Membership((trained if chosen is None else chosen,), (trained,), (pooled,))
-        (found,) = audit_clusters(engine, [params], membership, reference, STREAMS)
-        return found
+        (audit,) = audit_clusters(engine, [params], membership, reference, STREAMS)
+        return audit
 
     return audit
 
@@ -141,15 +141,15 @@ def test_traces_are_judged_apart_from_those_who_trained(member, audited):
 @pytest.mark.parametrize("kind", ["numbers", "several labels"])
 def test_labels_that_do_not_match_are_seen_where_the_inputs_do(make_client, look_up, kind):
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(800, 3))).float()
-    told = x[:, 0] if kind == "numbers" else (x[:, :2] > 0).long()
-    other = -told if kind == "numbers" else 1 - told
-    held = make_client("ada", part(Examples(x, told), 0, 400), group=0)
+    features = x[:, 0] if kind == "numbers" else (x[:, :2] > 0).long()
+    other = -features if kind == "numbers" else 1 - features
+    held = make_client("ada", part(Examples(x, features), 0, 400), group=0)
     alone = Membership(((held,),), ((held,),), ((),))
-    for labels, matches in ((told, True), (other, False)):
+    for labels, matches in ((features, True), (other, False)):
         reference = NonMembers((part(Examples(x, labels), 400, 800),))
-        (found,) = audit_clusters(look_up, [{}], alone, reference, STREAMS)
-        assert (found.truth.figure.value is not None) == matches
-        assert found.truth.reason.startswith("refused") != matches
+        (audit,) = audit_clusters(look_up, [{}], alone, reference, STREAMS)
+        assert (audit.truth.figure.value is not None) == matches
+        assert audit.truth.reason.startswith("refused") != matches
 
 
 NUMBERED_STREAMS = Streams(0)

@@ -58,9 +58,9 @@ SKEWED = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
     ],
 )
 def test_the_best_constant_by_hand(labels, tokens, expected):
-    found = best_constant(torch.tensor(labels), tokens=tokens)
-    assert found is not None
-    assert (pytest.approx(found.loss), found.accuracy) == expected
+    best = best_constant(torch.tensor(labels), tokens=tokens)
+    assert best is not None
+    assert (pytest.approx(best.loss), best.accuracy) == expected
 
 
 @pytest.mark.parametrize("labels", [[3, 3, 3], [[1, 0], [1, 0]], [2.5, 2.5], []], ids=str)
@@ -112,10 +112,10 @@ def test_in_the_middle_of_a_run_only_what_is_far_beyond_guessing_is_none(halves)
 
 
 def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
-    asked: list[Target] = []
+    scored: list[Target] = []
 
     def attack(target: Target, _: Streams) -> Assessment:
-        asked.append(target)
+        scored.append(target)
         return Assessment(RiskEstimate(Figure(0.5, 0.01), 0.5, 9, 9))
 
     silent = {"weight": torch.zeros(2, 1), "bias": torch.zeros(2)}
@@ -130,24 +130,27 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
     fine = [(knows, 2, ""), (knows, 4, ""), (silent, 2, ""), (start, 4, "")]
     for params, t, known in (*broken, *fine):
         target = Target(0, params, (halves,), t, diverged=known)
-        found = team.look(target, Streams(0)).estimate
-        assert (found.source, found.round_index) == ("mine", t)
-        assert found.is_known == any(target is each for each in asked)
-        if not found.is_known:
-            assert found.reason == f"the model {found.diverged}"
-            assert found.auc is None
-            assert not found.counts
-    assert len(asked) == len(fine)
+        estimate = team.look(target, Streams(0)).estimate
+        assert (estimate.source, estimate.round_index) == ("mine", t)
+        assert estimate.is_known == any(target is one for one in scored)
+        if not estimate.is_known:
+            assert estimate.reason == f"the model {estimate.diverged}"
+            assert estimate.auc is None
+            assert not estimate.counts
+    assert len(scored) == len(fine)
 
 
 def test_of_a_model_that_diverged_no_older_figure_counts(halves):
-    found = Assessment(RiskEstimate(Figure(0.5, 0.01), 0.5, 9, 9))
+    assessment = Assessment(RiskEstimate(Figure(0.5, 0.01), 0.5, 9, 9))
     team = RedTeamed(
-        lambda _, __: found, 1, {}, divergence=lambda t: "as guessing" if t.round_index > 1 else ""
+        lambda _, __: assessment,
+        1,
+        {},
+        divergence=lambda t: "as guessing" if t.round_index > 1 else "",
     )
     start = initial_state(({"w": torch.zeros(2, 1)},)).with_choices({halves.handle: 0})
     first = team.measured(replace(start, round_index=1), (), Streams(0)).state
-    assert [each is not None for each in first.risk_estimates()] == [True]
+    assert [estimate is not None for estimate in first.risk_estimates()] == [True]
     second = team.measured(replace(first, round_index=2), (), Streams(0)).state
     assert second.risk_estimates() == (None,)
 
@@ -158,9 +161,9 @@ def test_who_predicts_the_majority_class_is_called_that_and_not_diverged(make_cl
     client = make_client("a", Examples(torch.randn(100, 2), labels))
     zeros = [[0.0, 0.0]] * 2
     for bias in ([0.1, 0.0], [50.0, 0.0]):
-        told = judged(client, "multiclass", zeros, bias)
-        assert told.startswith("predicts the majority class: on 100 of its clients' examples")
-        assert "an accuracy of 0.850, and 0.850 without inputs" in told
+        judgement = judged(client, "multiclass", zeros, bias)
+        assert judgement.startswith("predicts the majority class: on 100 of its clients' examples")
+        assert "an accuracy of 0.850, and 0.850 without inputs" in judgement
     assert judged(client, "multiclass", zeros, [0.0, 50.0]).startswith("diverged: ")
 
 
@@ -182,7 +185,7 @@ def judged_accuracies(seed: int, size: int, groups: int = 2, classes: int = 3) -
 @given(st.integers(0, 2**32 - 1), st.integers(2, 3), st.integers(2, 4))
 def test_gaps_equal_fairlearns_on_one_class_against_the_rest(seed, groups, classes):
     answers = judged_accuracies(seed, 200, groups, classes)
-    found = one_vs_rest_gaps(answers, fewest=1)
+    gaps = one_vs_rest_gaps(answers, fewest=1)
     for c in range(classes):
         is_class = (answers.labels == c).astype(int)
         says = (answers.predictions == c).astype(int)
@@ -194,7 +197,7 @@ def test_gaps_equal_fairlearns_on_one_class_against_the_rest(seed, groups, class
                 equalized_odds_difference,  # worst case
             )
         ]
-        np.testing.assert_allclose(found[:, c], expected, atol=1e-12)
+        np.testing.assert_allclose(gaps[:, c], expected, atol=1e-12)
 
 
 def test_gaps_by_hand():

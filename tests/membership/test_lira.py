@@ -34,14 +34,14 @@ def observed() -> Arrays:
 
 
 def spread(values: np.ndarray, chosen: np.ndarray, record: int, variance: str) -> float:
-    kept = values[chosen] if variance == "global" else values[record][chosen[record]]
-    return float(np.sqrt(np.mean((kept - np.mean(kept)) ** 2)))
+    chosen_values = values[chosen] if variance == "global" else values[record][chosen[record]]
+    return float(np.sqrt(np.mean((chosen_values - np.mean(chosen_values)) ** 2)))
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_online_is_the_difference_of_log_densities(observed, variance):
     target, references, inside = observed
-    found = lira_online(target, references, inside, variance)
+    scores = lira_online(target, references, inside, variance)
     for i in range(20):
         in_, out = (
             norm.logpdf(
@@ -51,19 +51,19 @@ def test_online_is_the_difference_of_log_densities(observed, variance):
             )
             for chosen in (inside, ~inside)
         )
-        assert found[i] == pytest.approx(in_ - out)
+        assert scores[i] == pytest.approx(in_ - out)
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_offline_is_one_sided_and_blind_to_the_in_models(observed, variance):
     target, references, inside = observed
-    found = lira_offline(target, references, inside, variance)
+    scores = lira_offline(target, references, inside, variance)
     for i in range(20):
         mu = references[i][~inside[i]].mean()
         below = norm.cdf(target[i], mu, spread(references, ~inside, i, variance))
-        assert 1 - np.exp(-found[i]) == pytest.approx(below)
+        assert 1 - np.exp(-scores[i]) == pytest.approx(below)
     other = np.where(inside, 99.0, references)
-    assert (lira_offline(target, other, inside, variance) == found).all()
+    assert (lira_offline(target, other, inside, variance) == scores).all()
 
 
 def test_a_variance_per_example_needs_two_references_of_each_kind():
@@ -101,8 +101,8 @@ def test_one_variance_for_all_and_one_of_each_are_the_ends_of_the_bayesian_one()
     many, _, _ = drawn(200, 4_000, 2.0, 3.0)
     everything = np.ones_like(many, dtype=bool)
     centre, own = _law(many, everything, "per-example").args
-    found, scale = _law(many, everything, "bayesian-n").args
-    assert found == pytest.approx(centre, abs=0.02)
+    arguments, scale = _law(many, everything, "bayesian-n").args
+    assert arguments == pytest.approx(centre, abs=0.02)
     assert scale == pytest.approx(own, rel=0.02)
 
 
@@ -129,31 +129,31 @@ def test_offline_by_hand():
     # p_out = .2, a = .5: p(x) = (1.5 * .2 + .5) / 2 = .4
     target, references = np.log([0.8]), np.log([[0.9, 0.2, 0.2]])
     inside = np.array([[True, False, False]])
-    found = likelihood_ratio_offline(target, references, inside, a=0.5)
-    assert np.exp(found) == pytest.approx([0.8 / 0.4])
+    scores = likelihood_ratio_offline(target, references, inside, a=0.5)
+    assert np.exp(scores) == pytest.approx([0.8 / 0.4])
 
 
 def test_the_ratios_record_by_record():
     draw = np.random.default_rng(0)
     inside = np.stack([draw.permutation(5) < 2 for _ in range(12)])
     target, references = np.log(draw.random(12)), np.log(draw.random((12, 5)))
-    found = np.exp(likelihood_ratio_online(target, references, inside))
+    scores = np.exp(likelihood_ratio_online(target, references, inside))
     for i in range(12):
         p_in, p_out = (np.exp(references[i][c]).mean() for c in (inside[i], ~inside[i]))
-        assert found[i] == pytest.approx(np.exp(target[i]) / ((p_in + p_out) / 2))
+        assert scores[i] == pytest.approx(np.exp(target[i]) / ((p_in + p_out) / 2))
 
 
 def test_certain_models_do_not_overflow():
     target, references = np.array([-900.0, 0.0]), np.full((2, 2), -900.0)
     inside = np.array([[True, False]] * 2)
-    found = likelihood_ratio_online(target, references, inside)
-    assert found == pytest.approx([0.0, 900.0])
+    scores = likelihood_ratio_online(target, references, inside)
+    assert scores == pytest.approx([0.0, 900.0])
 
 
 @given(numbers, numbers, st.sampled_from([1.0, 2.0]))
 def test_the_score_is_the_share_of_the_population_that_is_beaten(ratios, population, gamma):
-    found = rmia(ratios, population, gamma)
-    assert ((found >= 0) & (found <= 1)).all()
-    for x, score in zip(ratios, found, strict=True):
+    scores = rmia(ratios, population, gamma)
+    assert ((scores >= 0) & (scores <= 1)).all()
+    for x, score in zip(ratios, scores, strict=True):
         beaten = [x - np.log(gamma) >= z for z in population]
         assert score == pytest.approx(np.mean(beaten))

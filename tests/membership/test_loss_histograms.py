@@ -59,11 +59,11 @@ def test_the_outermost_bins_take_everything():
 def test_auc_of_counts_is_the_auc_of_the_bins(seed):
     inside, outside = drawn_losses(seed, 40, 0.3), drawn_losses(seed + 1, 30)
     generator = np.random.default_rng(seed)
-    found = auc_of_counts(loss_counts(inside, generator), loss_counts(outside, generator))
+    area = auc_of_counts(loss_counts(inside, generator), loss_counts(outside, generator))
     expected = auc(-bins_of(inside).astype(float), -bins_of(outside).astype(float))
-    assert found == pytest.approx(expected, abs=1e-12)
+    assert area == pytest.approx(expected, abs=1e-12)
     # and the bins are fine enough: 1.23 times from one edge to the next
-    assert found == pytest.approx(auc(-inside, -outside), abs=0.05)
+    assert area == pytest.approx(auc(-inside, -outside), abs=0.05)
 
 
 @given(seeds)
@@ -100,12 +100,12 @@ def test_risk_of_counts_are_those_of_thresholds_fitted_elsewhere(seed):
 MEMBERS, HELD_OUT = 80, 20
 
 
-def honest(seed: int, clients: int, apart: float = 0.5):
+def honest(seed: int, clients: int, distance: float = 0.5):
     """Counts of clients whose members' log-losses are lower by so much."""
     generator = np.random.default_rng(seed)
     pairs = [
         (
-            loss_counts(np.exp(generator.normal(-apart, 1, MEMBERS)), generator),
+            loss_counts(np.exp(generator.normal(-distance, 1, MEMBERS)), generator),
             loss_counts(np.exp(generator.normal(0, 1, HELD_OUT)), generator),
         )
         for _ in range(clients)
@@ -130,9 +130,9 @@ def risk(inside, outside) -> float:
 def test_honest_clients_are_summed_exactly(clients):
     for seed in range(5):
         inside, outside = honest(seed, clients)
-        found = combined_counts(inside, outside)
-        assert np.array_equal(found[0], sum(inside))
-        assert np.array_equal(found[1], sum(outside))
+        counts = combined_counts(inside, outside)
+        assert np.array_equal(counts[0], sum(inside))
+        assert np.array_equal(counts[1], sum(outside))
 
 
 MOVED = {1: 0.0, 2: 0.25, 3: 0.35, 4: 0.45}
@@ -145,8 +145,8 @@ def test_a_minority_that_lies_outright_pins_no_risk(liars, most, scale, turned):
     for seed in range(5):
         inside, outside = honest(seed, 10 - liars)
         lies = [lie(scale, turned=turned) for _ in range(liars)]
-        found = risk(inside + [a for a, _ in lies], outside + [b for _, b in lies])
-        assert abs(found - risk(inside, outside)) <= most
+        area = risk(inside + [a for a, _ in lies], outside + [b for _, b in lies])
+        assert abs(area - risk(inside, outside)) <= most
 
 
 def test_who_has_no_holdout_is_counted_and_bounded_by_five_clients():
@@ -185,14 +185,14 @@ def finding(reporting: int):
 
 @pytest.mark.parametrize("reporting", [0, 4])
 def test_no_figure_is_taken_from_fewer_than_five(reporting):
-    found = finding(reporting)
-    assert not found.counts
-    assert "fewer than 5 clients sent counts" in found.reason
+    estimate = finding(reporting)
+    assert not estimate.counts
+    assert "fewer than 5 clients sent counts" in estimate.reason
     assert finding(5).is_known
 
 
 @pytest.mark.parametrize("members", [0, 2])
 def test_fewer_than_a_sum_is_over_count_nothing(members):
     target = Target(0, dict(NETWORK.state_dict()), tuple(map(member, range(members))), 1)
-    found = masked_loss_counter(ReferenceEngine(NETWORK), 3)(target, Streams(1))
-    assert not np.any(found)
+    counter = masked_loss_counter(ReferenceEngine(NETWORK), 3)(target, Streams(1))
+    assert not np.any(counter)

@@ -22,15 +22,15 @@ from covey.membership.attacks import (
     rmia,
 )
 
-FOUND: dict[str, Any] = json.loads(
+PUBLISHED: dict[str, Any] = json.loads(
     (Path(__file__).parent / "published" / "scores.json").read_text()
 )
-INPUTS, TFP, METER = (FOUND[key] for key in ("inputs", "tensorflow-privacy", "privacy-meter"))
+INPUTS, TFP, METER = (PUBLISHED[key] for key in ("inputs", "tensorflow-privacy", "privacy-meter"))
 MEMBER = np.array(INPUTS["member"], dtype=bool)
 INSIDE = np.array(INPUTS["inside"], dtype=bool)
 
 
-def told(of: dict[str, Any]) -> tuple[ndarray, ndarray, ndarray]:
+def log_probs_of(of: dict[str, Any]) -> tuple[ndarray, ndarray, ndarray]:
     """The log-probabilities of a target and of references, and the labels."""
     target, references = (
         log_softmax(np.array(of[key]), axis=-1) for key in ("target", "references")
@@ -39,7 +39,7 @@ def told(of: dict[str, Any]) -> tuple[ndarray, ndarray, ndarray]:
 
 
 def phis() -> tuple[ndarray, ndarray]:
-    target, references, labels = told(INPUTS)
+    target, references, labels = log_probs_of(INPUTS)
     return logit(target, labels), logit(references, labels)
 
 
@@ -62,11 +62,11 @@ def test_online_lira_is_tensorflow_privacys_with_each_records_own_variance():
 def test_offline_rmia_is_privacy_meters(a):
     """With records of nobody's as the population, as there; no two ratios are equal, so
     that >= here and > there count the same."""
-    target, references, labels = told(INPUTS)
+    target, references, labels = log_probs_of(INPUTS)
     ratios = likelihood_ratio_offline(
         of_label(target, labels), of_label(references, labels), INSIDE, a
     )
-    z, z_references, z_labels = told(INPUTS["population"])
+    z, z_references, z_labels = log_probs_of(INPUTS["population"])
     z_out = of_label(z_references, z_labels)
     others = likelihood_ratio_offline(
         of_label(z, z_labels), z_out, np.zeros(z_out.shape, dtype=bool), a

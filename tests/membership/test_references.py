@@ -38,49 +38,52 @@ NON_MEMBERS = NonMembers((numbered(1000, 90), numbered(2000, 90)))
 
 
 def candidates_of(clients: tuple[Client, ...], reference: NonMembers) -> Candidates:
-    found = Candidates.of(strata_of(clients, reference, STREAMS))
-    assert found is not None
-    return found
+    candidates = Candidates.of(strata_of(clients, reference, STREAMS))
+    assert candidates is not None
+    return candidates
 
 
 def test_members_meet_as_many_non_members_of_their_group_and_suspects_are_the_holders(mixed):
-    found = candidates_of(mixed, NON_MEMBERS)
-    names = np.array(numbers(found.examples))
-    assert (found.member == (names < 1000)).all()
+    candidates = candidates_of(mixed, NON_MEMBERS)
+    names = np.array(numbers(candidates.examples))
+    assert (candidates.member == (names < 1000)).all()
     for place, low in ((0, 1000), (1, 2000)):
-        here = found.stratum == place
-        others = names[here & ~found.member]
+        here = candidates.stratum == place
+        others = names[here & ~candidates.member]
         assert ((low <= others) & (others < low + 90)).all()
-        assert len(set(others)) == len(others) == (here & found.member).sum()
+        assert len(set(others)) == len(others) == (here & candidates.member).sum()
     held = [set(numbers(client.train)) for client in mixed]
-    for name, suspect, member in zip(names, found.suspects, found.member, strict=True):
+    for name, suspect, member in zip(names, candidates.suspects, candidates.member, strict=True):
         assert (name in held[suspect]) == member
-    inside, outside = found.suspects[found.member], found.suspects[~found.member]
+    inside, outside = (
+        candidates.suspects[candidates.member],
+        candidates.suspects[~candidates.member],
+    )
     assert (np.bincount(inside) == np.bincount(outside)).all()
 
 
 @pytest.mark.parametrize("count", [3, 4])
 def test_every_candidate_has_models_that_learnt_it_and_models_that_did_not(mixed, count):
-    found = candidates_of(mixed, NON_MEMBERS)
-    inside = halves(found, count, STREAMS)
-    assert inside.shape == (len(found.examples), count)
+    candidates = candidates_of(mixed, NON_MEMBERS)
+    inside = halves(candidates, count, STREAMS)
+    assert inside.shape == (len(candidates.examples), count)
     assert (inside.any(axis=1) & ~inside.all(axis=1)).all()
-    for place, stratum in enumerate(found.strata):
-        own = inside[found.stratum == place]
+    for place, stratum in enumerate(candidates.strata):
+        own = inside[candidates.stratum == place]
         assert (own.sum(axis=0) == stratum.pairs).all()
     if count == 4:
         assert (inside.sum(axis=1) == 2).all()
 
 
 def test_a_reference_is_as_large_as_the_cluster_and_learns_its_half(mixed):
-    found = candidates_of(mixed, NonMembers((numbered(1000, 60), numbered(2000, 60))))
-    assert any(len(stratum.background) for stratum in found.strata)
-    (inside,) = halves(found, 2, STREAMS).T[:1]
-    sets = reference_sets(found, inside, STREAMS)
-    assert [len(each) for each in sets] == [20, 30, 25]
-    learnt = [number for each in sets for number in numbers(each)]
-    half = np.array(numbers(found.examples))[inside].tolist()
-    rest = [n for stratum in found.strata for n in numbers(stratum.background)]
+    candidates = candidates_of(mixed, NonMembers((numbered(1000, 60), numbered(2000, 60))))
+    assert any(len(stratum.background) for stratum in candidates.strata)
+    (inside,) = halves(candidates, 2, STREAMS).T[:1]
+    sets = reference_sets(candidates, inside, STREAMS)
+    assert [len(examples) for examples in sets] == [20, 30, 25]
+    learnt = [number for examples in sets for number in numbers(examples)]
+    half = np.array(numbers(candidates.examples))[inside].tolist()
+    rest = [n for stratum in candidates.strata for n in numbers(stratum.background)]
     assert sorted(learnt) == sorted([*half, *rest])
     assert not {n for n in numbers(sets[2]) if n < 100 or 200 <= n < 2000}
 
@@ -113,25 +116,25 @@ def test_a_record_that_every_model_learnt_has_no_exposure():
         record_exposures(signals(np.zeros((2, 4)), np.ones((2, 4), dtype=bool)))
 
 
-def test_only_counts_are_told():
+def test_only_counts_are_reported():
     # 150 members: 1% are two. Two records give themselves away to every reference
     draw = np.random.default_rng(0)
     inside = np.stack([draw.permutation(300) < 150 for _ in range(4)], axis=1)
     inside = np.stack([s for half in inside.T for s in (half, ~half)], axis=1)
     weak = np.isin(np.arange(300), [10, 32, 200])
     phi = draw.normal(size=inside.shape) + 9 * (inside & weak[:, None])
-    found = exposed_counts(signals(phi, inside), np.arange(300) < 150, OWNERS)
-    assert found is not None
-    assert (found.records, found.held) == (2, (1, 1))
-    assert found.exposure > 0.99
-    assert found.everybody == pytest.approx(0.5, abs=0.05)
+    counts = exposed_counts(signals(phi, inside), np.arange(300) < 150, OWNERS)
+    assert counts is not None
+    assert (counts.records, counts.held) == (2, (1, 1))
+    assert counts.exposure > 0.99
+    assert counts.everybody == pytest.approx(0.5, abs=0.05)
 
 
 def test_the_highest_of_many_figures_by_chance_is_not_believed():
     draw = np.random.default_rng(1)
     inside = np.tile([[True, False]], (300, 2))
     noise = signals(draw.normal(size=inside.shape), inside)
-    found = exposed_counts(noise, np.arange(300) < 150, OWNERS)
-    assert found is not None
-    assert abs(found.exposure - 0.5) < 0.4  # two records, one pair of references
+    counts = exposed_counts(noise, np.arange(300) < 150, OWNERS)
+    assert counts is not None
+    assert abs(counts.exposure - 0.5) < 0.4  # two records, one pair of references
     assert record_exposures(noise).max() > 0.95

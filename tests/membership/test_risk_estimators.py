@@ -95,7 +95,7 @@ def test_without_a_reference_the_members_own_holdouts_stand_in(look_up, lossy, m
     assert (truth.risk, truth.members, truth.non_members) == (1.0, 40, 10)
 
 
-def test_a_diverged_model_tells_nothing(look_up, lossy, make_client, make_target):
+def test_a_diverged_model_reveals_nothing(look_up, lossy, make_client, make_target):
     # Where every loss is NaN all records tie: a coin toss, and no NaN among the facts.
     nothing, unseen = lossy([math.nan] * 20), lossy([math.nan] * 20)
     target = make_target(make_client("a", nothing, unseen, group=0))
@@ -111,9 +111,9 @@ def test_a_client_judges_itself_by_hand(look_up, lossy, make_client):
     # "member" from 0.01 down: TPR 1/2, TNR 1. B's held-out examples are too few.
     a = make_client("a", lossy([0.01, 1.0] * 10), lossy([1.0] * 20))
     b = make_client("b", lossy([0.01] * 20), lossy([1.0] * 9))
-    found = ClientEstimator().judge(({}, {}), (a, b), RiskContext(look_up), STREAMS)
-    assert found["B"] == [None, None]
-    for figure in found["A"]:
+    estimates = ClientEstimator().judge(({}, {}), (a, b), RiskContext(look_up), STREAMS)
+    assert estimates["B"] == [None, None]
+    for figure in estimates["A"]:
         assert figure is not None
         assert figure.risk == 0.75
         expected = math.sqrt(2 * 16 * 6 / 22**3) / 2  # p = (15 + 1) / (20 + 2)

@@ -46,9 +46,9 @@ ROUND_STREAMS = Streams(0).at("round", ROUNDS)
 SHIFTS = (ShiftRange(NoShift(), 0.0, 0.0), ShiftRange(Rotation(), 25.0, 50.0))
 
 
-def shadows_of(found: Assessment) -> tuple[ShadowFederation, ...]:
-    assert isinstance(found.state, ShadowFederations)
-    return found.state.clusters[0]
+def shadows_of(assessment: Assessment) -> tuple[ShadowFederation, ...]:
+    assert isinstance(assessment.state, ShadowFederations)
+    return assessment.state.clusters[0]
 
 
 def look(target: Target, setup: RiskContext, shadows: int = 3) -> Assessment:
@@ -104,7 +104,7 @@ def test_the_figure_is_near_the_truth_and_of_shadows_like_the_cluster(world, tra
     for federation in shadows:
         assert federation.profile == tuple((0, size) for size in SIZES)
         assert (federation.rounds, federation.place[1]) == (ROUNDS, ROUNDS)
-    assert len({model_hash([each.params]) for each in shadows}) == 3
+    assert len({model_hash([shadow.params]) for shadow in shadows}) == 3
 
 
 class Diary:
@@ -116,7 +116,7 @@ class Diary:
         self.setup = replace(setup, play_round=self.note)
 
     def note(self, _: int, params: Params, sets: tuple[Examples, ...], __: Streams) -> Params:
-        self.played.append(tuple(len(each) for each in sets))
+        self.played.append(tuple(len(examples) for examples in sets))
         self.sets.append(sets)
         return params
 
@@ -146,20 +146,20 @@ def test_shadows_play_on_while_the_clients_stay(diary, many):
     first = looked(diary, many(), 2)
     assert diary.played == [(3,) * 20] * 4  # two shadows, rounds 0 and 1
     shadows = shadows_of(looked(diary, many(), 5, first.state))
-    assert [(each.place[1], each.rounds) for each in shadows] == [(2, 5)] * 2
+    assert [(shadow.place[1], shadow.rounds) for shadow in shadows] == [(2, 5)] * 2
     assert len(diary.played) == 4 + 6  # rounds 2, 3 and 4
-    inputs = [[each.inputs for each in sets] for sets in diary.sets]
+    inputs = [[examples.inputs for examples in sets] for sets in diary.sets]
     same = zip(inputs[0], inputs[4], strict=True)
     assert all(torch.equal(*pair) for pair in same)  # the same members throughout
 
 
 def test_shadows_are_rebuilt_when_more_than_one_client_in_ten_changes(diary, many):
     first = looked(diary, many(), 2)
-    swapped = (*(replace(each, group=1) for each in many(2)), *many()[2:])
+    swapped = (*(replace(client, group=1) for client in many(2)), *many()[2:])
     for members in (many(17), many(23), swapped):  # two leave and two others come
         diary.played.clear()
         shadows = shadows_of(looked(diary, members, 3, first.state))
-        assert [(each.place[1], each.rounds) for each in shadows] == [(3, 3)] * 2
+        assert [(shadow.place[1], shadow.rounds) for shadow in shadows] == [(3, 3)] * 2
         assert diary.played == [(3,) * len(members)] * 6  # from round 0 on
 
 
@@ -182,7 +182,7 @@ def test_members_and_non_members_of_a_shadow_share_no_image(world, many):
     assert (len(set(members)), len(set(others))) == (60, 140)
     assert not set(members) & set(others)
     assert others == others_again
-    trained_on = [int(x) for each in diary.sets[0] for x in each.inputs[:, 0, 0, 0]]
+    trained_on = [int(x) for examples in diary.sets[0] for x in examples.inputs[:, 0, 0, 0]]
     assert trained_on == members
 
 
@@ -202,7 +202,7 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(world, 
     steering = estimator.assess(trained, pooled(world, 99), ROUND_STREAMS).estimate
     assert steering == replace(figure, steers=True)
     assert steering.counts
-    sizes = [len(each.profile) for each in shadows_of(assessment)]
+    sizes = [len(shadow.profile) for shadow in shadows_of(assessment)]
     assert sizes == [3, 3, 3, 2, 2, 2, 1, 1, 1]
     profile = tuple((0, size) for size in SIZES)
     assert plan_shadows(profile, 100, 3) == (profile,) * 3
@@ -237,8 +237,8 @@ def test_a_shadow_is_judged_by_the_thresholds_of_others():
         ShadowResult({0: np.full(10, 1.0 + at)}, {0: np.full(10, 0.0 + at)}, 1.0, 0.5, 0.5)
         for at in (0.0, 10.0)
     )
-    assert [each.risk for each in leave_one_out([low, high])] == [0.5, 0.5]
-    assert [each.risk for each in leave_one_out([low])] == [1.0]
+    assert [estimate.risk for estimate in leave_one_out([low, high])] == [0.5, 0.5]
+    assert [estimate.risk for estimate in leave_one_out([low])] == [1.0]
 
 
 @pytest.mark.parametrize("which", [0, 2])
@@ -251,7 +251,7 @@ def test_one_shadow_that_diverged_withholds_the_figure(world, trained, which):
         return played[-1]
 
     setup = replace(world.setup, play_round=play)
-    found = look(replace(trained, round_index=1), setup).estimate
-    assert not found.is_known
-    assert "diverged" in found.reason
+    estimate = look(replace(trained, round_index=1), setup).estimate
+    assert not estimate.is_known
+    assert "diverged" in estimate.reason
     assert len(played) == 3

@@ -89,11 +89,11 @@ def test_a_backbone_of_a_users_own_is_frozen(made, width, size):
     name = f"{__name__}:{made.__name__}"
     features, again = (build_features(name, (1, 8, 8), 0, {"width": width}) for _ in range(2))
     images = torch.rand(6, 1, 8, 8)
-    found = features.train()(images)
-    assert features.size == found.shape[1] == size
-    assert torch.equal(found, features(images))
-    assert torch.equal(found, again(images))
-    assert not found.requires_grad
+    mapped = features.train()(images)
+    assert features.size == mapped.shape[1] == size
+    assert torch.equal(mapped, features(images))
+    assert torch.equal(mapped, again(images))
+    assert not mapped.requires_grad
     assert features.map.source == again.map.source != ""
     assert features.map.tensors == again.map.tensors
     assert not [*features.state_dict(), *features.parameters(), *features.buffers()]

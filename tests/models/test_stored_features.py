@@ -48,8 +48,8 @@ def unseen(monkeypatch):
     seen.clear()
 
 
-def equal(found: np.ndarray | None, expected: np.ndarray) -> bool:
-    return found is not None and np.array_equal(found, expected)
+def equal(examples: np.ndarray | None, expected: np.ndarray) -> bool:
+    return examples is not None and np.array_equal(examples, expected)
 
 
 def ones(*shape: int) -> np.ndarray:
@@ -66,7 +66,7 @@ def test_every_record_is_seen_once_whatever_is_done_with_the_run(tmp_path):
     run = covey.run(config=SETTINGS, out=tmp_path / "run")
     population = covey.load(run.folder)._playable("").population
     of_server = sum(map(len, (*population.test, *population.non_members)))
-    of_clients = sum(len(each.train) + len(each.holdout) for each in population.clients)
+    of_clients = sum(len(client.train) + len(client.holdout) for client in population.clients)
     # a trial of the engine sees the first client's first batch beforehand
     assert of_clients + of_server <= sum(seen) <= of_clients + of_server + 2 * 30
     stored = run.folder / "features.sqlite"

@@ -29,13 +29,13 @@ def ray_cluster() -> Iterator[Any]:
                 initialize_head=True,
                 head_node_args={"num_cpus": RAY_WORKERS, "include_dashboard": False},
             )
-            kept = RayEngine(nn.Linear(1, 1), RAY_WORKERS, address=cluster.address)
-            assert kept.score([]) == []
+            engine = RayEngine(nn.Linear(1, 1), RAY_WORKERS, address=cluster.address)
+            assert engine.score([]) == []
         yield cluster
         with files_left_open():
             ray.shutdown()
             cluster.shutdown()
-            del kept
+            del engine
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def seconds(engine: Engine, jobs: list[TrainingJob]) -> float:
     return time.perf_counter() - begun
 
 
-def told(name: str, ratios: list[float]) -> None:
+def print_ratios(name: str, ratios: list[float]) -> None:
     middle = statistics.median(ratios)
     sys.stdout.write(f"{name}: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})\n")
 
@@ -60,11 +60,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--pairs", type=int, default=3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     torch.set_num_threads(1)
     module = MnistCnn((1, 28, 28), 10)
-    jobs = clients(asked.clients, dict(initial_params(module)))
+    jobs = clients(arguments.clients, dict(initial_params(module)))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     on_ray = RayEngine(module, address=str(cluster.address))
     threads = {count: ParallelEngine(module, count) for count in (1, 2)}
@@ -73,12 +73,12 @@ def main() -> None:
         engines = (on_ray, threads[workers])
         for engine in engines:
             seconds(engine, jobs)  # processes start, examples are placed
-        turns = [[seconds(engine, jobs) for engine in engines] for _ in range(asked.pairs)]
-        return [there / here for there, here in turns]
+        turns = [[seconds(engine, jobs) for engine in engines] for _ in range(arguments.pairs)]
+        return [remote / here for remote, here in turns]
 
-    told("one node of one core against one thread, in time", pairs(1))
+    print_ratios("one node of one core against one thread, in time", pairs(1))
     cluster.add_node(num_cpus=1)
-    told("two nodes of one core against two threads, in time", pairs(2))
+    print_ratios("two nodes of one core against two threads, in time", pairs(2))
     ray.shutdown()
     cluster.shutdown()
     gc.collect()

@@ -59,8 +59,8 @@ class Remembering(Objective):
     elementwise = True
 
     def correction(self, weights, start, memory):
-        for each in memory["past"]:
-            each.mul_(0.5)
+        for name in memory["past"]:
+            name.mul_(0.5)
         return [w - p for w, p in zip(weights, memory["past"], strict=True)]
 
 
@@ -76,14 +76,14 @@ RECIPES = {
 def test_a_result_is_the_parallel_engines_to_the_bit(ray_engine: MakeRay, recipe: Recipe):
     module = make_module() if recipe.record_clip else make_module(nn.Dropout(0.5))
     jobs = make_jobs(module, SIZES, recipe)
-    here, there = (
+    here, remote = (
         [replace(job, memory={"past": {n: v + 1 for n, v in job.start.items()}}) for job in jobs]
         for _ in range(2)
     )
     expected = ParallelEngine(module, workers=2).train(here)
-    for trained, oracle in zip(ray_engine(module).train(there), expected, strict=True):
+    for trained, oracle in zip(ray_engine(module).train(remote), expected, strict=True):
         assert_same_bits(trained, oracle)
-    for job in there:
+    for job in remote:
         assert torch.equal(job.memory["past"]["0.bias"], job.start["0.bias"] + 1)
 
 
@@ -129,8 +129,8 @@ def test_a_node_that_is_killed_in_a_round_costs_a_retry(ray_cluster, ray_engine,
     assert "lost node" in caplog.text
     assert len(engine._hosts.nodes) == 1
     expected = ParallelEngine(module).train(jobs)
-    for found, oracle in zip(trained, expected, strict=True):
-        assert_same_bits(found, oracle)
+    for answer, oracle in zip(trained, expected, strict=True):
+        assert_same_bits(answer, oracle)
 
 
 class Fatal(nn.Module):

@@ -65,19 +65,19 @@ def measured(target: Target, context: RiskContext) -> RiskEstimate:
 
 
 def test_shadows_that_learn_by_heart_say_so_and_clients_may_act_on_it(cluster, context):
-    found = measured(cluster(), context)
-    assert 0.65 < found.risk <= 1
-    assert (found.members, found.non_members) == (90, 310)
-    assert (found.calibrated, found.steers, found.counts) == (False, True, True)
-    assert found.reason.startswith("as published, not calibrated: 3 central shadow models of 90")
+    estimate = measured(cluster(), context)
+    assert 0.65 < estimate.risk <= 1
+    assert (estimate.members, estimate.non_members) == (90, 310)
+    assert (estimate.calibrated, estimate.steers, estimate.counts) == (False, True, True)
+    assert estimate.reason.startswith("as published, not calibrated: 3 central shadow models of 90")
     # theta_j is untrained, and all of the pool look like non-members
-    assert float(found.reason.split("right on ")[1].split()[0]) > 0.9
-    assert measured(cluster(members=cluster().members[::-1]), context) == found
+    assert float(estimate.reason.split("right on ")[1].split()[0]) > 0.9
+    assert measured(cluster(members=cluster().members[::-1]), context) == estimate
 
 
 def test_shadows_that_have_not_trained_show_nothing(cluster, context):
-    found = measured(cluster(rounds=0), context)
-    assert abs(found.risk - 0.5) < 2 * found.standard_error
+    estimate = measured(cluster(rounds=0), context)
+    assert abs(estimate.risk - 0.5) < 2 * estimate.standard_error
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_shadows_that_have_not_trained_show_nothing(cluster, context):
 )
 def test_it_says_what_is_missing(cluster, context, size, clients, words):
     small = replace(context, pool=context.pool.first(size))
-    found = measured(cluster(members=cluster().members[:clients]), small)
-    assert not found.counts
-    assert words in found.reason
+    estimate = measured(cluster(members=cluster().members[:clients]), small)
+    assert not estimate.counts
+    assert words in estimate.reason
 
 
 def test_one_shadow_that_diverged_withholds_the_figure(cluster, context):
@@ -99,8 +99,8 @@ def test_one_shadow_that_diverged_withholds_the_figure(cluster, context):
         draws.append({k: v * torch.nan if lost else v for k, v in HERE.init(streams).items()})
         return draws[-1]
 
-    found = measured(cluster(rounds=1), replace(context, init=init))
-    assert found.reason == "its shadow models diverged"
+    estimate = measured(cluster(rounds=1), replace(context, init=init))
+    assert estimate.reason == "its shadow models diverged"
     assert len(draws) == 3
 
 
@@ -198,7 +198,7 @@ def test_a_run_acts_on_the_figure_and_counts_it_nowhere(tmp_path):
     played = covey.run(config=config, out=tmp_path / "run")
     history = played.history
     assert {e.cluster for e in history.measured if e.estimate.counts} == {0, 1}
-    for each in played.summary.clusters:
-        assert str(each.measured).endswith(", not calibrated")
-        assert (each.risk, each.calibrated) == (None, False)
+    for cluster_summary in played.summary.clusters:
+        assert str(cluster_summary.measured).endswith(", not calibrated")
+        assert (cluster_summary.risk, cluster_summary.calibrated) == (None, False)
     assert not history.figures

@@ -40,8 +40,8 @@ def played(folder, **changed):
     """Play the game; `changed` are parts of the population."""
     with load(folder).open_finished("game", "A test") as session:
         run, whole = (
-            replace(each, population=replace(each.population, **changed))
-            for each in (session.run, session.whole)
+            replace(folder, population=replace(folder.population, **changed))
+            for folder in (session.run, session.whole)
         )
         return game_of(replace(session, run=run, whole=whole))
 
@@ -50,18 +50,18 @@ def played(folder, **changed):
 def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     before = sorted(learnt.rglob("*"))
     rounds = []
-    found = play_game(load(learnt), control=True, observe=lambda h: rounds.append(h))
-    assert (found.participants, found.reserved) == (12, 86)
-    assert found.low > 0.5
-    assert (found.left, found.left_reason) == (None, "no client has left this run")
-    control = found.control
+    game = play_game(load(learnt), control=True, observe=lambda h: rounds.append(h))
+    assert (game.participants, game.reserved) == (12, 86)
+    assert game.low > 0.5
+    assert (game.left, game.left_reason) == (None, "no client has left this run")
+    control = game.control
     assert control
     assert control.clients == control.audited.clients == 3
     assert control.low <= 0.5 <= control.high
     assert control.auc < control.audited.auc
     assert len(rounds[-1].rounds) == 4
     assert sorted(learnt.rglob("*")) == before
-    assert play_game(load(learnt)) == replace(found, control=None)
+    assert play_game(load(learnt)) == replace(game, control=None)
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_where_a_client_has_one_shift_each_reserved_client_has_one_of_its_own():
     reserved = _reserved(run, run.population.clients, Streams(0))
     assert set(reserved) == {0, 1}
     for group, sets in reserved.items():
-        shades = [each.inputs.unique() for each in sets]
+        shades = [examples.inputs.unique() for examples in sets]
         assert all(len(own) == 1 for own in shades)
         assert len(torch.cat(shades).unique()) > len(sets) / 2
         low, high = RANGES[group]
@@ -126,13 +126,15 @@ def test_else_each_image_has_its_own_and_they_are_the_matched_non_members():
     reserved = _reserved(run, run.population.clients, Streams(0))
     for group, sets in reserved.items():
         matched = {bytes(image.numpy()) for image in run.reference.by_group[group].inputs}
-        assert all(bytes(image.numpy()) in matched for each in sets for image in each.inputs)
+        assert all(
+            bytes(image.numpy()) in matched for examples in sets for image in examples.inputs
+        )
 
 
 AT = Streams(0)
 
-some = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12).map(np.array)
-sides = st.dictionaries(st.integers(0, 2), some, min_size=1)
+scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12).map(np.array)
+sides = st.dictionaries(st.integers(0, 2), scores, min_size=1)
 
 
 def images(count: int, first: int = 0) -> Examples:
@@ -152,22 +154,22 @@ def test_a_client_is_scored_by_the_model_that_suits_it():
 
 @given(inside=sides, reserved=sides)
 def test_the_interval_holds_the_estimate(inside, reserved):
-    found = participation_game(inside, reserved, AT)
+    game = participation_game(inside, reserved, AT)
     if not inside.keys() & reserved.keys():
-        assert found is None
+        assert game is None
         return
-    assert found is not None
-    assert -1e-9 <= found.low <= found.auc <= found.high <= 1 + 1e-9
-    assert found.clients == sum(len(inside[g]) for g in inside.keys() & reserved.keys())
+    assert game is not None
+    assert -1e-9 <= game.low <= game.auc <= game.high <= 1 + 1e-9
+    assert game.clients == sum(len(inside[g]) for g in inside.keys() & reserved.keys())
 
 
 def test_groups_are_not_compared_with_each_other():
     # 3/4 and 0, weighted by 2 and 1 clients; together they would say 14/18
     inside = {0: np.array([11.0, 13.0]), 1: np.array([0.0])}
     reserved = {0: np.array([10.0, 12.0]), 1: np.array([1.0])}
-    found = participation_game(inside, reserved, AT)
-    assert found is not None
-    assert found.auc == pytest.approx((2 * 0.75 + 1 * 0.0) / 3)
+    game = participation_game(inside, reserved, AT)
+    assert game is not None
+    assert game.auc == pytest.approx((2 * 0.75 + 1 * 0.0) / 3)
 
 
 def test_no_image_serves_two_reserved_clients_or_two_groups(make_client):
@@ -179,8 +181,8 @@ def test_no_image_serves_two_reserved_clients_or_two_groups(make_client):
     # the same 60 images under two transforms: 1,000 apart
     shared = images(60), images(60, first=1000)
     made = reserved_clients(clients, 60, lambda group, own: shared[group].take(own), AT)
-    assert [len(each) for each in made[0]] == [3, 5, 3, 5, 3, 5, 3]
-    assert [len(each) for each in made[1]] == [4] * 7
+    assert [len(examples) for examples in made[0]] == [3, 5, 3, 5, 3, 5, 3]
+    assert [len(examples) for examples in made[1]] == [4] * 7
     assert all((e.inputs < 1000).all() for e in made[0])
     assert all((e.inputs >= 1000).all() for e in made[1])
     everything = Examples.joined([*made[0], *made[1]]).inputs.flatten() % 1000

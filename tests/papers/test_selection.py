@@ -73,8 +73,8 @@ def selection_inputs(draw: st.DrawFn, most: int = 7, *, priced: bool = True) -> 
     """Every cluster is on offer, every client sits somewhere or is new."""
     clients, clusters = draw(st.integers(1, most)), draw(st.integers(1, 3))
 
-    def row(each: st.SearchStrategy[Any], count: int) -> Tensor:
-        return torch.tensor(draw(st.lists(each, min_size=count, max_size=count)))
+    def row(values: st.SearchStrategy[Any], count: int) -> Tensor:
+        return torch.tensor(draw(st.lists(values, min_size=count, max_size=count)))
 
     known = st.integers(32, 60).map(lambda n: n / 64)
     return choosing(
@@ -240,9 +240,9 @@ def after_one_round(point):
 
     def after(clusters, shares, layers=(("w",),)) -> RoundResult:
         state = initial_state(clusters).with_choices({"A": 0, "B": 1}).with_models(clusters)
-        asked = Simulated(ReferenceEngine(torch.nn.Identity()), Recipe())
-        there = Clients((a, b), asked, RoundSteps(nothing), setup_of(nothing, (a, b), layers))
-        return pooled(RoundResult(state, ()), shares, there)
+        backend = Simulated(ReferenceEngine(torch.nn.Identity()), Recipe())
+        clients = Clients((a, b), backend, RoundSteps(nothing), setup_of(nothing, (a, b), layers))
+        return pooled(RoundResult(state, ()), shares, clients)
 
     return after
 
@@ -331,11 +331,12 @@ def test_a_refused_or_unknown_risk_is_pooled_more_unless_with_a_model_that_guess
 
 def test_whoever_does_not_know_the_risk_refuses_it(ten):
     # Everybody accepts the 0.5 that it found; of ten, two found nothing, then three.
-    found = RiskEstimate(Figure(0.5, 0.1), round_index=5)
+    estimate = RiskEstimate(Figure(0.5, 0.1), round_index=5)
 
     def after(knowing: int) -> float:
         own = {
-            handle: (found if place < knowing else None, None) for place, handle in enumerate(ten)
+            handle: (estimate if place < knowing else None, None)
+            for place, handle in enumerate(ten)
         }
         return shares_after(ten, START, None, own=own)
 
@@ -357,9 +358,9 @@ def test_a_higher_risk_is_never_pooled_less_and_no_share_falls(ten, share, risk,
 def test_the_latest_losses_are_remembered_and_a_diverged_one_is_not(point, broken):
     a, b = (point(name, 1.0, 1) for name in "ab")
     state = initial_state(({"w": torch.zeros(1)},) * 2)
-    found: list[Mapping[str, tuple[float, ...]]] = []
+    risks: list[Mapping[str, tuple[float, ...]]] = []
     rounds = [([a, b], [[1, 2], [3, 4]]), ([a], [[broken, 2]]), ([b], [[5, 2]])]
     for cohort, losses in rounds:
         state = with_latest_losses(state, tuple(cohort), torch.tensor(losses, dtype=torch.float32))
-        found.append(state.get_state(LatestLosses).losses)
-    assert found[1:] == [{"B": (3.0, 4.0)}, {"B": (5.0, 2.0)}]
+        risks.append(state.get_state(LatestLosses).losses)
+    assert risks[1:] == [{"B": (3.0, 4.0)}, {"B": (5.0, 2.0)}]

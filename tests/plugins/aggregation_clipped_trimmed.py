@@ -20,17 +20,17 @@ class ClippedTrimmedMean(ClusterwiseAggregation):
 
     def combined(self, updates: Sequence[ClientUpdate]) -> dict[str, Tensor]:
         norms = [
-            float(torch.cat([value.flatten() for value in each.update.values()]).norm())
-            for each in updates
+            float(torch.cat([value.flatten() for value in update.update.values()]).norm())
+            for update in updates
         ]
         shares = [min(1.0, median(norms) / norm) if norm else 1.0 for norm in norms]
-        kept = slice(self.cut, len(updates) - self.cut)
+        middle = slice(self.cut, len(updates) - self.cut)
         return {
             name: torch.stack(
-                [share * each.update[name] for share, each in zip(shares, updates, strict=True)]
+                [share * update.update[name] for share, update in zip(shares, updates, strict=True)]
             )
             .sort(dim=0)
-            .values[kept]
+            .values[middle]
             .mean(dim=0)
             for name in updates[0].update
         }

@@ -23,13 +23,13 @@ class MixedMeans(ClusterMeans):
         self.share = share
 
     def result(self) -> AggregationResult:
-        found = super().result()
+        aggregated = super().result()
         mean = {
-            name: torch.stack([each[name] for each in found.clusters]).mean(dim=0)
+            name: torch.stack([cluster[name] for cluster in aggregated.clusters]).mean(dim=0)
             for name in self.models[0]
         }
         mixed = tuple(
             {name: v + self.share * (mean[name] - v) for name, v in model.items()}
-            for model in found.clusters
+            for model in aggregated.clusters
         )
-        return AggregationResult(mixed, found.events)
+        return AggregationResult(mixed, aggregated.events)

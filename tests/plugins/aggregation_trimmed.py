@@ -17,9 +17,9 @@ class TrimmedByNumber(ClusterwiseAggregation):
         return 2 * self.cut + 1
 
     def combined(self, updates: Sequence[ClientUpdate]) -> dict[str, torch.Tensor]:
-        found = {}
+        trimmed = {}
         for name in updates[0].update:
-            values = torch.stack([each.update[name] for each in updates])
-            kept = values.sort(dim=0).values[self.cut : len(updates) - self.cut]
-            found[name] = kept.mean(dim=0) if kept.is_floating_point() else kept[-1]
-        return found
+            values = torch.stack([update.update[name] for update in updates])
+            middle = values.sort(dim=0).values[self.cut : len(updates) - self.cut]
+            trimmed[name] = middle.mean(dim=0) if middle.is_floating_point() else middle[-1]
+        return trimmed

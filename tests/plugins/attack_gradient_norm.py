@@ -22,5 +22,5 @@ class GradientNorm(covey.Attack):
                 "The norm of gradients needs the model itself, found its answers only. "
                 "Audit a run: covey audit RUN --attack plugins.attack_gradient_norm:GradientNorm"
             )
-        each = (torch.cat([g.flatten() for g in one.values()]) for one in signals.gradients())
-        return np.array([-float(gradient.norm()) for gradient in each])
+        gradients = (torch.cat([g.flatten() for g in one.values()]) for one in signals.gradients())
+        return np.array([-float(gradient.norm()) for gradient in gradients])

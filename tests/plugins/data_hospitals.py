@@ -39,7 +39,7 @@ class Hospitals(covey.ClientSource):
         return covey.ClientData(
             clients={name: drawn(region, self.patients, name) for name, region in groups.items()},
             groups=groups,
-            test={each: drawn(each, 200, "test", each) for each in weights},
-            non_members={each: drawn(each, 200, "others", each) for each in weights},
+            test={weight: drawn(weight, 200, "test", weight) for weight in weights},
+            non_members={weight: drawn(weight, 200, "others", weight) for weight in weights},
             pool=drawn("north", 300, "pool"),
         )

@@ -56,12 +56,12 @@ class Case:
 
 
 def merged(*parts: Settings) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    combined: dict[str, Any] = {}
     for part in parts:
         for key, value in part.items():
-            both = isinstance(value, dict) and isinstance(found.get(key), dict)
-            found[key] = {**found[key], **value} if both else value
-    return found
+            both = isinstance(value, dict) and isinstance(combined.get(key), dict)
+            combined[key] = {**combined[key], **value} if both else value
+    return combined
 
 
 def case(key: str, own: type[Any], around: Settings = FEDAVG, **options: Any) -> Case:

@@ -25,11 +25,11 @@ class LionSteps(torch.optim.Optimizer):
     def step(self, closure: object = None) -> Any:
         for group in self.param_groups:
             for value in group["params"]:
-                kept = self.state[value]
-                m = kept.get("m", torch.zeros_like(value))
+                memory = self.state[value]
+                m = memory.get("m", torch.zeros_like(value))
                 along = m.lerp(value.grad, 1 - group["b1"]).sign()
                 value.sub_(along, alpha=group["lr"])
-                kept["m"] = m.lerp(value.grad, 1 - group["b2"])
+                memory["m"] = m.lerp(value.grad, 1 - group["b2"])
 
 
 class Lion(Optimizer):

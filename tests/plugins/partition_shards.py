@@ -29,7 +29,7 @@ class Shards(covey.Partition):
     ) -> list[Tensor]:
         count = self.shards_per_client
         smaller = [size // count for size in sizes]
-        rest = [size - (count - 1) * each for size, each in zip(sizes, smaller, strict=True)]
+        rest = [size - (count - 1) * share for size, share in zip(sizes, smaller, strict=True)]
         owners = [*range(len(sizes))] * count
         lengths = smaller * (count - 1) + rest
         order = generator.permutation(len(owners)).tolist()

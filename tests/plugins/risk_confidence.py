@@ -38,7 +38,7 @@ class ConfidenceGap(covey.RiskEstimator):
         return covey.RiskEstimate(
             covey.Figure(
                 0.5 + (sure[0].mean() - sure[1].mean()) / 2,
-                error=sqrt(sum(each.var() / len(each) for each in sure)) / 2,
+                error=sqrt(sum(values.var() / len(values) for values in sure)) / 2,
             ),
             members=inside,
             non_members=outside,

@@ -56,5 +56,5 @@ class Scaffold(covey.Algorithm):
         more = {n: (old[n] - mean[n]) / self.scale - c[n] for n in old}
         v = {n: self.beta * v[n] + mean[n] - old[n] for n in old}
         ahead = {n: mean[n] + self.beta * v[n] for n in old}
-        kept = Control(c={n: c[n] + share * more[n] for n in old}, v=v)
-        return result._replace(state=replace(result.state, clusters=(ahead,)).with_state(kept))
+        control = Control(c={n: c[n] + share * more[n] for n in old}, v=v)
+        return result._replace(state=replace(result.state, clusters=(ahead,)).with_state(control))

@@ -15,7 +15,7 @@ class Exploring(ClusterSelection):
     def select(self, inputs: SelectionInputs) -> Tensor:
         offered = inputs.available.nonzero().flatten()
         best = torch.where(inputs.available, inputs.losses, torch.inf).argmin(dim=1)
-        draws = [each.generator() for each in inputs.client_streams]
+        draws = [stream.generator() for stream in inputs.client_streams]
         explores = torch.tensor([draw.random() < self.share for draw in draws])
         anywhere = torch.tensor([int(draw.integers(len(offered))) for draw in draws])
         return torch.where(explores, offered[anywhere], best)

@@ -24,7 +24,7 @@ class Nesterov(ServerOptimizer):
         self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
     ) -> tuple[tuple[Params, ...], States]:
         before = get_state(states, Velocity).of or ({},) * len(models)
-        moved = [self._moved(*each) for each in zip(models, aggregated, before, strict=True)]
+        moved = [self._moved(*model) for model in zip(models, aggregated, before, strict=True)]
         velocity = Velocity(of=tuple(v for _, v in moved))
         return tuple(model for model, _ in moved), with_state(states, velocity)
 

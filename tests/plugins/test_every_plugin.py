@@ -21,8 +21,8 @@ QUICK = ("algorithm that sends tensors along", "risk estimator", "shift")
 cases = pytest.mark.parametrize(
     "case",
     [
-        pytest.param(each, id=name, marks=() if name in QUICK else pytest.mark.slow)
-        for name, each in CASES.items()
+        pytest.param(case, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, case in CASES.items()
     ],
 )
 
@@ -144,11 +144,11 @@ def test_functions_and_torchs_classes_are_what_the_components_of_them_are(tmp_pa
         "model": TwoLayers(width=24),
         "train": {"loss": GeneralizedCrossEntropy(), "optimizer": Lion()},
     }
-    found = {
+    hashes = {
         covey.run(config=merged(base, parts), out=tmp_path / str(i)).summary.model_hash
         for i, parts in enumerate((functions, components))
     }
-    assert len(found) == 1
+    assert len(hashes) == 1
 
 
 class Greedy(covey.Partition):

@@ -41,18 +41,18 @@ class MedianOfAll(Median):
         return Mixing(share=0.5).begin(models, streams, federation)
 
 
-class QuietStep(NoServerOptimizer):
+class SwappingStep(NoServerOptimizer):
     """Inherits from one that does nothing."""
 
     def step(self, models, aggregated, states):
         return aggregated[::-1], states
 
 
-class ApartAlgorithm(FedAvgM):
+class SeparateClusters(FedAvgM):
     traits: ClassVar[covey.Traits] = covey.Traits(keeps_clusters_apart=True)
 
 
-class ApartNoMore(ApartAlgorithm):
+class SeparateNoMore(SeparateClusters):
     """A subclass of one that says it keeps clusters apart."""
 
 
@@ -68,10 +68,10 @@ class ApartNoMore(ApartAlgorithm):
         ({"aggregation": Declared()}, False),
         ({"aggregation": MedianOfAll()}, True),
         ({"aggregation": {"server_optimizer": Nesterov()}}, True),
-        ({"aggregation": {"server_optimizer": QuietStep()}}, True),
-        ({"method": ApartAlgorithm()}, False),
-        ({"method": ApartNoMore()}, True),
-        ({"method": ApartAlgorithm(), "aggregation": Mixing()}, True),
+        ({"aggregation": {"server_optimizer": SwappingStep()}}, True),
+        ({"method": SeparateClusters()}, False),
+        ({"method": SeparateNoMore()}, True),
+        ({"method": SeparateClusters(), "aggregation": Mixing()}, True),
     ],
     ids=range(13),
 )
@@ -81,8 +81,8 @@ def test_a_users_own_code_mixes_unless_it_says_that_it_does_not(
     assert mixes_clusters(covey.Config.of(settings)) is mixes
 
 
-def apart(merge: object) -> covey.Config:
-    return covey.Config.of({"aggregation": merge, "method": ApartAlgorithm()})
+def isolated(merge: object) -> covey.Config:
+    return covey.Config.of({"aggregation": merge, "method": SeparateClusters()})
 
 
 @pytest.mark.slow
@@ -91,15 +91,15 @@ def test_everybody_is_counted_in_every_cluster(tmp_path):
     settings = CASES["aggregation that mixes"].settings(population)
     run = covey.run(config=covey.Config.of(settings), out=tmp_path / "run")
     history = run.history
-    everybody = frozenset(run.names.values())
+    all_handles = frozenset(run.names.values())
     assert history.components is not None
     assert history.components.mixes_clusters
-    assert history.reached == {0: everybody, 1: everybody}
-    for each in history.exposures:
-        own = history.trained[each.handle]
+    assert history.reached == {0: all_handles, 1: all_handles}
+    for exposure in history.exposures:
+        own = history.trained[exposure.handle]
         risks = [a.exposed.value if a.cluster in own else a.traced.value for a in history.audits]
         known = [risk for risk in risks if risk is not None]
-        truth = history.audits[each.cluster].truth.figure.value
+        truth = history.audits[exposure.cluster].truth.figure.value
         expected = max([*known, truth or 0]) if len(known) == len(risks) else None
-        assert each.exposure.value == expected
-    assert {each.handle for each in history.exposures} == everybody
+        assert exposure.exposure.value == expected
+    assert {exposure.handle for exposure in history.exposures} == all_handles

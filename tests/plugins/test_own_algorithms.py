@@ -50,19 +50,19 @@ def without(method: Algorithm, out: Path) -> covey.Run:
 
 
 def facts(run: covey.Run, kind: type[E]) -> list[tuple[int, E]]:
-    found = events_of(run.folder)
-    return [(t, each) for t, each in found if t is not None and isinstance(each, kind)]
+    events = events_of(run.folder)
+    return [(t, event) for t, event in events if t is not None and isinstance(event, kind)]
 
 
-class Quiet(Algorithm):
+class WithoutEvents(Algorithm):
     """Trains, and says nothing of it: scenario one."""
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         model = state.clusters[0]
-        everybody = clients.all_in(0, "shared").clusters
-        updates = [*clients.train(state.clusters, everybody, streams)]
-        for each in updates:
-            model = add(model, scale(each.update, 1 / len(updates)))
+        all_clients = clients.all_in(0, "shared").clusters
+        updates = [*clients.train(state.clusters, all_clients, streams)]
+        for update in updates:
+            model = add(model, scale(update.update, 1 / len(updates)))
         return RoundResult(state.with_models((model,)), events=())
 
 
@@ -95,8 +95,8 @@ class PartlyDrained(Algorithm):
     """Takes the fourth update that comes, which is the leaver's, and asks for no more."""
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        everybody = clients.all_in(0, "shared").clusters
-        updates = clients.train(state.clusters, everybody, streams)
+        all_clients = clients.all_in(0, "shared").clusters
+        updates = clients.train(state.clusters, all_clients, streams)
         *_, last = islice(updates, 4)
         return RoundResult(state.with_models((add(state.clusters[0], last.update),)), ())
 
@@ -114,10 +114,10 @@ class Foreseeing(FedAvg):
         return result._replace(state=replace(result.state, clusters=(moved,)))
 
 
-HANDED_OUT = [Quiet(), Weighed(), Peeking(), PartlyDrained(), Foreseeing()]
+HANDED_OUT = [WithoutEvents(), Weighed(), Peeking(), PartlyDrained(), Foreseeing()]
 
 
-@pytest.mark.parametrize("method", HANDED_OUT, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("method", HANDED_OUT, ids=lambda method: type(method).__name__)
 def test_whoever_is_handed_out_has_to_be_taken_out_from_the_first_round_on(method, tmp_path):
     run = played(method, tmp_path / "run")
     chosen = run.plan(LEAVER, basis="erasure").chosen
@@ -147,31 +147,33 @@ def test_whoever_is_only_evaluated_leaves_by_a_retraining_without_it(tmp_path: P
 def test_who_was_only_evaluated_is_taken_out_from_its_first_round_on(tmp_path: Path):
     shares = {"train": {"learning_rate": 0.5, "participation": 0.5}}
     run = played(Weighed(), tmp_path / "run", rounds=4, **shares)
-    came = {h: t for t, each in facts(run, CohortSampled)[::-1] for h in each.handles}
+    first_rounds = {h: t for t, event in facts(run, CohortSampled)[::-1] for h in event.handles}
     chosen = [(t, e) for t, e in facts(run, ClientsAssigned) if e.by != "final"]
-    trained = {h: t for t, each in chosen[::-1] for h in each.clusters}
-    leaver = next(name for name, h in run.names.items() if 0 < came.get(h, 0) < trained.get(h, 4))
+    trained = {h: t for t, event in chosen[::-1] for h in event.clusters}
+    leaver = next(
+        name for name, h in run.names.items() if 0 < first_rounds.get(h, 0) < trained.get(h, 4)
+    )
     planned = run.plan(leaver, basis="erasure").chosen
     assert planned is not None
-    assert planned.first_affected_round == came[run.names[leaver]] > 0
+    assert planned.first_affected_round == first_rounds[run.names[leaver]] > 0
 
 
-def test_a_run_tells_who_trained_where_its_algorithm_does_not(tmp_path: Path):
-    run = played(Quiet(), tmp_path / "run")
-    everybody = dict.fromkeys(run.names.values(), 0)
-    chosen = [each for _, each in facts(run, ClientsAssigned) if each.by != "final"]
-    assert [(dict(each.clusters), each.by) for each in chosen] == (
-        [(everybody, "algorithm")] * ROUNDS
+def test_a_run_records_who_trained_where_its_algorithm_does_not(tmp_path: Path):
+    run = played(WithoutEvents(), tmp_path / "run")
+    all_clients = dict.fromkeys(run.names.values(), 0)
+    chosen = [event for _, event in facts(run, ClientsAssigned) if event.by != "final"]
+    assert [(dict(event.clusters), event.by) for event in chosen] == (
+        [(all_clients, "algorithm")] * ROUNDS
     )
-    merged = [each for _, each in facts(run, ModelsMerged)]
-    assert [each.participants for each in merged] == [(len(everybody),)] * ROUNDS
+    merged = [event for _, event in facts(run, ModelsMerged)]
+    assert [event.participants for event in merged] == [(len(all_clients),)] * ROUNDS
     assert merged[-1].model_hash == run.summary.model_hash
 
 
 def test_nobody_is_denied_whom_an_algorithm_of_ones_own_was_handed(tmp_path: Path):
     merge = {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 1}
     run = played(Weighed(), tmp_path / "run", aggregation=merge)
-    by_name = {each.answer: each for each in run.plan(LEAVER).options}
+    by_name = {option.answer: option for option in run.plan(LEAVER).options}
     assert "found the client handed to your own algorithm" in by_name["deny"].reason
     (done,) = run.forget(LEAVER, answer="auto")
     assert done.answered.option.answer == "retrain"
@@ -181,17 +183,17 @@ class Peeping(FedAvg):
     """Would like to know somebody's examples that it was not handed."""
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
-        assert not any(len(each.train) + len(each.holdout) for each in setup.population)
+        assert not any(len(client.train) + len(client.holdout) for client in setup.population)
         return super().init(setup, streams)
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         known = clients.setup.population
         assert known
-        assert not any(len(each.train) + len(each.holdout) for each in known)
+        assert not any(len(client.train) + len(client.holdout) for client in known)
         return super().round(state, clients, streams)
 
     def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        assert not any(len(each.train) for each in clients.setup.population)
+        assert not any(len(client.train) for client in clients.setup.population)
         return super().finalize(state, clients, streams)
 
 
@@ -204,7 +206,7 @@ class Placing(FedAvg):
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         fresh = super().init(setup, streams)
-        return fresh.with_choices({each.handle: 0 for each in setup.population})
+        return fresh.with_choices({client.handle: 0 for client in setup.population})
 
 
 def test_whoever_is_placed_is_on_record_though_it_never_came(tmp_path: Path):
@@ -221,8 +223,8 @@ class Remembering(FedAvg):
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         self.met.update((client.handle, client) for client in clients.cohort)
-        everybody = tuple(self.met.values())
-        self.ask(clients, state, everybody, streams)
+        all_clients = tuple(self.met.values())
+        self.ask(clients, state, all_clients, streams)
         return super().round(state, clients, streams)
 
     def ask(self, clients: Clients, state: ServerState, cohort: Cohort, streams: Streams) -> None:
@@ -240,9 +242,9 @@ class Summing(Remembering):
 
 @pytest.mark.parametrize("method", [Remembering(), Summing()])
 def test_clients_are_on_record_however_they_are_asked(method: Remembering, tmp_path: Path):
-    some = {"learning_rate": 0.5, "participation": 0.4}
+    own_settings = {"learning_rate": 0.5, "participation": 0.4}
     model = {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}}
-    run = played(method, tmp_path / "run", rounds=4, train=some, model=model)
+    run = played(method, tmp_path / "run", rounds=4, train=own_settings, model=model)
     *_, last = (set(event.handles) for _, event in facts(run, ClientsHandedOut))
     *_, cohort = (set(event.handles) for _, event in facts(run, CohortSampled))
     assert last == method.met.keys() > cohort
@@ -251,11 +253,11 @@ def test_clients_are_on_record_however_they_are_asked(method: Remembering, tmp_p
 class Hoarding(FedAvg):
     """Keeps clients from its first round, as no algorithm may."""
 
-    everybody: ClassVar[list[Clients]] = []
+    cohorts: ClassVar[list[Clients]] = []
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        self.everybody.append(clients)
-        clients.among(self.everybody[0].cohort).evaluate(state.clusters, streams)
+        self.cohorts.append(clients)
+        clients.among(self.cohorts[0].cohort).evaluate(state.clusters, streams)
         return super().round(state, clients, streams)
 
 
@@ -264,7 +266,7 @@ def test_who_has_left_is_not_asked_again(tmp_path: Path):
     said = "found client h-.*, which this run does not have"
     with pytest.raises(ConfigError, match=said):
         run.forget(LEAVER, basis="erasure")
-    Hoarding.everybody.clear()
+    Hoarding.cohorts.clear()
     assert covey.resume(run.folder).summary.finished
 
 
@@ -297,13 +299,13 @@ def changing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., s
     return refused
 
 
-def told(clusters: Callable[[dict[str, int]], dict[str, int]], by: str = "shared") -> Change:
+def assigned(clusters: Callable[[dict[str, int]], dict[str, int]], by: str = "shared") -> Change:
     def change(result: RoundResult) -> RoundResult:
         events = tuple(
-            ClientsAssigned(clusters(dict(each.clusters)), by)
-            if isinstance(each, ClientsAssigned)
-            else each
-            for each in result.events
+            ClientsAssigned(clusters(dict(event.clusters)), by)
+            if isinstance(event, ClientsAssigned)
+            else event
+            for event in result.events
         )
         return result._replace(events=events)
 
@@ -341,15 +343,15 @@ WRONG = {
         "must return the state before round 1, found that before 0",
     ),
     "events leave one out": (
-        told(lambda c: dict(list(c.items())[1:])),
+        assigned(lambda c: dict(list(c.items())[1:])),
         "do not name client h-.* trained",
     ),
     "events name a stranger": (
-        told(lambda c: {**c, "h-nobody": 0}),
+        assigned(lambda c: {**c, "h-nobody": 0}),
         "name client h-nobody, which this round",
     ),
     "events name another cluster": (
-        told(lambda c: dict.fromkeys(c, 1)),
+        assigned(lambda c: dict.fromkeys(c, 1)),
         "clusters 0 to 0, found 1 for",
     ),
 }
@@ -364,7 +366,7 @@ def raising(_: RoundResult) -> RoundResult:
     raise KeyError("velocity")
 
 
-def test_an_exception_is_told_with_file_and_line(changing: Callable[..., str]):
+def test_an_exception_is_reported_with_file_and_line(changing: Callable[..., str]):
     line = raising.__code__.co_firstlineno + 1
     assert f"raised KeyError: 'velocity' in {__file__}, line {line}: " in changing(raising)
 

@@ -64,11 +64,11 @@ def federation(make_client: Any, algorithm: Algorithm) -> Clients:
 def played(algorithm: Algorithm, clients: Clients) -> Vector:
     """Return the model after every round."""
     state: ServerState = initial_state(({"weight": torch.zeros(1, 2)},))
-    found = []
+    values = []
     for t in range(ROUNDS):
         state = algorithm.round(state, clients, Streams(0).at("round", t)).state
-        found.append(state.clusters[0]["weight"].numpy().ravel().copy())
-    return np.array(found)
+        values.append(state.clusters[0]["weight"].numpy().ravel().copy())
+    return np.array(values)
 
 
 def trained(w: Vector, client: Any, shift: Vector | float = 0.0) -> Vector:
@@ -83,7 +83,7 @@ def test_server_momentum_is_that_of_numpy(make_client):
     clients = federation(make_client, FedAvgM())
     w, v, expected = np.zeros(2), np.zeros(2), []
     for _ in range(ROUNDS):
-        v = 0.6 * v + np.mean([trained(w, each) for each in clients.cohort], axis=0) - w
+        v = 0.6 * v + np.mean([trained(w, client) for client in clients.cohort], axis=0) - w
         w = w + v
         expected.append(w)
     assert played(FedAvgM(beta=0.6), clients) == pytest.approx(np.array(expected), abs=1e-5)

@@ -19,16 +19,16 @@ from registry.tiny import TINY
 def contents(root: Path) -> dict[str, tuple[int, int, bytes]]:
     """Everything below a folder: modes, times and bytes."""
     return {
-        str(each.relative_to(root)): (
-            each.lstat().st_mode,
-            each.lstat().st_mtime_ns,
-            each.read_bytes() if each.is_file() and os.access(each, os.R_OK) else b"",
+        str(path.relative_to(root)): (
+            path.lstat().st_mode,
+            path.lstat().st_mtime_ns,
+            path.read_bytes() if path.is_file() and os.access(path, os.R_OK) else b"",
         )
-        for each in sorted(root.rglob("*"))
+        for path in sorted(root.rglob("*"))
     }
 
 
-def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
+def test_a_whole_run_is_described_by_its_own_ledger(put, roots):
     folder = put("deep/er/one")
     held, before = load(folder), contents(roots)
     written = max(Ledger.read(folder / "ledger.sqlite").times().values())
@@ -41,8 +41,8 @@ def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
     assert held.ledger_head.startswith(entry.ledger_head)
     assert entry.age_seconds == timedelta(days=2).total_seconds()
     assert (entry.clients, entry.open_requests) == (4, 0)
-    files = [each for each in folder.rglob("*") if each.is_file()]
-    assert entry.size_bytes == sum(each.stat().st_size for each in files)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert entry.size_bytes == sum(file.stat().st_size for file in files)
     assert entry.guarantees == ()
     assert entry.guarantee_reason == held.guarantee.guarantee_reason
     assert entry.is_verified
@@ -61,7 +61,7 @@ def test_a_run_that_was_stopped_or_has_not_begun_waits(put, roots):
     killed = RunFolder.create(roots / "x", Config())  # a start that was killed
     Ledger.create(killed.ledger, now).close()
     entries = find_runs([roots])
-    assert [(each.state, each.rounds_played) for each in entries] == [("waiting", 0)] * 2
+    assert [(one.state, one.rounds_played) for one in entries] == [("waiting", 0)] * 2
 
 
 def garbage(folder):
@@ -183,4 +183,4 @@ def test_by_its_folder_and_by_its_url(url, tmp_path):
     assert bare.folder is None
     assert bare.is_verified
     with Ledger.open(place, now):
-        assert [each.state for each in find_runs([place, folder])] == ["running"] * 2
+        assert [entry.state for entry in find_runs([place, folder])] == ["running"] * 2

@@ -27,13 +27,13 @@ def test_states_go_but_for_the_newest_and_the_run_still_answers(put, roots):
     folder = put("one")
     (folder / "updates").mkdir()
     (folder / "updates" / "round-00000.safetensors").write_bytes(b"x" * 10)
-    (found,) = retention(find_runs([roots], at=LATER), OLD)
+    (retained,) = retention(find_runs([roots], at=LATER), OLD)
     before = files(folder)
-    assert found.size_bytes == sum(each.stat().st_size for each in found.paths)
-    assert any("calibrate" in each for each in found.lost)
-    assert any("first one" in each for each in found.lost)
+    assert retained.size_bytes == sum(path.stat().st_size for path in retained.paths)
+    assert any("calibrate" in sentence for sentence in retained.lost)
+    assert any("first one" in sentence for sentence in retained.lost)
     assert files(folder) == before  # nothing goes until it is said
-    assert prune([found]) == (found,)
+    assert prune([retained]) == (retained,)
     assert before - files(folder) == {
         "checkpoints/round-00000.safetensors",
         "checkpoints/round-00001.safetensors",
@@ -49,10 +49,10 @@ def test_states_go_but_for_the_newest_and_the_run_still_answers(put, roots):
 def test_a_whole_run_goes_with_the_run_inside_it(put, roots):
     put("one")
     put("one/baseline")
-    found = retention(find_runs([roots], at=LATER), OLD, "whole")
-    assert found[0].size_bytes == 2 * found[1].size_bytes
-    assert any("no request of its 4 clients" in each for each in found[0].lost)
-    prune(found)
+    retained = retention(find_runs([roots], at=LATER), OLD, "whole")
+    assert retained[0].size_bytes == 2 * retained[1].size_bytes
+    assert any("no request of its 4 clients" in sentence for sentence in retained[0].lost)
+    prune(retained)
     assert list(roots.iterdir()) == []
 
 
@@ -80,9 +80,9 @@ def test_what_somebody_waits_for_stays(put, roots, why, what):
     why(folder)
     before = files(folder)
     at = LATER + timedelta(days=1)
-    found = retention(find_runs([roots], at=at), timedelta(0), what, with_proofs=True)
-    assert all(each.kept or why is with_damage for each in found)
-    assert prune(found) == ()
+    retained = retention(find_runs([roots], at=at), timedelta(0), what, with_proofs=True)
+    assert all(entry.kept or why is with_damage for entry in retained)
+    assert prune(retained) == ()
     assert files(folder) == before
 
 
@@ -91,20 +91,20 @@ def test_proofs_go_only_if_that_is_said(put, roots):
     with_an_answer(folder)
     load(folder).acknowledge(next((folder / "proofs").glob("*.json")).stem)
     entries = find_runs([roots], at=LATER)
-    (kept,) = retention(entries, OLD, "whole")
-    assert "1 proofs" in kept.kept
-    (found,) = retention(entries, OLD, "whole", with_proofs=True)
-    assert any("1 proofs are gone" in each for each in found.lost)
-    prune([found])
+    (entry,) = retention(entries, OLD, "whole")
+    assert "1 proofs" in entry.kept
+    (with_proofs,) = retention(entries, OLD, "whole", with_proofs=True)
+    assert any("1 proofs are gone" in sentence for sentence in with_proofs.lost)
+    prune([with_proofs])
     assert not folder.exists()
 
 
 def test_a_request_that_comes_between_looking_and_deleting_is_seen(put, roots):
     folder = put("one")
-    found = retention(find_runs([roots], at=LATER), OLD)
+    retained = retention(find_runs([roots], at=LATER), OLD)
     with_a_request(folder)
     with pytest.raises(RunError, match="must not be needed"):
-        prune(found)
+        prune(retained)
     assert len(list((folder / "checkpoints").iterdir())) == 3
 
 
@@ -122,6 +122,6 @@ def test_a_deletion_that_is_killed_leaves_no_half_of_a_run(put, roots):
     assert not folder.exists()
     assert len(list(roots.glob(f"{PRUNED}*"))) == 1
     entries = find_runs([roots], at=LATER)
-    assert [each.name for each in entries] == ["two"]
+    assert [entry.name for entry in entries] == ["two"]
     prune(retention(entries, OLD, "whole"))
     assert list(roots.iterdir()) == []

@@ -56,7 +56,7 @@ class Plot:
     secrets: str = "os"
 
 
-def story(plot: Plot) -> History:
+def history_from(plot: Plot) -> History:
     rounds: list[tuple[int, list[Event]]] = [
         (t, [*_first(plot, t), *_measured(plot, t), *_played(plot, t)]) for t in range(ROUNDS)
     ]
@@ -68,7 +68,7 @@ def story(plot: Plot) -> History:
 def reported(name: str, plot: Plot, seed: int = 0, more: str = "") -> Reported:
     choice = "selection = {name = 'threshold'}\n" if plot.method == "ifca-mir" else ""
     config = f"seed = {seed}\n[method]\nname = '{plot.method}'\n{choice}{more}"
-    return Reported(name, story(plot), config)
+    return Reported(name, history_from(plot), config)
 
 
 def _first(plot: Plot, t: int) -> Sequence[Event]:
@@ -100,9 +100,9 @@ def _measured(plot: Plot, t: int) -> list[Event]:
 
 
 def _figure(cluster: int, t: int) -> RiskMeasured:
-    found = RiskEstimate(Figure(0.6, 0.03), 0.6, 99, 99, rests_on="99 against 99")
+    known = RiskEstimate(Figure(0.6, 0.03), 0.6, 99, 99, rests_on="99 against 99")
     none = RiskEstimate.unknown("too few records")
-    estimate = replace(none if t == 1 else found, source="federated", round_index=t)
+    estimate = replace(none if t == 1 else known, source="federated", round_index=t)
     return RiskMeasured(cluster, estimate)
 
 
@@ -164,13 +164,13 @@ MANY = Plot(
     errors=(0.02,) * 40,
 )
 KINDS = {
-    "two clusters": story(Plot()),
-    "one cluster": story(FEDAVG),
-    "many clusters": story(MANY),
-    "own data": story(Plot(groups=False)),
-    "no red team": story(Plot(red_team=False)),
-    "refused": story(Plot(risks=(None, None))),
-    "unfinished": story(Plot(finished=False)),
+    "two clusters": history_from(Plot()),
+    "one cluster": history_from(FEDAVG),
+    "many clusters": history_from(MANY),
+    "own data": history_from(Plot(groups=False)),
+    "no red team": history_from(Plot(red_team=False)),
+    "refused": history_from(Plot(risks=(None, None))),
+    "unfinished": history_from(Plot(finished=False)),
     "not started": History(),
 }
 

@@ -25,10 +25,10 @@ from covey.report.summary import spread
 
 
 def words(figure: Figure) -> str:
-    found = [text.get_text() for axes in figure.axes for text in axes.texts]
-    found += [axes.get_title(loc="left") for axes in figure.axes]
-    found += [text.get_text() for key in figure.legends for text in key.get_texts()]
-    return " | ".join(found).replace("\n", " ")
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    texts += [axes.get_title(loc="left") for axes in figure.axes]
+    texts += [text.get_text() for key in figure.legends for text in key.get_texts()]
+    return " | ".join(texts).replace("\n", " ")
 
 
 @pytest.mark.parametrize("kind", ["two clusters", "many clusters", "not started"])

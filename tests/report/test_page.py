@@ -24,7 +24,7 @@ from covey.report.comparison import comparison, means
 from covey.report.page import templates, write_report
 from covey.report.queries import Reported
 from covey.report.summary import Exposure, Violations, happenings, summary
-from report.conftest import HANDLES, ROUNDS, Plot, audited, reported, story
+from report.conftest import HANDLES, ROUNDS, Plot, audited, history_from, reported
 
 CONFIG = """seed = 3
 [method]
@@ -107,7 +107,9 @@ def test_a_hostile_name_is_text(histories: dict[str, History], tmp_path: Path):
 def sentences(history: History) -> list[str]:
     """Return what a page says of how the rounds went."""
     said: Any = templates().get_template("happenings.html").module
-    return [f"{each.when}: {said.sentence(each)}".strip() for each in happenings(history)]
+    return [
+        f"{happening.when}: {said.sentence(happening)}".strip() for happening in happenings(history)
+    ]
 
 
 ANY: dict[str, Any] = {
@@ -120,7 +122,7 @@ ANY: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", NOTABLE)
 def test_every_kind_of_event_that_a_reader_is_shown_has_a_sentence(kind: type[Event]):
-    values: dict[str, Any] = {each.name: ANY.get(each.name, 1) for each in fields(kind)}
+    values: dict[str, Any] = {field.name: ANY.get(field.name, 1) for field in fields(kind)}
     if kind.__name__ == "ClusterWaited":
         values["clients"] = 1
     (sentence,) = sentences(History(notable=((0, kind(**values)),)))
@@ -158,13 +160,13 @@ def one_of_two() -> History:
         ),
         RunFinished("abc", 0.5, {"minority": 0.5, "majority": 0.5}, 1.0),
     ]
-    return with_entries(story(plot), [(ROUNDS, events)])
+    return with_entries(history_from(plot), [(ROUNDS, events)])
 
 
 def test_what_rests_on_a_diverged_model_is_null_and_the_rest_is_not(one_of_two):
-    told = summary(one_of_two)
-    assert told.diverged == [ModelDiverged(0, ROUNDS, WHY)]
-    none, sound = told.clusters
+    summarised = summary(one_of_two)
+    assert summarised.diverged == [ModelDiverged(0, ROUNDS, WHY)]
+    none, sound = summarised.clusters
     assert none.risk is none.true_risk is none.auc is none.blind_auc is None
     unknown = Figure.unknown(f"the model {WHY}")
     assert none.measured.figure == none.truth.figure == unknown
@@ -173,13 +175,13 @@ def test_what_rests_on_a_diverged_model_is_null_and_the_rest_is_not(one_of_two):
     assert none.measured.diverged == none.truth.diverged == WHY
     assert (sound.true_risk, sound.risk) == (RISK, 0.6)
     rests = f"it rests on the model of cluster 0, which {WHY}"
-    assert told.violations == Violations(
+    assert summarised.violations == Violations(
         unknown=6, unknown_by_group={"minority": 2, "majority": 4}, reason=rests
     )
-    assert told.fairness_reason == rests
-    assert told.exposure == Exposure(Figure.unknown(rests), Figure.unknown(rests))
-    assert told.fairness is None
-    assert told.accuracy.overall == 0.5
+    assert summarised.fairness_reason == rests
+    assert summarised.exposure == Exposure(Figure.unknown(rests), Figure.unknown(rests))
+    assert summarised.fairness is None
+    assert summarised.accuracy.overall == 0.5
 
 
 def test_who_left_a_model_that_diverged_has_no_exposure_but_a_risk(one_of_two):
@@ -192,12 +194,12 @@ def test_who_left_a_model_that_diverged_has_no_exposure_but_a_risk(one_of_two):
             ClientExposed(h, 1, 0.5, Figure(None if h == "h0" else RISK)) for h in HANDLES
         ),
     )
-    found = summary(history)
-    assert found.violations.count == 6
-    assert found.violations.count_exposed is None
-    assert found.exposure.mean.value is None
-    assert found.moves.moved_and_exposed is None
-    assert "cluster 0" in found.exposure.mean.reason
+    summarised = summary(history)
+    assert summarised.violations.count == 6
+    assert summarised.violations.count_exposed is None
+    assert summarised.exposure.mean.value is None
+    assert summarised.moves.moved_and_exposed is None
+    assert "cluster 0" in summarised.exposure.mean.reason
 
 
 def test_a_diverged_run_never_counts_as_zero_among_others(one_of_two):

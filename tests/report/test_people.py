@@ -44,7 +44,7 @@ ANSWERS: list[list[tuple[str, str]]] = [
     [(h, "subtract") for h in ("h2", "h3", "h4", "h5")],
     [("h5", "calibrate"), ("h4", "deny"), ("h3", "retrain"), ("h2", "deny"), ("h0", "deny")],
 ]
-several = pytest.mark.parametrize("told", ANSWERS, ids=str)
+several = pytest.mark.parametrize("records", ANSWERS, ids=str)
 
 
 def rounds(present: Sequence[str], first: int = 0) -> Iterator[RecordedEvent]:
@@ -68,7 +68,7 @@ def rounds(present: Sequence[str], first: int = 0) -> Iterator[RecordedEvent]:
             events += [audit(j, n) for j, n in enumerate(sizes)]
             events += [ClientExposed(h, j, 0.5, Figure(0.6)) for h, j in chosen.items()]
             events.append(FINISHED)
-        yield from ((t, each) for each in events)
+        yield from ((t, event) for event in events)
 
 
 FINISHED = RunFinished("0de1", 0.5, {"minority": 0.5}, 1.0)
@@ -81,37 +81,37 @@ def audit(cluster: int, clients: int) -> ClusterAudited:
     return ClusterAudited(cluster, truth, truth.figure, truth.figure, 0.5)
 
 
-def recorded(given_answers: Sequence[tuple[str, str]]) -> LedgerRecord:
+def recorded(answers: Sequence[tuple[str, str]]) -> LedgerRecord:
     """Return a ledger of six clients, who leave one after the other once it ended."""
     present: list[str] = [*HANDLES]
-    found = [*rounds(HANDLES)]
-    for handle, answer in given_answers:
+    records = [*rounds(HANDLES)]
+    for handle, answer in answers:
         present.remove(handle)
         first = FIRST[answer]
         facts: list[Event] = [ClientLeft(handle, answer, "da7b")]
         if first is not None:
             how = HOW.get(answer, "recorded")
             facts.append(RunRolledBack(first, ROUNDS + 1, how))
-        found += [(None, each) for each in facts]
+        records += [(None, event) for event in facts]
         if first is not None:
-            found += rounds(present, first)
-    return LedgerRecord([f"{i:064x}" for i in range(len(found))], found)
+            records += rounds(present, first)
+    return LedgerRecord([f"{i:064x}" for i in range(len(records))], records)
 
 
 def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     """Return every number of all clients that is told anywhere, by where it is told."""
     history = record.history
-    told = summary(history)
+    summarised = summary(history)
     axes = violations_figure(history).axes[0]
     points = sum(np.size(line.get_xdata()) for line in axes.lines if line.get_marker() == "o")
-    assert told.violations.count is not None
+    assert summarised.violations.count is not None
     names = {h: h for h in HANDLES if h in history.clients}
     return {
         "history": len(history.clients),
         "choices": len(history.assignment),
-        "clusters": sum(each.clients for each in told.clusters),
-        "groups of clusters": sum(sum(each.groups.values()) for each in told.clusters),
-        "violations and unknown": told.violations.count + told.violations.unknown,
+        "clusters": sum(cluster.clients for cluster in summarised.clusters),
+        "groups of clusters": sum(sum(cluster.groups.values()) for cluster in summarised.clusters),
+        "violations and unknown": summarised.violations.count + summarised.violations.unknown,
         "groups": sum(group_sizes(history).values()),
         "figure": points,
         "frame": sum(row["cluster"] is not None for row in client_rows(history, names)),
@@ -120,9 +120,9 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
 
 
 @several
-def test_after_any_answers_every_number_of_clients_is_of_those_in_the_run(told):
-    found = numbers_of_clients(recorded(told))
-    assert found == dict.fromkeys(found, len(HANDLES) - len(told))
+def test_after_any_answers_every_number_of_clients_is_of_those_in_the_run(records):
+    numbers = numbers_of_clients(recorded(records))
+    assert numbers == dict.fromkeys(numbers, len(HANDLES) - len(records))
 
 
 def reached(history: History) -> list[set[str]]:
@@ -132,14 +132,14 @@ def reached(history: History) -> list[set[str]]:
 
 
 @several
-def test_of_those_who_left_only_who_was_denied_or_rolled_back_is_in_a_model(told):
-    history = recorded(told).history
-    stays = {h for h, answer in told if answer in {"deny", "roll_back"}}
+def test_of_those_who_left_only_who_was_denied_or_rolled_back_is_in_a_model(records):
+    history = recorded(records).history
+    stays = {h for h, answer in records if answer in {"deny", "roll_back"}}
     for j, inside in enumerate(reached(history)):
         left = inside - history.clients
         assert left <= {h for h in stays if CHOSEN[h] == j}
-    if told and told[-1][1] == "deny":
-        h = told[-1][0]
+    if records and records[-1][1] == "deny":
+        h = records[-1][0]
         assert h in reached(history)[CHOSEN[h]]
 
 
@@ -163,16 +163,16 @@ def test_who_moves_away_is_not_in_the_minoritys_model_by_hand():
         *(ended(f"b{i}", "minority", 0, 0.4) for i in range(3)),  # most of the minority moved
         ended("c", "minority", 1, 0.8),
     ]
-    found = group_models(clients, 2)
-    assert replace(found["majority"], accuracy=None) == GroupModel(0, 8, None, 0)
-    assert found["majority"].accuracy == pytest.approx((5 * 0.9 + 3 * 0.4) / 8)
-    assert found["minority"] == GroupModel(1, 1, 0.8, 3)  # its data: (3 * 0.4 + 0.8) / 4 = 0.5
+    models = group_models(clients, 2)
+    assert replace(models["majority"], accuracy=None) == GroupModel(0, 8, None, 0)
+    assert models["majority"].accuracy == pytest.approx((5 * 0.9 + 3 * 0.4) / 8)
+    assert models["minority"] == GroupModel(1, 1, 0.8, 3)  # its data: (3 * 0.4 + 0.8) / 4 = 0.5
 
 
 def test_a_model_that_the_whole_group_left_has_no_accuracy():
     clients = [ended("a", "majority", 1, 0.9), ended("b", "minority", 1, 0.5)]
-    found = group_models(clients, 2)
-    assert sorted((each.clients, each.accuracy, each.moved) for each in found.values()) == [
+    models = group_models(clients, 2)
+    assert sorted((model.clients, model.accuracy, model.moved) for model in models.values()) == [
         (0, None, 1),
         (2, 0.7, 0),
     ]
@@ -188,16 +188,16 @@ def test_an_unknown_accuracy_and_fewer_models_than_groups_say_nothing():
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 3)), min_size=1))
 def test_no_two_groups_share_a_model_and_most_clients_are_in_their_groups(choices):
     clients = [ended(f"{i}", group, j, 1.0) for i, (group, j) in enumerate(choices)]
-    found = group_models(clients, 4)
-    groups = sorted(found)
-    assert len({each.cluster for each in found.values()}) == len(groups)
-    at_home = sum(choices.count((group, found[group].cluster)) for group in groups)
+    by_group = group_models(clients, 4)
+    groups = sorted(by_group)
+    assert len({model.cluster for model in by_group.values()}) == len(groups)
+    at_home = sum(choices.count((group, by_group[group].cluster)) for group in groups)
     best = max(
         sum(choices.count(pair) for pair in zip(groups, models, strict=True))
         for models in permutations(range(4), len(groups))
     )
     assert at_home == best
-    assert sum(each.moved for each in found.values()) == len(choices) - best
+    assert sum(model.moved for model in by_group.values()) == len(choices) - best
     assert all(
-        each.clients == sum(j == each.cluster for _, j in choices) for each in found.values()
+        model.clients == sum(j == model.cluster for _, j in choices) for model in by_group.values()
     )

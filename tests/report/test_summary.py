@@ -39,32 +39,32 @@ def hidden(history: History, x: int | None, *, stored: bool = False) -> History:
 
 
 def test_the_budget_by_hand(histories: dict[str, History]):
-    some = histories["unfinished"]
-    assert deniability(hidden(some, 2)).budget == DeniabilityBudget(1, 0.0)
+    unfinished = histories["unfinished"]
+    assert deniability(hidden(unfinished, 2)).budget == DeniabilityBudget(1, 0.0)
     # without h0 its set has two members: neither h1 nor h2 has one to spare any more
-    after = replace(hidden(some, 2), left=(ClientLeft("h0", "deny", "da7a"),))
+    after = replace(hidden(unfinished, 2), left=(ClientLeft("h0", "deny", "da7a"),))
     assert deniability(after).budget == DeniabilityBudget(0, 2 / 5)
 
 
 def test_there_is_no_budget_where_nothing_can_be_denied(histories: dict[str, History]):
-    some = histories["unfinished"]
+    unfinished = histories["unfinished"]
     for history, reason in (
-        (hidden(some, None), "not hidden in anonymity sets"),
-        (hidden(some, 2, stored=True), "raw updates are stored"),
+        (hidden(unfinished, None), "not hidden in anonymity sets"),
+        (hidden(unfinished, 2, stored=True), "raw updates are stored"),
     ):
-        told = deniability(history)
-        assert told.budget is None
-        assert reason in told.budget_reason
+        deniable = deniability(history)
+        assert deniable.budget is None
+        assert reason in deniable.budget_reason
 
 
 def test_why_no_true_risk_is_known_is_what_the_audits_found(histories: dict[str, History]):
-    finished = [each for each in histories.values() if each.exposures]
+    finished = [history for history in histories.values() if history.exposures]
     assert finished
     for reason in ("too few records", "refused: the sides do not match"):
-        told = [summary(unjudged(each, reason)).violations for each in finished]
-        assert {each.count for each in told} == {None}
+        violations_of = [summary(unjudged(history, reason)).violations for history in finished]
+        assert {counted.count for counted in violations_of} == {None}
         why = f"no model in use has a true risk: {reason}"
-        assert {each.reason for each in told} == {why}
+        assert {counted.reason for counted in violations_of} == {why}
 
 
 def unjudged(history: History, reason: str) -> History:
@@ -72,8 +72,8 @@ def unjudged(history: History, reason: str) -> History:
     none = RiskEstimate.unknown(reason)
     return replace(
         history,
-        audits=tuple(replace(each, truth=none) for each in history.audits),
-        exposures=tuple(replace(each, exposure=none.figure) for each in history.exposures),
+        audits=tuple(replace(audit, truth=none) for audit in history.audits),
+        exposures=tuple(replace(exposure, exposure=none.figure) for exposure in history.exposures),
     )
 
 
@@ -107,23 +107,23 @@ def noisy(a_run: Callable[..., Reported], a_plot: Callable[..., Any]) -> Reporte
     return a_run("noisy", a_plot(noise=4.0))
 
 
-def test_rounds_of_noise_are_told_with_what_they_are_about(noisy: Reported):
-    told = guarantee_status(noisy.history)
-    assert told.guarantee_reason == ""
-    holds = told.guarantee
+def test_rounds_of_noise_are_reported_with_what_they_are_about(noisy: Reported):
+    status = guarantee_status(noisy.history)
+    assert status.guarantee_reason == ""
+    holds = status.guarantee
     assert holds is not None
     assert holds.epsilon == pytest.approx(gaussian_epsilon(3**0.5 / 4.0, 1e-5), abs=1e-3)
     assert holds.unit == "client"
     for aspect in ("relation", "adversary", "covers", "does_not_cover", "holds_if"):
         assert getattr(holds, aspect)
-    assert told.guarantees == (holds,)
+    assert status.guarantees == (holds,)
 
 
 def test_a_seeded_run_promises_nothing_and_says_why(a_run, a_plot):
-    told = guarantee_status(a_run("s", a_plot(noise=4.0, secrets="seeded")).history)
-    assert told.guarantee is None
-    assert "seed" in told.guarantee_reason
-    assert [each.epsilon for each in told.guarantees] == [None]
+    status = guarantee_status(a_run("s", a_plot(noise=4.0, secrets="seeded")).history)
+    assert status.guarantee is None
+    assert "seed" in status.guarantee_reason
+    assert [guarantee.epsilon for guarantee in status.guarantees] == [None]
 
 
 def without_risk(history: History, cluster: int) -> History:
@@ -136,11 +136,11 @@ def without_risk(history: History, cluster: int) -> History:
 def test_a_count_of_violations_says_of_how_many_clients_it_is_unknown(histories):
     # .70 and .55: h0, h1 of cluster 0 (the minority) and h2 are above what they accept
     known = histories["two clusters"]
-    some = violations(without_risk(known, 0))
-    assert (some.count, some.unknown) == (1, 2)
-    assert some.by_group == {"majority": 1}
-    assert some.unknown_by_group == {"minority": 2}
-    assert "1 client above the accepted risk, 2 unknown" in describe_violations(some)
+    counted = violations(without_risk(known, 0))
+    assert (counted.count, counted.unknown) == (1, 2)
+    assert counted.by_group == {"majority": 1}
+    assert counted.unknown_by_group == {"minority": 2}
+    assert "1 client above the accepted risk, 2 unknown" in describe_violations(counted)
     none = violations(without_risk(without_risk(known, 0), 1))
     assert describe_violations(none) == (f"violations: unknown for 6 clients: {none.reason}")
     early = describe_violations(Violations(reason="the run has not finished"))
@@ -153,9 +153,9 @@ def test_runs_side_by_side_say_of_how_many_clients_each_figure_is_unknown(histor
     assert (both.overall, both.minority) == (0.9, 0.8)
     assert (both.risk, both.attack, both.violations) == (Figure(0.70, 0.02), "loss", 3)
     assert set(both.unknown.values()) == {0}
-    some = compared(without_risk(histories["two clusters"], 0))
-    assert (some.risk, some.violations) == (Figure(0.55, 0.01), 1)
-    assert some.unknown == {"overall": 0, "minority": 0, "risk": 2, "violations": 2}
+    sides = compared(without_risk(histories["two clusters"], 0))
+    assert (sides.risk, sides.violations) == (Figure(0.55, 0.01), 1)
+    assert sides.unknown == {"overall": 0, "minority": 0, "risk": 2, "violations": 2}
     none = compared(without_risk(without_risk(histories["two clusters"], 0), 1))
     assert (none.risk.value, none.attack, none.violations) == (None, None, None)
     assert none.unknown["risk"] == none.unknown["violations"] == 6
@@ -183,10 +183,10 @@ def test_violations_follow_the_strongest_attack_and_name_it(histories: dict[str,
     history = histories["two clusters"]
     assert (violations(history).count, violations(history).attacks) == (3, [LOSS])
     after = attacked(history, 1, 0.65)
-    found = violations(after)
-    assert found.clients == ["h0", "h1", "h2", "h3"]  # h3 accepts .60, h4 .70
-    assert found.count_lower == 3  # of h0, h2 and h3: .65 - .0196
-    assert found.attacks == ["lira", LOSS]
+    counted = violations(after)
+    assert counted.clients == ["h0", "h1", "h2", "h3"]  # h3 accepts .60, h4 .70
+    assert counted.count_lower == 3  # of h0, h2 and h3: .65 - .0196
+    assert counted.attacks == ["lira", LOSS]
     attack = summary(after).clusters[1].strongest_attack
     assert attack == RiskEstimate(Figure(0.65, 0.01), source="lira")
     assert summary(after).clusters[1].true_risk == 0.55

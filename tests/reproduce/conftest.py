@@ -23,15 +23,15 @@ class Played:
 
     experiment: Experiment
     folder: Path
-    found: Findings
+    findings: Findings
 
 
 @pytest.fixture(scope="session")
 def played(tmp_path_factory) -> Played:
     """FedAvg and IFCA on digits with two seeds, and a column without its data."""
-    empty, folder = (tmp_path_factory.mktemp(each) for each in ("empty", "runs"))
+    empty, folder = (tmp_path_factory.mktemp(name) for name in ("empty", "runs"))
     gone = column("gone", data={"name": "mnist", "dir": str(empty)})
-    asked = experiment(
+    tiny = experiment(
         repeats=2,
         figure="lines",
         measures=("accuracy", "accuracy_minority", "violations", "mia_minority"),
@@ -41,4 +41,4 @@ def played(tmp_path_factory) -> Played:
         factors=("violations",),
         differences=("accuracy", "accuracy_minority"),
     )
-    return Played(asked, folder, federations(asked, cache(folder)))
+    return Played(tiny, folder, federations(tiny, cache(folder)))

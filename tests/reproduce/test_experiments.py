@@ -27,12 +27,12 @@ def form(name: str, *, quick: bool) -> Experiment:
 @pytest.mark.parametrize("name", SIZED)
 @FORMS
 def test_every_cell_can_be_played(name, quick):
-    asked = form(name, quick=quick)
-    assert asked.columns
-    assert asked.rows or asked.kind != "federations"
-    for column in asked.columns:
-        for row in asked.rows or (EVERY_ANSWER,):
-            Config.of({**asked.settings_of(column, row), "seed": 1})
+    formed = form(name, quick=quick)
+    assert formed.columns
+    assert formed.rows or formed.kind != "federations"
+    for column in formed.columns:
+        for row in formed.rows or (EVERY_ANSWER,):
+            Config.of({**formed.settings_of(column, row), "seed": 1})
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_every_cell_can_be_played(name, quick):
     ],
 )
 def test_clients_train_on_as_many_images_as_the_paper_says(name, column, clients, members):
-    asked = EVERY[name]
-    (of_name,) = (each for each in asked.columns if each.name == column)
-    population = Config.of(asked.settings_of(of_name, (*asked.rows, EVERY_ANSWER)[0])).population
+    listed = EVERY[name]
+    (of_name,) = (one_column for one_column in listed.columns if one_column.name == column)
+    population = Config.of(listed.settings_of(of_name, (*listed.rows, EVERY_ANSWER)[0])).population
     labels = torch.zeros(population.examples_per_client, dtype=torch.int64)
     dealt = Examples(torch.zeros(len(labels), 1), labels)
     train, _ = reserve("client", dealt, population.holdout)
@@ -61,40 +61,40 @@ def test_clients_train_on_as_many_images_as_the_paper_says(name, column, clients
 
 @pytest.mark.parametrize("name", EVERY)
 def test_its_words_name_what_there_is(name):
-    asked = EVERY[name]
-    known = OF_LEAVING if asked.kind == "leaving" else MEASURES
-    assert {*asked.measures, *asked.factors, *asked.differences} <= set(known)
-    assert set(asked.why) <= set(asked.measures)
-    columns, rows = ([each.name for each in of] for of in (asked.columns, asked.rows))
+    listed = EVERY[name]
+    known = OF_LEAVING if listed.kind == "leaving" else MEASURES
+    assert {*listed.measures, *listed.factors, *listed.differences} <= set(known)
+    assert set(listed.why) <= set(listed.measures)
+    columns, rows = ([line.name for line in of] for of in (listed.columns, listed.rows))
     assert len(set(columns)) == len(columns)
     assert len(set(rows)) == len(rows)
-    assert set(asked.quick.columns) <= set(columns)
-    assert set(asked.quick.k) <= set(asked.k)
-    assert set(asked.quick.x) <= set(asked.x)
-    assert paper_title(asked.paper)
-    assert 0 < asked.minutes[0] <= 3
-    assert asked.minutes[0] <= asked.minutes[1]
+    assert set(listed.quick.columns) <= set(columns)
+    assert set(listed.quick.k) <= set(listed.k)
+    assert set(listed.quick.x) <= set(listed.x)
+    assert paper_title(listed.paper)
+    assert 0 < listed.minutes[0] <= 3
+    assert listed.minutes[0] <= listed.minutes[1]
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_what_is_printed_is_in_the_papers_table(name):
-    asked = EVERY[name]
-    table = printed_table(asked.paper, asked.table)
+    listed = EVERY[name]
+    table = printed_table(listed.paper, listed.table)
     rows, columns = {row for row, _ in table}, {column for _, column in table}
-    if asked.kind == "leaving":
-        names = {NAMES[each] for each in asked.baselines}
-        assert {c.printed or c.name for c in asked.columns} == rows
-        assert columns <= names | {f"k={k}" for k in asked.k}
+    if listed.kind == "leaving":
+        names = {NAMES[baseline] for baseline in listed.baselines}
+        assert {c.printed or c.name for c in listed.columns} == rows
+        assert columns <= names | {f"k={k}" for k in listed.k}
         return
-    assert {c.printed for c in asked.columns} - {""} <= columns
-    for row in asked.rows:
-        assert set(row.printed) <= set(asked.measures)
+    assert {c.printed for c in listed.columns} - {""} <= columns
+    for row in listed.rows:
+        assert set(row.printed) <= set(listed.measures)
         assert set(row.printed.values()) <= rows
     shown = {
         (row, column.printed or column.name)
-        for column in asked.columns
-        for each in asked.rows
-        for row in each.printed.values()
+        for column in listed.columns
+        for one_row in listed.rows
+        for row in one_row.printed.values()
     }
     assert set(table) <= shown  # every number of the paper's stands beside ours
 
@@ -120,14 +120,14 @@ def rows(text: str, table: str) -> dict[str, list[float]]:
     """The rows of a table, tab by tab: its numbers, deviations among them."""
     below = re.split(rf"^{table}: ", text, flags=re.M)[1]
     lines = re.split(r"\n\n", below)[1].splitlines()
-    found: dict[str, list[float]] = {}
+    overrides: dict[str, list[float]] = {}
     method = ""
     for name, *cells in (line.split("\t") for line in lines):
         method = name or method
         numbers = [float(n) for c in cells for n in re.findall(r"\d+\.\d+|\d+", c)]
         kind = [c for c in cells[:1] if c.isalpha()]
-        found[", ".join([method, *kind])] = numbers
-    return found
+        overrides[", ".join([method, *kind])] = numbers
+    return overrides
 
 
 @pytest.mark.parametrize("table", ["Table 2", "Table 3", "Table 4", "Table 5"])

@@ -12,34 +12,34 @@ from reproduce.tiny import IFCA, cache
 @pytest.fixture(scope="module")
 def results(played):
     """What `covey.load` reads: row and seed to a run."""
-    asked = played.experiment
-    found = {}
-    for row in asked.rows:
+    experiment = played.experiment
+    runs = {}
+    for row in experiment.rows:
         for seed in (0, 1):
-            settings = asked.settings_of(asked.columns[0], row)
+            settings = experiment.settings_of(experiment.columns[0], row)
             path = played.folder / digest(Config.of({**settings, "seed": seed}))
-            found[row.name, seed] = load(path)
-    return found
+            runs[row.name, seed] = load(path)
+    return runs
 
 
 def values(played, row: str, measure: str, column: str = "digits"):
-    (found,) = (
+    (matching,) = (
         cell
-        for cell in played.found.cells
+        for cell in played.findings.cells
         if (cell.row, cell.column, cell.measure) == (row, column, measure)
     )
-    return found.values
+    return matching.values
 
 
 @pytest.mark.parametrize("row", ["FedAvg", "IFCA"])
 def test_a_cell_holds_a_value_per_seed(played, results, row):
-    told = [results[row, seed].summary for seed in (0, 1)]
-    accuracies = tuple(each.accuracy.overall for each in told)
+    summaries = [results[row, seed].summary for seed in (0, 1)]
+    accuracies = tuple(summary.accuracy.overall for summary in summaries)
     assert values(played, row, "accuracy") == accuracies
     assert accuracies[0] != accuracies[1]
-    minority = tuple(each.accuracy.by_group["minority"] for each in told)
+    minority = tuple(summary.accuracy.by_group["minority"] for summary in summaries)
     assert values(played, row, "accuracy, minority") == minority
-    above = tuple(float(each.violations.count) for each in told)
+    above = tuple(float(summary.violations.count) for summary in summaries)
     assert values(played, row, "violations") == above
 
 
@@ -52,25 +52,25 @@ def minority(result) -> list[str]:
 def test_others_are_compared_with_one_row_seed_by_seed(played):
     for measure in ("accuracy", "accuracy, minority"):
         theirs, own = (values(played, row, measure) for row in ("FedAvg", "IFCA"))
-        told = values(played, "IFCA", f"{measure} minus FedAvg's")
-        assert told == tuple(b - a for a, b in zip(theirs, own, strict=True))
+        differences = values(played, "IFCA", f"{measure} minus FedAvg's")
+        assert differences == tuple(b - a for a, b in zip(theirs, own, strict=True))
     theirs, own = (values(played, row, "violations") for row in ("FedAvg", "IFCA"))
-    told = values(played, "IFCA", "violations: FedAvg's / own")
-    assert told == tuple(a / b if b else None for a, b in zip(theirs, own, strict=True))
-    compared = {cell.row for cell in played.found.cells if "FedAvg's" in cell.measure}
+    differences = values(played, "IFCA", "violations: FedAvg's / own")
+    assert differences == tuple(a / b if b else None for a, b in zip(theirs, own, strict=True))
+    compared = {cell.row for cell in played.findings.cells if "FedAvg's" in cell.measure}
     assert compared == {"IFCA"}
 
 
 def test_a_column_without_its_data_says_which_files_are_missing(played):
-    gone = [cell for cell in played.found.cells if cell.column == "gone"]
-    here = [cell for cell in played.found.cells if cell.column == "digits"]
+    gone = [cell for cell in played.findings.cells if cell.column == "gone"]
+    here = [cell for cell in played.findings.cells if cell.column == "digits"]
     assert [(c.row, c.measure) for c in gone] == [(c.row, c.measure) for c in here]
     assert {cell.values for cell in gone} == {()}
     (reason,) = {cell.reason for cell in gone}
     assert {cell.verdict for cell in gone} == {reason}
     assert reason.startswith("not played: mnist needs train-images-idx3-ubyte")
     assert "COVEY_DATA" in reason
-    assert played.found.notes == (reason,)
+    assert played.findings.notes == (reason,)
     assert all(cell.values for cell in here)
 
 

@@ -17,7 +17,7 @@ TINY = {
     "train": {"local_epochs": 1, "batch_size": 12},
     "leaving": {"request_probability": 1.0},
 }
-ASKED = experiment(
+ONE_ANSWER = experiment(
     kind="leaving",
     paper="deniable",
     table="Table 2",
@@ -33,16 +33,16 @@ ASKED = experiment(
 
 
 def place(folder):
-    (column,) = ASKED.columns
-    settings = ASKED.settings_of(column, EVERY_ANSWER)
+    (column,) = ONE_ANSWER.columns
+    settings = ONE_ANSWER.settings_of(column, EVERY_ANSWER)
     return folder / f"leaving-{digest(Config.of(settings))}" / "seed-0"
 
 
 @pytest.mark.slow
 def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path):
     folder = tmp_path / "runs"
-    found = leaving(ASKED, cache(folder))
-    of = {(cell.measure, cell.row): cell for cell in found.cells}
+    findings = leaving(ONE_ANSWER, cache(folder))
+    of = {(cell.measure, cell.row): cell for cell in findings.cells}
     settings = ("retrain", "k3-x2", "k3-x3")
     alone, *hidden = (place(folder) / name for name in settings)
     assert of["accuracy", "fedAvg"].values == (load(alone).summary.accuracy.overall,)
@@ -52,20 +52,20 @@ def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path):
     assert strict is not None
     assert replayed is not None
     assert 0 <= denied <= strict <= replayed > 0  # who keeps more members denies less
-    told = load(hidden[0]).summary
-    assert of["accuracy", "k=3"].values[0] == told.accuracy.overall
+    summary = load(hidden[0]).summary
+    assert of["accuracy", "k=3"].values[0] == summary.accuracy.overall
     files = [alone / "ledger.sqlite", *alone.glob("checkpoints/*.safetensors")]
     stored = sum(path.stat().st_size for path in files)
     assert of["bytes on the server", "fedAvg"].values == (stored,)
     assert all((cell.values[0] or 0) > 0 for (m, _), cell in of.items() if "seconds" in m)
     before = times(folder)
-    again = leaving(ASKED, cache(folder))
-    assert again == found
+    again = leaving(ONE_ANSWER, cache(folder))
+    assert again == findings
     after = times(folder)
     assert {p: t for p, t in after.items() if p.suffix != ".sqlite"} == {
         p: t for p, t in before.items() if p.suffix != ".sqlite"
     }
-    assert again.seconds == found.seconds > 0
+    assert again.seconds == findings.seconds > 0
 
 
 DIGITS = {
@@ -76,24 +76,24 @@ DIGITS = {
     "risk": {"name": "none"},
     "leaving": {"request_probability": 0.5},
 }
-ALL_ASKED = experiment(k=(4,), x=(2, 3, 4), baselines=("retrain", "federaser"))
+ALL_ANSWERS = experiment(k=(4,), x=(2, 3, 4), baselines=("retrain", "federaser"))
 
 
 @pytest.mark.slow
 def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     out = tmp_path / "bench"
-    found = {each.name: each for each in outcomes(ALL_ASKED, DIGITS, 0, out)}
+    by_name = {outcome.name: outcome for outcome in outcomes(ALL_ANSWERS, DIGITS, 0, out)}
 
-    assert list(found) == ["retrain", "federaser", "k4-x2", "k4-x3", "k4-x4"]
-    asked = sum(found["retrain"].answers.values())
-    assert asked > 0
-    assert found["retrain"].answers == {"retrain": asked}
-    assert found["federaser"].answers == {"calibrate": asked}
-    denied = [found[f"k4-x{x}"].answers.get("deny", 0) for x in ALL_ASKED.x]
+    assert list(by_name) == ["retrain", "federaser", "k4-x2", "k4-x3", "k4-x4"]
+    answers = sum(by_name["retrain"].answers.values())
+    assert answers > 0
+    assert by_name["retrain"].answers == {"retrain": answers}
+    assert by_name["federaser"].answers == {"calibrate": answers}
+    denied = [by_name[f"k4-x{x}"].answers.get("deny", 0) for x in ALL_ANSWERS.x]
     assert denied == sorted(denied, reverse=True)
     assert denied[0] > denied[-1]
-    assert found["k4-x3"].shared_with == "k4-x2"
-    parted = found["k4-x4"]
+    assert by_name["k4-x3"].shared_with == "k4-x2"
+    parted = by_name["k4-x4"]
     assert not parted.shared_with
     merge = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 4}
     config = Config.of({**DIGITS, "seed": 0, "aggregation": merge})
@@ -101,6 +101,6 @@ def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     assert load(out / "k4-x4").summary.model_hash == alone.summary.model_hash
     # what lies in the folder is not played again
     files = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
-    again = {each.name: each for each in outcomes(ALL_ASKED, DIGITS, 0, out)}
-    assert again == found
+    again = {outcome.name: outcome for outcome in outcomes(ALL_ANSWERS, DIGITS, 0, out)}
+    assert again == by_name
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*.safetensors")} == files

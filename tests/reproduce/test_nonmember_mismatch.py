@@ -21,7 +21,7 @@ def path(played):
 
 @pytest.fixture(scope="module")
 def of(path):
-    return {(each.non_members, each.group): each for each in attacked(path)}
+    return {(attack.non_members, attack.group): attack for attack in attacked(path)}
 
 
 @pytest.mark.parametrize("group", ["minority", "majority"])
@@ -31,24 +31,24 @@ def test_matched_non_members_are_those_of_the_audit(path, of, group):
     clients, models = run.population.clients, [held.params(j) for j in range(run.num_clusters)]
     which = ["minority", "majority"].index(group)
     chosen = held.history.assignment
-    own = [chosen[held.names[each.name]] for each in clients if each.group == which]
+    own = [chosen[held.names[client.name]] for client in clients if client.group == which]
     home = max(sorted(set(own)), key=own.count)
-    members = [each for each in clients if chosen[held.names[each.name]] == home]
+    members = [client for client in clients if chosen[held.names[client.name]] == home]
     streams = run.streams.at("non-members of other kinds", home)
     sides = members, run.reference, streams
-    told = true_risk(run.engine, models[home], *sides)
+    risk = true_risk(run.engine, models[home], *sides)
     blind = blind_risk(*sides)
-    assert told is not None
+    assert risk is not None
     assert blind is not None
-    assert of["matched", group].risk == told.risk
+    assert of["matched", group].risk == risk.risk
     assert of["matched", group].blind == blind.risk
     audited = held.history.audits[home]
-    assert f"{told.members} members against {told.non_members} matched" in audited.truth.reason
+    assert f"{risk.members} members against {risk.non_members} matched" in audited.truth.reason
     # it splits the same records into other folds
-    assert audited.truth.risk == pytest.approx(told.risk, abs=4 * told.standard_error)
+    assert audited.truth.risk == pytest.approx(risk.risk, abs=4 * risk.standard_error)
 
 
-def test_shifted_non_members_are_told_apart_without_any_model(of):
+def test_shifted_non_members_are_recognised_without_any_model(of):
     assert of["untransformed", "minority"].blind > 0.9
     assert of["pooled", "minority"].blind > 0.6
     assert of["matched", "minority"].blind < 0.55

@@ -18,25 +18,25 @@ from covey_papers.reproduce.theory import bound_verdict
 from reproduce.tiny import cell, record
 
 
-def of(*values: float | None, printed: float | None = None, **told: str) -> Cell:
-    there = None if printed is None else Printed(printed, None, "Table 1")
-    return cell("accuracy", "IFCA", *values, printed=there, **told)
+def of(*values: float | None, printed: float | None = None, **figures: str) -> Cell:
+    reference = None if printed is None else Printed(printed, None, "Table 1")
+    return cell("accuracy", "IFCA", *values, printed=reference, **figures)
 
 
 def test_students_interval_of_1_2_3():
     # mean 2, s = 1, t(0.975, 2) = 4.3027, 4.3027 / sqrt(3) = 2.4841
-    found = of(1.0, 2.0, 3.0)
-    assert found.mean == 2
-    assert found.interval == pytest.approx((-0.4841, 4.4841), abs=1e-4)
+    comparison = of(1.0, 2.0, 3.0)
+    assert comparison.mean == 2
+    assert comparison.interval == pytest.approx((-0.4841, 4.4841), abs=1e-4)
 
 
 @pytest.mark.parametrize("values", [(0.5, None, 0.7), (None,), ()])
 def test_what_is_unknown_in_one_run_has_no_mean(values):
-    found = of(*values, printed=0.6)
-    assert found.mean is None
-    assert found.interval is None
-    assert found.verdict == "unknown: some run has no such figure"
-    assert (words(found).covey, words(found).interval) == ("unknown", "-")
+    comparison = of(*values, printed=0.6)
+    assert comparison.mean is None
+    assert comparison.interval is None
+    assert comparison.verdict == "unknown: some run has no such figure"
+    assert (words(comparison).covey, words(comparison).interval) == ("unknown", "-")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ points = st.lists(st.tuples(finite, finite), max_size=3)
     finite,
 )
 def test_a_record_comes_back_as_it_was(cells, lines, sizes, seconds):
-    found = Findings(
+    findings = Findings(
         cells=tuple(
             cell("m", name, *v, printed=p and Printed(*p), why=name, reason=name)
             for v, p, name in cells
@@ -78,13 +78,13 @@ def test_a_record_comes_back_as_it_was(cells, lines, sizes, seconds):
         commits=tuple(sizes.values()),
         seconds=seconds,
     )
-    whole = record(sizes=sizes, findings=found, quick=bool(cells), command="'a\"b'")
+    whole = record(sizes=sizes, findings=findings, quick=bool(cells), command="'a\"b'")
     with TemporaryDirectory() as folder:
         note(Path(folder) / "record.json", whole)
         assert records(Path(folder)) == [whole]
 
 
-FOUND = Findings(
+FINDINGS = Findings(
     cells=(
         cell("accuracy", "FedAvg", 0.5, 0.6, 0.7),
         cell(
@@ -103,7 +103,7 @@ FOUND = Findings(
     commits=("0123abcd", "4567cdef+"),
     seconds=90.0,
 )
-TABLE = record(findings=FOUND)
+TABLE = record(findings=FINDINGS)
 BRIEF = replace(TABLE, quick=True, command="covey reproduce tiny --quick")
 
 
@@ -145,14 +145,14 @@ def test_a_page_needs_nothing_but_itself(page, tmp_path):
     assert "<script" not in html
     assert "<link" not in html
     sources = re.findall(r'src="(.*?)"', html)
-    assert [each[:22] for each in sources] == ["data:image/svg+xml;bas"]
+    assert [source[:22] for source in sources] == ["data:image/svg+xml;bas"]
 
 
 SHIFT = "distribution shift, not membership"
 
 
 @pytest.mark.parametrize(
-    ("matched", "pooled", "blind", "told"),
+    ("matched", "pooled", "blind", "reasons"),
     [
         (0.51, 0.62, 0.63, SHIFT),
         (0.626, 0.64, 0.51, "distribution shift does not explain"),
@@ -160,15 +160,15 @@ SHIFT = "distribution shift, not membership"
         (0.50, 0.51, 0.50, "cannot be distinguished there either"),
     ],
 )
-def test_opposite_figures_get_opposite_reasons(matched, pooled, blind, told):
+def test_opposite_figures_get_opposite_reasons(matched, pooled, blind, reasons):
     reason = non_members_reason([matched], [pooled], [blind])
-    assert told in reason
-    others = {SHIFT, "does not explain", "a part of", "either"} - {told}
-    assert not any(other in reason for other in others if other not in told)
+    assert reasons in reason
+    others = {SHIFT, "does not explain", "a part of", "either"} - {reasons}
+    assert not any(other in reason for other in others if other not in reasons)
 
 
 @pytest.mark.parametrize(
-    ("runs", "told"),
+    ("runs", "bound"),
     [
         ([True, True], "never above"),
         ([True, False], "ABOVE"),
@@ -177,5 +177,5 @@ def test_opposite_figures_get_opposite_reasons(matched, pooled, blind, told):
         ([None], "not judged"),
     ],
 )
-def test_a_bound_that_was_not_tried_did_not_hold(runs, told):
-    assert told in bound_verdict(runs)
+def test_a_bound_that_was_not_tried_did_not_hold(runs, bound):
+    assert bound in bound_verdict(runs)

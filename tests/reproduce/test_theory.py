@@ -39,7 +39,7 @@ SMALL = MixtureSetting(clients=10, dimension=4, examples=50, noise=0.05, rounds=
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Descent:
+def no_risk(tmp_path_factory: pytest.TempPathFactory) -> Descent:
     return descent(SMALL, "ifca", 0, cache_in(tmp_path_factory.mktemp("quiet")))
 
 
@@ -61,20 +61,20 @@ def test_the_noise_floor_is_where_least_squares_ends():
     squares: list[float] = []
     for _ in range(200):
         drawn = mixture.draw(100, optimum, draws)
-        found, *_ = np.linalg.lstsq(drawn.inputs.numpy(), drawn.labels.numpy())
-        squares.append(float(((found - optimum) ** 2).sum()))
+        solution, *_ = np.linalg.lstsq(drawn.inputs.numpy(), drawn.labels.numpy())
+        squares.append(float(((solution - optimum) ** 2).sum()))
     assert np.sqrt(np.mean(squares)) == pytest.approx(noise_floor(mixture, 100), rel=0.1)
 
 
 @given(
     smallest=st.floats(0.01, 1),
-    apart=st.floats(0.1, 10),
+    separation=st.floats(0.1, 10),
     share=st.floats(0, 0.999),
     risk_gap=st.floats(-0.5, 0.5),
 )
-def test_below_the_safe_weight_no_risk_draws_a_client_away(smallest, apart, share, risk_gap):
-    beta = share * safe_risk_weight(smallest, apart)
-    choice = Choice(beta, smallest * apart**2 / 2, risk_gap, first=False, joined=True)
+def test_below_the_safe_weight_no_risk_draws_a_client_away(smallest, separation, share, risk_gap):
+    beta = share * safe_risk_weight(smallest, separation)
+    choice = Choice(beta, smallest * separation**2 / 2, risk_gap, first=False, joined=True)
     assert choice.margin > 0
     assert choice.lawful
 
@@ -96,21 +96,21 @@ def test_the_start_by_hand():
     assert not far.holds
 
 
-def test_where_nobody_minds_the_risk_every_step_is_within_the_bound(quiet: Descent):
-    judged = [step for step in quiet.steps if step.judged]
+def test_where_nobody_minds_the_risk_every_step_is_within_the_bound(no_risk: Descent):
+    judged = [step for step in no_risk.steps if step.judged]
     assert {step.cluster for step in judged} == {0, 1}
-    assert quiet.start.margin > 0
-    assert quiet.holds
-    assert quiet.worst < quiet.bound == 1 - 0.3 * 0.25 / 8
-    assert quiet.worst == pytest.approx(quiet.expected, abs=0.1)
-    assert quiet.misassigned == 0.0
+    assert no_risk.start.margin > 0
+    assert no_risk.holds
+    assert no_risk.worst < no_risk.bound == 1 - 0.3 * 0.25 / 8
+    assert no_risk.worst == pytest.approx(no_risk.expected, abs=0.1)
+    assert no_risk.misassigned == 0.0
 
 
-def test_distances_are_those_of_gradient_descent_by_hand(quiet: Descent):
+def test_distances_are_those_of_gradient_descent_by_hand(no_risk: Descent):
     run = build_run(SMALL.config("ifca", 0))
     optima = SMALL.mixture.optima(2, Streams(0))
     thetas = models_of(run.algorithm.init(run.streams)).copy()
-    found = {(step.round_index, step.cluster): step.after for step in quiet.steps}
+    distances = {(step.round_index, step.cluster): step.after for step in no_risk.steps}
     for t in range(SMALL.rounds):
         for j, theta in enumerate(thetas):
             gradients = [
@@ -122,10 +122,10 @@ def test_distances_are_those_of_gradient_descent_by_hand(quiet: Descent):
                 ]
             ]
             thetas[j] = theta - np.mean(gradients, axis=0)
-            if (t, j) in found:
+            if (t, j) in distances:
                 distance = float(np.linalg.norm(thetas[j] - optima[j]))
-                assert found[t, j] == pytest.approx(distance, abs=1e-5)
-    assert len(found) == 2 * (SMALL.rounds - 2)  # two rounds from the true groups
+                assert distances[t, j] == pytest.approx(distance, abs=1e-5)
+    assert len(distances) == 2 * (SMALL.rounds - 2)  # two rounds from the true groups
 
 
 def test_clients_leave_exactly_where_the_margin_says(tilted: Tilt):
@@ -168,22 +168,22 @@ def test_rounds_and_error_by_hand():
 @given(st.floats(1e-6, 2), st.floats(0.05, 0.5))
 def test_by_theorem_4_without_a_floor_t_hat_is_enough(epsilon, share):
     """(1 - p lambda / (8 L))^T_hat 2 Delta <= epsilon."""
-    found = replace(HAND, share=share)
-    shrinks = 1 - share * found.smallest / (8 * found.largest)
-    assert shrinks ** found.rounds(epsilon) * 2 * found.apart <= epsilon * (1 + 1e-9)
+    bounds = replace(HAND, share=share)
+    shrinks = 1 - share * bounds.smallest / (8 * bounds.largest)
+    assert shrinks ** bounds.rounds(epsilon) * 2 * bounds.apart <= epsilon * (1 + 1e-9)
 
 
 def test_the_variances_at_the_optima_are_those_of_drawn_examples():
     setting = MixtureSetting(shares=(0.5, 0.5), dimension=3, noise=0.5, condition=4.0)
-    found, mixture = constants_of(setting), setting.mixture
+    constants, mixture = constants_of(setting), setting.mixture
     optima = mixture.optima(2, Streams(0))
     drawn = mixture.draw(200_000, optima[0], np.random.default_rng(0))
     x, y = drawn.inputs.double().numpy(), drawn.labels.double().numpy()
     errors = y - x @ optima[1]
     gradients = -errors[:, None] * x
-    assert np.var(errors**2 / 2) == pytest.approx(found.loss_variance, rel=0.05)
-    assert gradients.var(axis=0).sum() == pytest.approx(found.gradient_variance, rel=0.05)
-    assert found.apart == pytest.approx(setting.apart)
+    assert np.var(errors**2 / 2) == pytest.approx(constants.loss_variance, rel=0.05)
+    assert gradients.var(axis=0).sum() == pytest.approx(constants.gradient_variance, rel=0.05)
+    assert constants.apart == pytest.approx(setting.apart)
 
 
 def test_a_promise_of_nothing_is_called_that():
@@ -231,14 +231,14 @@ def population(mixture: LinearMixture, spec: PopulationSpec = SPEC) -> Populatio
     seed=st.integers(0, 1000),
 )
 def test_optima_have_the_norm_and_are_as_far_apart_as_can_be(groups, dimension, separation, seed):
-    found = LinearMixture(dimension=dimension, noise=0.5, separation=separation).optima(
+    optima = LinearMixture(dimension=dimension, noise=0.5, separation=separation).optima(
         groups, Streams(seed)
     )
-    assert found.shape == (groups, dimension)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), separation)
+    assert optima.shape == (groups, dimension)
+    np.testing.assert_allclose(np.linalg.norm(optima, axis=1), separation)
     if groups <= dimension:
-        apart = np.linalg.norm(found[:, None] - found, axis=2)
-        off = apart[~np.eye(groups, dtype=bool)]
+        distances = np.linalg.norm(optima[:, None] - optima, axis=2)
+        off = distances[~np.eye(groups, dtype=bool)]
         np.testing.assert_allclose(off, np.sqrt(2) * separation)
 
 
@@ -249,8 +249,8 @@ def test_least_squares_finds_every_groups_optimum_and_the_noise():
     for client in population(mixture, many).clients:
         assert client.group is not None
         x, y = client.train.inputs.numpy(), client.train.labels.numpy()
-        found, _, _, _ = np.linalg.lstsq(x, y, rcond=None)
-        np.testing.assert_allclose(found, optima[client.group], atol=0.1)
+        solution, _, _, _ = np.linalg.lstsq(x, y, rcond=None)
+        np.testing.assert_allclose(solution, optima[client.group], atol=0.1)
         np.testing.assert_allclose(x.var(axis=0), mixture.spectrum, rtol=0.2)
         assert np.std(y - x @ optima[client.group]) == pytest.approx(0.3, rel=0.1)
 
@@ -291,7 +291,7 @@ def test_risks_that_are_put_in_steer_clients_and_are_counted_apart(tmp_path):
     assert seen.summary.group_models["minority"].clients == 0  # nobody accepts .99
     assert seen.reported_risk(-1) == 0.5
     assert seen.measured_violations == 0
-    assert not any(each.calibrated for each in seen.summary.clusters)
+    assert not any(cluster.calibrated for cluster in seen.summary.clusters)
 
 
 def test_the_experiment_names_every_red_team():
@@ -300,14 +300,14 @@ def test_the_experiment_names_every_red_team():
 
 
 @pytest.fixture(scope="module")
-def found():
+def arithmetic_findings():
     return arithmetic(experiment("deniable-headline"))
 
 
 @pytest.fixture(scope="module")
-def ratios(found):
+def ratios(arithmetic_findings):
     """Factors by model and data set, and k."""
-    return {(c.row, c.column): c.mean for c in found.cells if c.row != "claimed"}
+    return {(c.row, c.column): c.mean for c in arithmetic_findings.cells if c.row != "claimed"}
 
 
 def test_two_cells_by_hand(ratios):
@@ -318,15 +318,15 @@ def test_two_cells_by_hand(ratios):
     assert least == pytest.approx(253.09 / 206.43)
 
 
-def test_the_claimed_range_follows_from_no_cell(found, ratios):
+def test_the_claimed_range_follows_from_no_cell(arithmetic_findings, ratios):
     assert min(ratios.values()) < 1.3  # not 1.6
     assert max(ratios.values()) == pytest.approx(1362.2 / 0.004)  # not 500,769
-    assert not any(round(each) == 500_769 for each in ratios.values())
-    claims = {c.column: (c.printed.value, c.mean) for c in found.cells[:3]}
+    assert not any(round(ratio) == 500_769 for ratio in ratios.values())
+    claims = {c.column: (c.printed.value, c.mean) for c in arithmetic_findings.cells[:3]}
     assert claims == {
         "abstract, lower end": (1.6, min(ratios.values())),
         "abstract, upper end": (500_769.0, max(ratios.values())),
         "section 4, k = 8, FMNIST, non-iid": (500_769.0, pytest.approx(22.747, abs=1e-3)),
     }
-    assert "1.23 to 340,550 times" in found.notes[0]
-    assert "22.7" in found.notes[0]
+    assert "1.23 to 340,550 times" in arithmetic_findings.notes[0]
+    assert "22.7" in arithmetic_findings.notes[0]

@@ -41,7 +41,7 @@ def column(name: str = "digits", **changed: Any) -> Column:
 
 
 def experiment(**changed: Any) -> Experiment:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "title": "Tiny",
         "kind": "federations",
         "paper": "ifca-mir",
@@ -52,7 +52,7 @@ def experiment(**changed: Any) -> Experiment:
         "columns": (column(),),
         "rows": (FEDAVG,),
     }
-    return Experiment(**{**told, **changed})
+    return Experiment(**{**fields, **changed})
 
 
 @contextmanager
@@ -64,12 +64,12 @@ def cache(folder: Path) -> RunCache:
     return RunCache(folder, unseen)
 
 
-def cell(measure: str, row: str, *values: float | None, **told: Any) -> Cell:
-    column = told.pop("column", "digits")
-    return Cell(row=row, column=column, measure=measure, values=values, **told)
+def cell(measure: str, row: str, *values: float | None, **fields: Any) -> Cell:
+    column = fields.pop("column", "digits")
+    return Cell(row=row, column=column, measure=measure, values=values, **fields)
 
 
-def record(**told: Any) -> ExperimentRecord:
+def record(**fields: Any) -> ExperimentRecord:
     return ExperimentRecord(
         **{
             "name": "tiny",
@@ -85,7 +85,7 @@ def record(**told: Any) -> ExperimentRecord:
             "date": "2026-01-02T03:04+00:00",
             "sizes": {"digits": "2 rounds, 8 clients with 30 examples, mlp"},
             "findings": Findings(),
-            **told,
+            **fields,
         }
     )
 

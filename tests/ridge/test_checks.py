@@ -62,9 +62,9 @@ FAULTS: dict[str, tuple[Sums, str]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "told"), FAULTS.values(), ids=FAULTS)
-def test_whatever_are_sums_over_no_records_is_told(made, told):
-    assert told in fault_of(made, RECORDS)
+@pytest.mark.parametrize(("made", "reason"), FAULTS.values(), ids=FAULTS)
+def test_whatever_are_sums_over_no_records_is_refused(made, reason):
+    assert reason in fault_of(made, RECORDS)
 
 
 WIDTH, LABELS = 130, 7

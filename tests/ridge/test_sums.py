@@ -28,32 +28,32 @@ def total(rows: list[Rows]) -> Sums:
 
 @given(CLIENTS, st.randoms(use_true_random=False))
 def test_sums_do_not_hang_on_who_came_first_or_together(drawn, random):
-    rows = [client(*each) for each in drawn]
+    rows = [client(*row) for row in drawn]
     shuffled = random.sample(rows, len(rows))
-    one_by_one = sum((total([each]) for each in shuffled), Sums.nothing(D, CLASSES))
+    one_by_one = sum((total([client_rows]) for client_rows in shuffled), Sums.nothing(D, CLASSES))
     assert total(rows) == total(shuffled) == one_by_one
     assert total(rows).digest() == one_by_one.digest()
 
 
 @given(CLIENTS, st.data())
 def test_who_is_taken_off_was_never_there(drawn, data):
-    rows = [client(*each) for each in drawn]
+    rows = [client(*row) for row in drawn]
     gone = data.draw(st.sets(st.integers(0, len(rows) - 1)))
     left = total(rows)
     for i in gone:
         left -= total([rows[i]])
-    assert left == total([each for i, each in enumerate(rows) if i not in gone])
+    assert left == total([row for i, row in enumerate(rows) if i not in gone])
 
 
 @given(CLIENTS)
 def test_the_matrices_are_the_sums_of_products(drawn):
-    rows = [client(*each) for each in drawn]
+    rows = [client(*row) for row in drawn]
     gram, targets = total(rows).matrices()
-    phis = [each.features.double() / FEATURE_STEPS for each in rows]
+    phis = [row.features.double() / FEATURE_STEPS for row in rows]
     expected: Tensor = sum(  # type: ignore[assignment]
         (phi.T @ phi for phi in phis), torch.zeros(D, D, dtype=torch.float64)
     )
-    onehot = [torch.nn.functional.one_hot(each.labels, CLASSES) for each in rows]
+    onehot = [torch.nn.functional.one_hot(row.labels, CLASSES) for row in rows]
     wanted: Tensor = sum(  # type: ignore[assignment]
         (phi.T @ (ones.double() - 1 / CLASSES) for phi, ones in zip(phis, onehot, strict=True)),
         torch.zeros(D, CLASSES, dtype=torch.float64),
@@ -67,9 +67,9 @@ def test_blocks_leave_out_nothing_of_the_lower_half(d):
     draw = np.random.default_rng(d)
     features = torch.from_numpy(draw.integers(-(2**15) + 1, 2**15, (20, d)))
     labels = torch.from_numpy(draw.integers(0, CLASSES, 20))
-    found = sums_of([Rows(features.to(torch.int16), labels)], d, CLASSES)
+    block_sums = sums_of([Rows(features.to(torch.int16), labels)], d, CLASSES)
     whole = features.T @ features
-    assert found.gram.tolist() == whole[torch.ones(d, d).tril().bool()].tolist()
+    assert block_sums.gram.tolist() == whole[torch.ones(d, d).tril().bool()].tolist()
 
 
 def test_sums_that_float64_would_round_are_refused():
@@ -86,14 +86,14 @@ def test_features_that_do_not_fit_the_grid_are_refused(feature):
     with pytest.raises(ModelError):
         feature_grid(torch.full((2, 3), feature))
     # the bias is one, and large features are cut
-    found = feature_grid(torch.tensor([[0.5, -100.0, 100.0]]))
-    assert found.tolist() == [[512, -32767, 32767, 1024]]
+    rounded = feature_grid(torch.tensor([[0.5, -100.0, 100.0]]))
+    assert rounded.tolist() == [[512, -32767, 32767, 1024]]
 
 
-WIDTH, LABELS, EACH = 7, 3, 5
+WIDTH, LABELS, ROWS_PER_CLIENT = 7, 3, 5
 
 
-def rows_of(draw: np.random.Generator, size: int = EACH) -> Rows:
+def rows_of(draw: np.random.Generator, size: int = ROWS_PER_CLIENT) -> Rows:
     features = torch.from_numpy(draw.normal(0, 1, (size, WIDTH - 1))).float()
     return Rows(feature_grid(features), torch.from_numpy(draw.integers(0, LABELS, size)))
 
@@ -123,9 +123,9 @@ def test_without_a_client(seed, pooling, regularisation):
     ratio = unit_of(whole) / unit_of(heads_of(others, pooling, regularisation))
     rest = heads_of(others, pooling, regularisation * ratio)
     for j, share in ((0, 1.0), (1, pooling)):
-        found = scores_without_client(whole.head(j), leaver, share)
+        without = scores_without_client(whole.head(j), leaver, share)
         expected = scores(rest.head(j), leaver).float()
-        torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-3)
+        torch.testing.assert_close(without, expected, rtol=2e-3, atol=2e-3)
 
 
 def test_one_feature_by_hand():

@@ -22,9 +22,9 @@ Make = Callable[[Path], object]
 
 def excluding(config: Config, *clients: str) -> Config:
     """Return settings of the same run, which never meets some clients."""
-    told = config.model_dump()
-    told["population"]["exclude"] = list(clients)
-    return Config.of(told)
+    written = config.model_dump()
+    written["population"]["exclude"] = list(clients)
+    return Config.of(written)
 
 
 @pytest.fixture(scope="session")

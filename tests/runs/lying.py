@@ -38,7 +38,7 @@ class Forger:
         key: that signs.
         keys: the public keys that whoever checks trusts.
         folder: of the run; its own once something in it is changed.
-        given: what else `verify` is given: a receipt.
+        arguments: what else `verify` is given: a receipt.
     """
 
     def __init__(self, left: Left, place: Path) -> None:
@@ -48,7 +48,7 @@ class Forger:
         self.key = signing_key(left.keys)
         self.keys = Path(shutil.copy(left.keys.with_suffix(".pub.pem"), place / "keys.pub.pem"))
         self.folder = left.folder
-        self.given: dict[str, Any] = {}
+        self.arguments: dict[str, Any] = {}
 
     def shown(self) -> Verification:
         """Return what comes of it."""
@@ -56,12 +56,12 @@ class Forger:
         if "signature" not in self.document or self.document != self._left.document:
             self.document = sign(self.key, self.document)
         forged.write_text(document_json(self.document))
-        return verify(forged, self.folder, self.keys, self.mine, **self.given)
+        return verify(forged, self.folder, self.keys, self.mine, **self.arguments)
 
     @property
     def hashes(self) -> list[str]:
         with Ledger.read(self.folder / "ledger.sqlite") as ledger:
-            return [each.hash for each in ledger.links()]
+            return [link.hash for link in ledger.links()]
 
     def own_folder(self) -> Path:
         """Return a folder of the run in which anything may be changed."""
@@ -71,8 +71,8 @@ class Forger:
 
     def head(self, size: int, *, root: bytes | None = None) -> TreeHead:
         """Return a head of so many events, signed, with the root of as many as there are."""
-        found = root_of(entries_of(self.hashes[:size])) if root is None else root
-        return TreeHead(f"covey.run/{self.document['run']}", size, found).signed(self.key)
+        tree_root = root_of(entries_of(self.hashes[:size])) if root is None else root
+        return TreeHead(f"covey.run/{self.document['run']}", size, tree_root).signed(self.key)
 
     def receipt(
         self, *, linked: bool = True, key: SigningKey | None = None, **changes: Any
@@ -83,7 +83,7 @@ class Forger:
         receipt = json.loads(path.read_text()) | changes
         written = document_json(sign(key or self.key, receipt)).encode()
         (self.place / "receipt.json").write_bytes(written)
-        self.given["receipt"] = self.place / "receipt.json"
+        self.arguments["receipt"] = self.place / "receipt.json"
         if not linked:
             return
         path.write_bytes(written)
@@ -92,7 +92,7 @@ class Forger:
         with suppress(LedgerError, ValueError):  # it is of no tree that there can be
             size = TreeHead.parse(receipt["checkpoint"]).size
             grown = consistency_proof(entries_of(self.hashes[:at]), size)
-            self.document["consistency"] = [each.hex() for each in grown]
+            self.document["consistency"] = [hash_value.hex() for hash_value in grown]
 
     def dated(self, **dates: str) -> None:
         """Write dates before the operator's key: since, revoked."""
@@ -140,7 +140,10 @@ class Liar:
     def answer(self) -> int:
         """The index of the entry in which the request was answered."""
         return next(
-            i for i, (_, some) in enumerate(self.entries) for r in some if r.kind == "ClientLeft"
+            i
+            for i, (_, records) in enumerate(self.entries)
+            for r in records
+            if r.kind == "ClientLeft"
         )
 
     def rounds(self, *, again: bool) -> Entries:
@@ -171,11 +174,11 @@ def entries_in(ledger: Ledger) -> Entries:
     """Return what was written at once, and when."""
     links, entries, start = [*ledger.links()], [], 0
     for end, when in sorted(ledger.times().items()):
-        some = [
-            Record(each.round_index, each.kind, json.loads(str(each.body)))
-            for each in links[start:end]
+        records = [
+            Record(link.round_index, link.kind, json.loads(str(link.body)))
+            for link in links[start:end]
         ]
-        entries.append((when, some))
+        entries.append((when, records))
         start = end
     return entries
 
@@ -226,15 +229,15 @@ def _following(forger: Forger, at: int) -> dict[str, Any]:
     document = forger.document | {"receipt": None, "consistency": []}
     word = read_proof(document_json(document).encode())
     with Ledger.read(home.ledger) as ledger:
-        hashes = [each.hash for each in ledger.links()]
+        hashes = [link.hash for link in ledger.links()]
         (request,) = [r for r in ledger.requests() if r.id == document["request"]]
         document |= {"ledger_events": at, "ledger_head": hashes[at - 1]}
         with suppress(LedgerError):  # it holds what is no event of this run
             record = home.reader.read(ledger)
             answer = find_answer(record, ledger.times(), request, at)
             if answer is not None:
-                found = facts(answer, record, home.config(), word)
-                document |= json.loads(json.dumps(asdict(found)))
+                proof_facts = facts(answer, record, home.config(), word)
+                document |= json.loads(json.dumps(asdict(proof_facts)))
     return document
 
 

@@ -93,8 +93,8 @@ class Recorder(Disk):
     ) -> None:
         if path.is_relative_to(self.root):
             inner = path.relative_to(self.root)
-            came = source.relative_to(self.root) if source else None
-            self.changes.append(Change(kind, inner, came, file, content))
+            moved_from = source.relative_to(self.root) if source else None
+            self.changes.append(Change(kind, inner, moved_from, file, content))
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ def _cuts_after(done: Sequence[Change]) -> Iterator[Cut]:
     torn = [c for i, c in enumerate(done) if c.kind == "content" and not _synced(done, i)]
     subsets = (frozenset(lost) for n in range(len(loose) + 1) for lost in combinations(loose, n))
     for lost in subsets:
-        for found in product(*[_contents(c.content) for c in torn]):
+        for combination in product(*[_contents(c.content) for c in torn]):
             contents = {c.file: c.content for c in done if c.kind == "content"}
-            contents |= {c.file: half for c, half in zip(torn, found, strict=True)}
+            contents |= {c.file: half for c, half in zip(torn, combination, strict=True)}
             yield _applied([c for i, c in enumerate(done) if i not in lost], contents)
 
 

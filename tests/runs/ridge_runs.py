@@ -43,8 +43,8 @@ def computed(folder: Path, held: Mapping[str, Examples]) -> str:
     """The heads of sums over these records, in the clusters that are recorded."""
     built, names = build_run(RunFolder.existing(folder).config()), load(folder).names
     chosen: dict[str, int] = {}
-    for each in facts(folder, ClientsAssigned):
-        chosen |= each.clusters if each.by != "final" else {}
+    for event in facts(folder, ClientsAssigned):
+        chosen |= event.clusters if event.by != "final" else {}
     assert set(names) == set(held)
     fresh = built.algorithm.init(built.streams).clusters
     d, records = fresh[0]["head.weight"].shape[1] + 1, built.records
@@ -55,6 +55,6 @@ def computed(folder: Path, held: Mapping[str, Examples]) -> str:
         records.sums((by_handle[h] for h, own in counted.items() if own == j), d) for j in range(2)
     )
     known = ClusterSums(pooling=POOLING, regularisation=LAMBDA).of(sums, counted)
-    in_each = known.clients_per_cluster
-    heads = (known.head(j).params if in_each[j] else fresh[j] for j in range(2))
+    clients_per_cluster = known.clients_per_cluster
+    heads = (known.head(j).params if clients_per_cluster[j] else fresh[j] for j in range(2))
     return model_hash(tuple(heads))

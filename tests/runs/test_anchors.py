@@ -34,9 +34,9 @@ def base(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(base / "keys"))
         held = run(config=Config.of({**SETTINGS, "rounds": 2}), out=base / "run")
-        given = []
-        (one,) = held.forget(LEAVER, "deny", on_receipt=lambda *told: given.append(told))
-        assert given == [(LEAVER, one.receipt)]
+        calls = []
+        (one,) = held.forget(LEAVER, "deny", on_receipt=lambda *text: calls.append(text))
+        assert calls == [(LEAVER, one.receipt)]
         assert one.receipt is not None
         assert one.receipt.salt == one.answered.salt
         shutil.copy(one.answered.proof, base / "proof.json")
@@ -52,13 +52,15 @@ def copy(base, tmp_path, monkeypatch):
     return shutil.copytree(base, tmp_path / "all")
 
 
-def verified(base: Path, **given: Any) -> Verification:
-    who = (LEAVER, (base / "salt").read_text())
-    return verify(base / "proof.json", given.pop("ledger", None), keys(base), who, **given)
+def verified(base: Path, **arguments: Any) -> Verification:
+    name_and_salt = (LEAVER, (base / "salt").read_text())
+    return verify(
+        base / "proof.json", arguments.pop("ledger", None), keys(base), name_and_salt, **arguments
+    )
 
 
-def checks(base: Path, **given: Any) -> dict[str, Check]:
-    return {each.name: each for each in verified(base, **given).checks}
+def checks(base: Path, **arguments: Any) -> dict[str, Check]:
+    return {check.name: check for check in verified(base, **arguments).checks}
 
 
 def keys(base: Path) -> Path:
@@ -66,13 +68,13 @@ def keys(base: Path) -> Path:
 
 
 def test_a_proof_says_what_is_anchored_by_whom(base):
-    found = verified(base, ledger=base / "run", receipt=base / "receipt.json")
-    assert found.valid
+    verification = verified(base, ledger=base / "run", receipt=base / "receipt.json")
+    assert verification.valid
     receipt = json.loads((base / "receipt.json").read_text())
     size = TreeHead.parse(receipt["checkpoint"]).size
     own = Anchor(receipt["signature"]["fingerprint"], size, receipt["signed"])
-    assert found.anchored == (own,)
-    assert {"history", "dates"} <= {*found.operator}  # of what came after the receipt
+    assert verification.anchored == (own,)
+    assert {"history", "dates"} <= {*verification.operator}  # of what came after the receipt
     alone = verified(base)
     assert (alone.anchored, alone.operator) == ((), ("facts", "history", "dates"))
 
@@ -94,16 +96,16 @@ def test_a_history_that_was_rewritten_and_sealed_again_is_refused_everywhere(cop
     ):
         with pytest.raises(LedgerError, match="sealed again"):
             call()
-    told = checks(copy, ledger=folder, receipt=copy / "receipt.json")
-    assert told["ledger"].ok is False
-    assert "the ledger was rewritten" in told["receipt"].detail
+    ok = checks(copy, ledger=folder, receipt=copy / "receipt.json")
+    assert ok["ledger"].ok is False
+    assert "the ledger was rewritten" in ok["receipt"].detail
 
 
 def test_an_old_proof_holds_after_its_key_was_replaced_and_a_new_one_cannot_backdate(copy):
     new = rotate_key()
-    told = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
-    assert all(check.ok is not False for check in told.values())
-    assert told["key"].ok is True
+    ok = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
+    assert all(check.ok is not False for check in ok.values())
+    assert ok["key"].ok is True
     document = json.loads((copy / "proof.json").read_text())
     document["answered"] = "2020-01-01T00:00:00.000+00:00"
     (copy / "proof.json").write_text(document_json(sign(new, document)))
@@ -118,14 +120,14 @@ def test_a_revoked_key_speaks_nowhere_any_more(copy):
     """Of whoever stole it: a receipt that is dated after that."""
     own = signing_key()
     revoke_key(fingerprint(own.public_key()))
-    told = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
-    assert (told["key"].ok, told["receipt"].ok) == (None, None)  # it may be dated back
+    ok = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
+    assert (ok["key"].ok, ok["receipt"].ok) == (None, None)  # it may be dated back
     assert verified(copy, ledger=copy / "run", receipt=copy / "receipt.json").anchored == ()
     document = json.loads((copy / "receipt.json").read_text()) | {"signed": LATER}
     (copy / "receipt.json").write_text(document_json(sign(own, document)))
-    told = checks(copy, receipt=copy / "receipt.json")
-    assert told["receipt"].ok is False
-    assert "its key: it was revoked at" in told["receipt"].detail
+    ok = checks(copy, receipt=copy / "receipt.json")
+    assert ok["receipt"].ok is False
+    assert "its key: it was revoked at" in ok["receipt"].detail
     with pytest.raises(CoveyError, match="found it revoked"):
         signing_key()
 
@@ -140,7 +142,7 @@ def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
     held = load(copy / "run")
     for place in ("on_receipt", "on_answer"):
         name = sorted(held.names)[0]
-        before = {each.request for each in held.unacknowledged}
+        before = {receipt.request for receipt in held.unacknowledged}
         with pytest.raises(KilledError):
             held.forget(name, "retrain", **{place: die})  # type: ignore[arg-type]
         (mine,) = [e for e in load(copy / "run").unacknowledged if e.request not in before]
@@ -151,7 +153,7 @@ def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
         assert after.salt == mine.salt
         assert verify(after.proof, copy / "run", keys(copy), (name, after.salt)).failed == ()
         held.acknowledge(mine.request)
-        assert mine.request not in {each.request for each in held.unacknowledged}
+        assert mine.request not in {receipt.request for receipt in held.unacknowledged}
         with pytest.raises(CoveyError, match="to be acknowledged, once"):
             held.acknowledge(mine.request)
         secret = mine.salt.encode()

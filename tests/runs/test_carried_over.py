@@ -104,15 +104,15 @@ def test_a_part_that_carries_state_is_found_and_named_before_anything_is_done(na
     with pytest.raises(RunError, match=rf"played twice .*\({setting}\.\w+ = 'owned:\w+'\)"):
         held.forget(LEAVER, "retrain")
     assert (held.ledger_head, LEAVER in held.names) == (head, True)
-    assert [each.answered.option.answer for each in held.forget(LEAVER, "stop")] == ["stop"]
+    assert [answer.answered.option.answer for answer in held.forget(LEAVER, "stop")] == ["stop"]
 
 
 def test_a_part_that_keeps_nothing_is_named_in_the_proof_as_the_operators_word(tmp_path):
     held = run(config=TINY | {"train": {"loss": {"name": "owned:Plain"}}}, out=tmp_path / "run")
     (one,) = held.forget(LEAVER, "retrain")
-    found = verify(one.answered.proof, held.folder)
-    assert found.failed == ()
-    assert "own_parts" in found.operator
+    verification = verify(one.answered.proof, held.folder)
+    assert verification.failed == ()
+    assert "own_parts" in verification.operator
     page = one.answered.proof.with_suffix(".html").read_text()
     assert "train.loss was owned:Plain" in page
 

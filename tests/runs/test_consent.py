@@ -91,7 +91,7 @@ def named(folder: Path, section: str, table: str) -> None:
             for setting, name in own_parts(config).items()
         }
         used = {"components": parts, "mixes_clusters": True}
-        others = [each for each in others if each[1] != "ComponentsUsed"]
+        others = [record for record in others if record[1] != "ComponentsUsed"]
         first = [(t, kind, json.dumps(began)), (t, "ComponentsUsed", json.dumps(used))]
         reseal(folder, [*first, *others])
 
@@ -142,7 +142,7 @@ def test_code_is_run_once_it_is_allowed_for_this_folder_as_it_is(mark, own, tmp_
     with pytest.raises(ConfigError, match="trust-code") as refused:
         covey.load(received).resume()
     digest = CodeSource((own,)).sha256
-    assert all(each in str(refused.value) for each in (str(own), digest, "own_consent:Median"))
+    assert all(part in str(refused.value) for part in (str(own), digest, "own_consent:Median"))
     assert not mark.exists()
 
     command("resume", received, "--trust-code")
@@ -168,7 +168,7 @@ def test_who_begins_a_run_is_not_asked(own, mark, tmp_path):
     run = covey.load(run.folder).resume()
     assert mark.read_text() == "xx"
     assert run.history.finished
-    file = max((user_folder() / "consent").glob("*.json"), key=lambda each: each.stat().st_mtime)
+    file = max((user_folder() / "consent").glob("*.json"), key=lambda path: path.stat().st_mtime)
     assert str(run.folder) in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 

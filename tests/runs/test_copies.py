@@ -43,9 +43,9 @@ def folder(tmp_path: Path) -> RunFolder:
 def request(first: int | None) -> LeaveRequest:
     """A request that is being served, and where its replay began."""
     option = replace(SERVED.option, first_replayed_round=first)
-    served, asked = replace(SERVED, option=option), "2000-01-01T00:00:00.000+00:00"
-    asking = LeaveRequest("h-1", id="r", state="serving", requested_at=asked)
-    return served.noted(asking, None)
+    served, requested_at = replace(SERVED, option=option), "2000-01-01T00:00:00.000+00:00"
+    leave_request = LeaveRequest("h-1", id="r", state="serving", requested_at=requested_at)
+    return served.noted(leave_request, None)
 
 
 def put(folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **more: Any) -> Copy:
@@ -54,13 +54,13 @@ def put(folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **
     payload = model_bytes(model, header_of("c0ffee", 4, 0, digest))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(payload)
-    told = {"round_index": 4, "model_hash": digest if what == "model" else "", **more}
-    return record_copy(folder, what, path, hashlib.sha256(payload).hexdigest(), **told)
+    fields = {"round_index": 4, "model_hash": digest if what == "model" else "", **more}
+    return record_copy(folder, what, path, hashlib.sha256(payload).hexdigest(), **fields)
 
 
 def fates(folder: RunFolder, first: int | None) -> dict[str, tuple[str, bool]]:
-    found = delete_obsolete_copies(folder, request(first), exported_hashes([NEW, OTHER]))
-    return {Path(each.copy.path).name: (each.fate, each.notify) for each in found}
+    outcomes = delete_obsolete_copies(folder, request(first), exported_hashes([NEW, OTHER]))
+    return {Path(outcome.copy.path).name: (outcome.fate, outcome.notify) for outcome in outcomes}
 
 
 def test_after_a_replay_what_holds_an_old_model_is_deleted_or_to_be_told_of(folder, tmp_path):
@@ -102,10 +102,10 @@ def test_an_export_without_a_record_is_found_where_exports_lie(folder: RunFolder
     folder.exports.mkdir()
     (folder.exports / "x.safetensors").write_bytes(model_bytes(OLD))
     (folder.exports / "torn.safetensors").write_bytes(model_bytes(OTHER)[:-1])
-    kept = folder.exports / "cluster-1.safetensors"
-    kept.write_bytes(model_bytes(OTHER, header_of("c0ffee", 4, 1, hash_of_model(OTHER))))
+    copy_path = folder.exports / "cluster-1.safetensors"
+    copy_path.write_bytes(model_bytes(OTHER, header_of("c0ffee", 4, 1, hash_of_model(OTHER))))
     assert set(fates(folder, 0).values()) == {("deleted", False), ("unchanged", False)}
-    assert list(folder.path.rglob("*.safetensors")) == [kept]
+    assert list(folder.path.rglob("*.safetensors")) == [copy_path]
 
 
 def test_an_export_of_an_earlier_version_has_no_header_and_is_judged_by_its_bytes(
@@ -131,8 +131,8 @@ def test_who_leaves_is_in_no_record_afterwards_and_everybody_else_still_is(folde
     put(folder, tmp_path / "annabel.safetensors", recipient="Dr. Hannah")
     erase_from_copies(folder, "anna", NAMES)
     assert not (folder.exports / "anna.safetensors").exists()
-    found = {Path(c.path).name: c.recipient for c in copies_of(folder)}
-    assert found == {
+    recipients = {Path(c.path).name: c.recipient for c in copies_of(folder)}
+    assert recipients == {
         "for-[requester].safetensors": "[requester] and annabel",
         "[requester].safetensors": "",
         "annabel.safetensors": "Dr. Hannah",
@@ -164,8 +164,8 @@ def test_the_record_of_a_run_inside_the_run_outlives_it(folder: RunFolder, tmp_p
 def test_an_export_is_on_record_with_its_round_and_for_whom(play, tmp_path):
     folder = RunFolder(play().folder)
     copy = export_model(folder, 0, recipient=" The Clinic ")
-    (kept,) = copies_of(folder)
-    assert kept == copy
+    (only_copy,) = copies_of(folder)
+    assert only_copy == copy
     assert copy.location(folder) == folder.path / "exports" / "cluster-0.safetensors"
     assert copy.location(folder).is_file()
     assert (copy.cluster, copy.round_index, copy.recipient) == (0, 4, "The Clinic")
@@ -173,7 +173,7 @@ def test_an_export_is_on_record_with_its_round_and_for_whom(play, tmp_path):
         export_model(folder, 0, recipient="two\nlines")
     with pytest.raises(RunError, match="An export and its record"):
         export_model(folder, 0, out=tmp_path)
-    assert copies_of(folder) == (kept,)
+    assert copies_of(folder) == (only_copy,)
 
 
 def test_an_export_says_where_it_is_from_and_names_no_client(play):

@@ -70,8 +70,8 @@ def test_a_denial_on_a_damaged_state_is_one_that_verifies(play):
     played = play(**HIDDEN)
     flip(newest(played.folder))
     (answer,) = played.forget(next(iter(played.names)), answer="deny")
-    found = verify(answer.answered.proof, played.folder)
-    assert found.failed == ()
+    verification = verify(answer.answered.proof, played.folder)
+    assert verification.failed == ()
     assert answer.answered.model_hash == played.summary.model_hash
 
 
@@ -84,12 +84,12 @@ def test_lost_rounds_are_played_again_to_the_same_bits(play):
     for call in (lambda: played.export(0), lambda: played.params(0), played.audit):
         with pytest.raises(RunError, match="covey ledger doctor"):
             call()
-    (found,) = examine(played.folder).damaged
-    assert found.path == state
-    assert found.remedy.startswith("Delete it: `covey resume` plays")
+    (damage,) = examine(played.folder).damaged
+    assert damage.path == state
+    assert damage.remedy.startswith("Delete it: `covey resume` plays")
     state.unlink()
-    (found,) = examine(played.folder).damaged
-    assert (found.path, found.problem) == (state, "it is gone")
+    (damage,) = examine(played.folder).damaged
+    assert (damage.path, damage.problem) == (state, "it is gone")
     again = resume(played.folder)
     assert state.read_bytes() == whole
     assert (again.summary.model_hash, again.ledger_head) == (model, head)
@@ -104,9 +104,9 @@ def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):
         flip(path)
     with pytest.raises(RunError, match="none of 4 in"):
         resume(played.folder)
-    found = examine(played.folder).damaged
-    assert {each.path for each in found} == set(whole)
-    assert all(each.remedy.startswith("Delete it: ") for each in found)
+    damaged = examine(played.folder).damaged
+    assert {damage.path for damage in damaged} == set(whole)
+    assert all(damage.remedy.startswith("Delete it: ") for damage in damaged)
     for path in whole:
         path.unlink()
     resume(played.folder)
@@ -125,9 +125,9 @@ def test_a_lost_secret_brings_nobody_back(settings, tmp_path, monkeypatch):
     marker.write_text("0" * 16)
     with pytest.raises(RunError, match="must name the secret that began this run"):
         resume(played.folder)
-    (found,) = examine(played.folder).damaged
-    assert found.path == marker
-    assert f"file in {tmp_path / 'mine' / 'covey' / 'runs'}" in found.remedy
+    (damage,) = examine(played.folder).damaged
+    assert damage.path == marker
+    assert f"file in {tmp_path / 'mine' / 'covey' / 'runs'}" in damage.remedy
     marker.write_text(known)
     assert not examine(played.folder).damaged
     assert name not in resume(played.folder).names
@@ -147,25 +147,25 @@ def test_no_flip_in_a_proof_or_in_its_page_is_silent(answered, tmp_path):
     assert not flipped(proof, FLIPS, lambda: bool(list(proof_damages(folder))))
     page = proof.with_suffix(".html")
     flip(page)
-    assert [each.path for each in examine(folder.path).damaged] == [page]
+    assert [damage.path for damage in examine(folder.path).damaged] == [page]
     proof.unlink()
-    (found,) = examine(folder.path).damaged
-    assert (found.path, found.problem) == (proof, "it is gone")
+    (damage,) = examine(folder.path).damaged
+    assert (damage.path, damage.problem) == (proof, "it is gone")
 
 
 def test_no_flip_in_a_secret_is_silent(tmp_path, monkeypatch):
     from covey import Streams
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    kept = secrets_of(Streams(1), "os", tmp_path / "secret")
-    told = (kept.tombstone("anna"), kept.at_round(3).secret)
+    secrets = secrets_of(Streams(1), "os", tmp_path / "secret")
+    expected = (secrets.tombstone("anna"), secrets.at_round(3).secret)
     path = next((tmp_path / "covey" / "runs").iterdir())
 
     def noticed() -> bool:
         """A flip in the name of the check itself changes nothing that is used."""
-        return refused(lambda: kept.at_round(3)) or told == (
-            kept.tombstone("anna"),
-            kept.at_round(3).secret,
+        return refused(lambda: secrets.at_round(3)) or expected == (
+            secrets.tombstone("anna"),
+            secrets.at_round(3).secret,
         )
 
     assert not flipped(path, FLIPS, noticed)
@@ -176,7 +176,7 @@ def test_no_flip_in_a_secret_is_silent(tmp_path, monkeypatch):
 def test_no_flip_in_a_ledger_is_silent(flips, answered):
     path = answered / "ledger.sqlite"
 
-    def told() -> object:
+    def read_ledger() -> object:
         with Ledger.read(path) as ledger:
             ledger.check()
             return (
@@ -188,8 +188,8 @@ def test_no_flip_in_a_ledger_is_silent(flips, answered):
                 ledger.files.newest_state(),
             )
 
-    before = told()
-    assert not flipped(path, flips, lambda: refused(told) or told() == before)
+    before = read_ledger()
+    assert not flipped(path, flips, lambda: refused(read_ledger) or read_ledger() == before)
 
 
 def test_a_damaged_ledger_is_found_and_no_run_goes_on_from_it(play):
@@ -198,9 +198,9 @@ def test_a_damaged_ledger_is_found_and_no_run_goes_on_from_it(play):
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE events SET body = '{}' WHERE position = 3")
     database.close()
-    (found,) = examine(played.folder).damaged
-    assert found.path == path
-    assert "position 3" in found.problem
+    (damage,) = examine(played.folder).damaged
+    assert damage.path == path
+    assert "position 3" in damage.problem
     with pytest.raises(LedgerError):
         resume(played.folder)
 
@@ -210,10 +210,10 @@ def test_no_flip_in_the_settings_is_silent(play):
     played = play()
     folder = RunFolder(played.folder)
 
-    def told() -> object:
+    def read_config() -> object:
         return that_matter(folder.config()), load(played.folder).ledger_head
 
-    assert not changed_silently(folder.config_path, told)
+    assert not changed_silently(folder.config_path, read_config)
 
 
 def test_no_flip_in_what_is_known_of_a_federation_is_silent(tmp_path):
@@ -230,7 +230,7 @@ def test_no_flip_in_a_queued_request_names_another_client(tmp_path):
     (path,) = folder.request_queue.iterdir()
 
     def client() -> list[str]:
-        return [each.client for each in folder.queued_requests()]
+        return [request.client for request in folder.queued_requests()]
 
     assert not changed_silently(path, client)
 

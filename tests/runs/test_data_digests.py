@@ -64,27 +64,27 @@ def noted(run: Run, name: str) -> tuple[str, ...]:
         return tuple(ledger.files.of(name))
 
 
-@pytest.mark.parametrize(("source", "found"), [("seeded", True), ("os", False)])
-def test_a_guess_of_the_last_record_is_not_confirmed_under_a_secret(tmp_path, source, found):
+@pytest.mark.parametrize(("source", "digest"), [("seeded", True), ("os", False)])
+def test_a_guess_of_the_last_record_is_not_confirmed_under_a_secret(tmp_path, source, digest):
     run = played(tmp_path / "run", source)
     right, started = guessed(run, points_of(NAMES)), run.history.started
     assert started is not None
-    assert (data_hash(right.population) == started.data_hash) is found
+    assert (data_hash(right.population) == started.data_hash) is digest
     bare = input_hashes(right, Secrets(right.streams, None))
     for name in (PREFERENCES, "input:others"):
-        assert (bare[name] in noted(run, name)) is found
+        assert (bare[name] in noted(run, name)) is digest
     run.forget(NAMES[0], "stop")
     (left,) = of_kinds(run.history.all_events, ClientLeft)
     stay = tuple(c for c in right.population.clients if c.name != NAMES[0])
-    assert (data_hash(right.with_clients(stay).population) == left.data_hash) is found
+    assert (data_hash(right.with_clients(stay).population) == left.data_hash) is digest
 
 
 def test_sums_of_ridge_heads_are_recorded_under_the_secret_and_compared_all_the_same(tmp_path):
     settings = {**RIDGE, "secrets": {"source": "os"}}
     run = covey.run(config=settings, out=tmp_path / "run")
     bare = covey.run(config=RIDGE, out=tmp_path / "bare")
-    solved = (of_kinds(each.history.all_events, HeadsSolved) for each in (run, bare))
-    for mine, other in zip(*solved, strict=True):
+    heads = (of_kinds(one.history.all_events, HeadsSolved) for one in (run, bare))
+    for mine, other in zip(*heads, strict=True):
         assert mine.clients == other.clients
         assert set(mine.sums).isdisjoint(other.sums)
     (done,) = run.forget(NAMES[0], "subtract", "erasure")

@@ -30,28 +30,28 @@ from covey.runs.ending import with_stalled_clusters
 from covey_papers.game import play_game
 
 
-def leaked(told: Summary) -> Iterator[str]:
+def leaked(summary: Summary) -> Iterator[str]:
     """Yield every figure of privacy that rests on a model that diverged."""
-    gone = {each.cluster for each in told.diverged}
-    for each in told.clusters:
-        if each.cluster in gone:
-            yield from known(each.measured.figure, each.truth.figure, each.exposed_risk)
-            yield from known(each.traced_risk, each.strongest_attack)
-            yield from known(*(each.risk, each.true_risk, each.auc, each.blind_auc))
-            if not (each.measured.diverged and each.truth.diverged) or each.calibrated:
-                yield f"cluster {each.cluster} is not said to have diverged"
-    if {c.cluster for c in told.clusters if c.clients} & gone:
-        yield from leaked_over_clients(told)
+    gone = {model.cluster for model in summary.diverged}
+    for cluster in summary.clusters:
+        if cluster.cluster in gone:
+            yield from known(cluster.measured.figure, cluster.truth.figure, cluster.exposed_risk)
+            yield from known(cluster.traced_risk, cluster.strongest_attack)
+            yield from known(*(cluster.risk, cluster.true_risk, cluster.auc, cluster.blind_auc))
+            if not (cluster.measured.diverged and cluster.truth.diverged) or cluster.calibrated:
+                yield f"cluster {cluster.cluster} is not said to have diverged"
+    if {c.cluster for c in summary.clusters if c.clients} & gone:
+        yield from leaked_over_clients(summary)
 
 
 def known(*figures: object) -> Iterator[str]:
     yield from (str(f) for f in figures if (f.value if isinstance(f, Figure) else f) is not None)
 
 
-def leaked_over_clients(told: Summary) -> Iterator[str]:
+def leaked_over_clients(summary: Summary) -> Iterator[str]:
     """Yield what is told over all clients, though one of them uses such a model."""
-    counts, exposure = told.violations, told.exposure
-    yield from known(told.fairness, counts.count, counts.count_lower, counts.count_exposed)
+    counts, exposure = summary.violations, summary.exposure
+    yield from known(summary.fairness, counts.count, counts.count_lower, counts.count_exposed)
     yield from known(counts.by_group, counts.clients, exposure.mean, exposure.maximum)
     for reason in (counts.reason, exposure.mean.reason, exposure.maximum.reason):
         if "diverged" not in reason:
@@ -108,10 +108,10 @@ def check(result: Run) -> None:
     [
         (5000.0, {}),
         (1e30, {"method": {"name": "fedavg"}, "risk": {"name": "oracle"}}),
-        *(pytest.param(1e30, each, marks=pytest.mark.slow) for each in DEEP),
+        *(pytest.param(1e30, depth, marks=pytest.mark.slow) for depth in DEEP),
     ],
 )
-def test_no_figure_is_told_of_a_model_that_diverged(tmp_path, rate, sections):
+def test_no_figure_is_reported_of_a_model_that_diverged(tmp_path, rate, sections):
     result = run(config=diverging(rate, **sections), out=tmp_path / "run")
     gone = result.history.diverged
     assert result.summary.diverged
@@ -143,11 +143,11 @@ def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path):
     broken = (torch.full((30, 4), 1e38), torch.arange(30) % 2)
     with_it = run(linear, {**sound, "d": broken}, config, tmp_path / "with")
     without = run(linear, sound, config, tmp_path / "without")
-    told, other = with_it.summary, without.summary
-    assert told.model_hash == other.model_hash
-    assert told.diverged == []
-    assert told.clusters[0].truth == other.clusters[0].truth
-    assert told.clusters[0].truth.is_known
+    summary, other = with_it.summary, without.summary
+    assert summary.model_hash == other.model_hash
+    assert summary.diverged == []
+    assert summary.clusters[0].truth == other.clusters[0].truth
+    assert summary.clusters[0].truth.is_known
     refused = [e for e in with_it.history.all_events if isinstance(e, AnswerRefused)]
     assert {e.handle for e in refused} == {with_it.names["d"]}
     assert len(refused) == 3
@@ -155,14 +155,14 @@ def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path):
 
 
 @pytest.mark.slow
-def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
+def test_audit_and_game_reveal_nothing_of_it_either(tmp_path):
     enough = {"audit_examples": 300}  # to make reserved clients of
     config = diverging(1e30, method={"name": "fedavg"}, population=enough)
     result = run(config=config, out=tmp_path / "run")
     answer = result.audit(["loss", "source"], references=2)
-    assert all(each.reason.startswith("the model diverged: ") for each in answer.clusters)
-    assert not any(each.attacks or each.accuracies for each in answer.clusters)
-    assert {each.blind_auc.value for each in answer.clusters} == {None}
+    assert all(cluster.reason.startswith("the model diverged: ") for cluster in answer.clusters)
+    assert not any(cluster.attacks or cluster.accuracies for cluster in answer.clusters)
+    assert {cluster.blind_auc.value for cluster in answer.clusters} == {None}
     assert answer.source is None
     assert answer.source_reason.startswith("it rests on all models in use")
     page = (result.folder / "audit" / "audit.html").read_text()
@@ -176,7 +176,7 @@ def test_a_proof_measures_no_model_that_diverged(tmp_path):
     config = diverging(1e30, method={"name": "fedavg"},
                        leaving={"request_probability": 1.0})  # fmt: skip
     result = run(config=config, out=tmp_path / "run")
-    proofs = [json.loads(each.read_text()) for each in _proofs(result.folder)]
+    proofs = [json.loads(proof.read_text()) for proof in _proofs(result.folder)]
     assert proofs
     for proof in proofs:
         assert proof["measured"]["value"] is None
@@ -210,8 +210,8 @@ def test_models_stall_where_all_that_came_was_not_finite(facts, gone):
 def test_a_node_is_refused_in_the_words_that_are_looked_for():
     flower = pytest.importorskip("covey_flower.messages")
     start = {"w": torch.zeros(2)}
-    asked = ClientRequest("train", (start,), (True,))
-    question = flower.Question(covey.__version__, "run", "token", "a", asked)
+    request = ClientRequest("train", (start,), (True,))
+    question = flower.Question(covey.__version__, "run", "token", "a", request)
     reply = flower.Reply(covey.__version__, "token", "a")
     content = flower.encode(reply, {"w": torch.full((2,), torch.nan)})
     with pytest.raises(flower.InvalidMessageError) as refused:

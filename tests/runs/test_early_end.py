@@ -68,22 +68,26 @@ def played(out, on_round, **changes):
     return covey.run(lambda: model(), clients(), config, out, on_round=on_round)
 
 
-def test_every_round_is_told_once_as_the_frame_has_it(tmp_path):
-    told: list[RoundMetrics] = []
-    run = played(tmp_path / "run", told.append)
+def test_every_round_is_reported_once_as_the_frame_has_it(tmp_path):
+    rounds: list[RoundMetrics] = []
+    run = played(tmp_path / "run", rounds.append)
     frame = run.rounds_frame()
-    assert [each.round_index for each in told] == [0, 1, 2, 3] == list(frame["round"])
-    assert [each.accuracy for each in told] == list(frame["accuracy"])
-    assert [each.clients for each in told] == list(
+    assert (
+        [played_round.round_index for played_round in rounds]
+        == [0, 1, 2, 3]
+        == list(frame["round"])
+    )
+    assert [played_round.accuracy for played_round in rounds] == list(frame["accuracy"])
+    assert [played_round.clients for played_round in rounds] == list(
         zip(frame["clients_0"], frame["clients_1"], strict=True)
     )
-    assert not any(each.again for each in told)
-    last = told[-1]
+    assert not any(played_round.again for played_round in rounds)
+    last = rounds[-1]
     assert set(last.values) == set(clients())
-    for each in last.values.values():
-        found = last.risks[each.cluster or 0]
-        assert each.risk == found.value
-    assert last.loss == pytest.approx(sum(each.loss or 0.0 for each in last.values.values()) / 5)
+    for value in last.values.values():
+        risk = last.risks[value.cluster or 0]
+        assert value.risk == risk.value
+    assert last.loss == pytest.approx(sum(value.loss or 0.0 for value in last.values.values()) / 5)
     with pytest.raises(FrozenInstanceError):
         last.loss = 0.0  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -117,9 +121,9 @@ def test_a_training_loss_is_what_a_look_at_each_batch_says(engine):
     start = {"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}
     seen: list[Sequence[torch.Tensor]] = []
     job = TrainingJob(start, examples, Streams(0), recipe, on_losses=seen.append)
-    quiet = TrainingJob(start, examples, Streams(0), recipe)
+    training_job = TrainingJob(start, examples, Streams(0), recipe)
     built = engine(model())
-    (trained,), (same,) = list(built.train([job])), list(built.train([quiet]))
+    (trained,), (same,) = list(built.train([job])), list(built.train([training_job]))
     assert all(torch.equal(trained[name], same[name]) for name in trained)
     (losses,) = seen
     outputs = inputs @ start["weight"].T
@@ -131,16 +135,16 @@ def test_a_training_loss_is_what_a_look_at_each_batch_says(engine):
 
 
 def test_nobody_is_told_a_loss_that_noise_hides(tmp_path):
-    told: list[RoundMetrics] = []
+    rounds: list[RoundMetrics] = []
     private = {"record_clip": 1.0, "record_noise": 1.0, "noise_model": "local"}
     played(
         tmp_path / "run",
-        told.append,
+        rounds.append,
         privacy=private,
         method={"name": "fedavg"},
         risk={"name": "none"},
     )
-    assert {each.loss for each in told} == {None}
+    assert {played_round.loss for played_round in rounds} == {None}
 
 
 STOP = EarlyStopping(patience=2)
@@ -181,37 +185,37 @@ def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(values, pa
         elif value is not None:
             waited += 1
     rows = tuple(row(t, value) for t, value in enumerate(values))
-    found = early_end(History(rounds=rows), config)
-    assert (found is not None) == (waited >= patience)
-    if found:
-        assert (found.rounds, found.best) == (len(values), best)
+    end = early_end(History(rounds=rows), config)
+    assert (end is not None) == (waited >= patience)
+    if end:
+        assert (end.rounds, end.best) == (len(values), best)
 
 
 @given(values=accuracies, target=st.sampled_from([0.1, 0.25, 0.4, 0.5]))
 def test_a_target_is_reached_by_the_latest_round_alone(values, target):
     config = Config.of({"rounds": 20, "stopping": {"target": target}})
     rows = tuple(row(t, value) for t, value in enumerate(values))
-    found = early_end(History(rounds=rows), config)
+    end = early_end(History(rounds=rows), config)
     reached = bool(values) and values[-1] is not None and values[-1] >= target
-    assert (found is not None) == reached
-    if found:
-        assert (found.rounds, found.best, found.target) == (len(values), values[-1], target)
+    assert (end is not None) == reached
+    if end:
+        assert (end.rounds, end.best, end.target) == (len(values), values[-1], target)
 
 
 def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tmp_path):
     learning: dict[str, Any] = {"method": {"name": "fedavg"}, "risk": {"name": "none"}}
     learning["train"] = {"learning_rate": 0.05, "batch_size": 5}
     every = played_still(tmp_path / "whole", stop=None, **learning).history.rounds
-    target = max(each.accuracy or 0.0 for each in every[1:-1])
-    first = next(t for t, each in enumerate(every) if (each.accuracy or 0.0) >= target)
+    target = max(point.accuracy or 0.0 for point in every[1:-1])
+    first = next(t for t, point in enumerate(every) if (point.accuracy or 0.0) >= target)
     learning["stopping"] = {"target": target}
     ended = played_still(tmp_path / "ended", stop=None, **learning)
     assert 1 < len(ended.history.rounds) == first + 1 < len(every)
     reason = ended.summary.ended_early
     assert reason.endswith(f"an accuracy of {target:.3f} reaches stopping.target = {target:g}")
 
-    def stopped(each: RoundMetrics) -> None:
-        if each.round_index == first - 1:
+    def stopped(row: RoundMetrics) -> None:
+        if row.round_index == first - 1:
             raise InterruptedError
 
     config = Config.of({**STILL, **learning})
@@ -224,8 +228,8 @@ def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tm
 def test_rounds_in_a_row_in_which_nobody_took_part_end_a_run(most, ends):
     config = Config.of({"rounds": 20, "stopping": {"empty_rounds": most}})
     rows = tuple(row(t, None) for t in range(5))
-    found = early_end(History(rounds=rows, empty_rounds=2), config)
-    assert (found is not None) == ends
+    end = early_end(History(rounds=rows, empty_rounds=2), config)
+    assert (end is not None) == ends
 
 
 @pytest.mark.parametrize(
@@ -267,8 +271,8 @@ def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
 def test_a_kill_after_the_decision_ends_in_the_same_ledger(ended, tmp_path, monkeypatch):
     write = Ledger.append_between
 
-    def killed(ledger, *given):
-        write(ledger, *given)
+    def killed(ledger, *folder):
+        write(ledger, *folder)
         os.kill(os.getpid(), signal.SIGKILL)
 
     child = os.fork()
@@ -289,7 +293,10 @@ def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_p
     run = played_still(
         tmp_path / "run", stop=None, rounds=14, train=learning, checkpoints=keep, **changes
     )
-    every = {each.round_index: each.accuracy or 0.0 for each in run.history.rounds}
+    every = {
+        played_round.round_index: played_round.accuracy or 0.0
+        for played_round in run.history.rounds
+    }
     best = max(every.values())
     first = min(t for t, value in every.items() if value == best)
     assert run.best() == (first, best)
@@ -306,7 +313,9 @@ def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_p
     run.forget("c1", "retrain")
     after = {path.read_bytes() for path in run.folder.rglob("*.safetensors")}
     assert not before & after
-    assert run.best().value == max(each.accuracy or 0.0 for each in run.history.rounds)
+    assert run.best().value == max(
+        played_round.accuracy or 0.0 for played_round in run.history.rounds
+    )
 
 
 def _states(run):
@@ -332,9 +341,9 @@ def test_who_leaves_moves_nobody_else_out(draws, size, data):
     before = train.takes_part(draws)
     after = train.takes_part(draws[:gone] + draws[gone + 1 :])
     others = before[:gone] + before[gone + 1 :]
-    came = [new and not old for old, new in zip(others, after, strict=True)]
+    newcomers = [new and not old for old, new in zip(others, after, strict=True)]
     assert not any(old and not new for old, new in zip(others, after, strict=True))
-    assert sum(came) <= before[gone]
+    assert sum(newcomers) <= before[gone]
 
 
 def test_every_cohort_is_equally_likely():

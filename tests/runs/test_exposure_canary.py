@@ -104,13 +104,13 @@ def clipped(weights: Tensor, x: Tensor, label: int, clip: float) -> Tensor:
 def left_over(weights: list[Tensor], exposure: float) -> list[tuple[Tensor, Tensor]]:
     """Return Y_t, what the others' gradients leave of a round's sum, and g_t, the canary's."""
     rate = 0.1 * 3 / 12  # eta, over the records that are expected of a client
-    found: list[tuple[Tensor, Tensor]] = []
+    values: list[tuple[Tensor, Tensor]] = []
     for before, after in pairwise(weights):
         total = (before - after) * 3 / rate
         other = clipped(before, torch.eye(WIDTH)[0] * LOUD, 0, exposure * CLIP)
         own = clipped(before, CANARY.inputs[0], 1, exposure * CLIP)
-        found.append((total - 12 * other, own))
-    return found
+        values.append((total - 12 * other, own))
+    return values
 
 
 def likelihood(seen: list[tuple[Tensor, Tensor]]) -> float:
@@ -126,14 +126,14 @@ def noise_once(seen: list[tuple[Tensor, Tensor]]) -> float:
 Statistic = Callable[[list[tuple[Tensor, Tensor]]], float]
 
 
-def asked(noise_model: str) -> dict[str, tuple[ndarray, ndarray]]:
+def statistics_under(noise_model: str) -> dict[str, tuple[ndarray, ndarray]]:
     statistics: dict[str, Statistic] = {"likelihood ratio": likelihood, "noise": noise_once}
     cases: dict[bool, list[list[tuple[Tensor, Tensor]]]] = {}
     for present in (True, False):
         run = built(noise_model, present=present)
         (bound,) = {b.exposure for b in bounds(run).values()}
         draws = (played(run, i + DRAWS * present)[0] for i in range(DRAWS))
-        cases[present] = [left_over(each, bound) for each in draws]
+        cases[present] = [left_over(draw, bound) for draw in draws]
     return {
         name: (np.array([*map(ask, cases[True])]), np.array([*map(ask, cases[False])]))
         for name, ask in statistics.items()
@@ -148,12 +148,12 @@ def bounds(run: BuiltRun) -> dict[str, IndividualBound]:
     "noise_model", ["central", pytest.param("distributed", marks=pytest.mark.slow)]
 )
 def test_no_attack_beats_the_bound_and_the_likelihood_ratio_attains_it(noise_model):
-    found = asked(noise_model)
+    statistics = statistics_under(noise_model)
 
-    for name, cases in found.items():
+    for name, cases in statistics.items():
         assert least_success(*cases) <= ACCEPTED, name
-    there, absent = found["likelihood ratio"]
-    success = (np.mean(there > 0) + np.mean(absent <= 0)) / 2
+    present, absent = statistics["likelihood ratio"]
+    success = (np.mean(present > 0) + np.mean(absent <= 0)) / 2
     assert success == pytest.approx(ACCEPTED, abs=3.5 * math.sqrt(0.25 / (2 * DRAWS)))
 
 

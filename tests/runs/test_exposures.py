@@ -38,7 +38,9 @@ def hidden(privacy: dict[str, Any], **sections: Any) -> Config:
 def own_bounds(run: covey.Run) -> dict[str, float]:
     """Return each client's bound, as the ledger has it."""
     attacks = of_kinds(run.history.all_events, ModelAttacked)
-    return {each.client: each.estimate.risk for each in attacks if each.estimate.source == BOUND}
+    return {
+        attack.client: attack.estimate.risk for attack in attacks if attack.estimate.source == BOUND
+    }
 
 
 def accepted(run: covey.Run) -> dict[str, float]:
@@ -110,8 +112,8 @@ def test_noise_is_fresh_in_rounds_that_are_played_again(copied, tmp_path):
     run.forget("client-00002", answer="retrain")
     after = load_model(run)
     for name, value in before.items():
-        apart = (value - after[name]).std()
-        assert apart > 0.1 * value.std()
+        deviation = (value - after[name]).std()
+        assert deviation > 0.1 * value.std()
 
 
 def test_who_accepts_nothing_is_in_no_model_and_is_told_so(tmp_path):
@@ -151,11 +153,11 @@ def test_an_audit_runs_the_likelihood_ratio_beside_the_bound(copied, tmp_path):
         assert 0.5 <= success <= bounds[handle] + 1e-6
     assert "by_client" not in json.loads((Path(run.folder) / "audit/audit.json").read_text())
     loaded = covey.load(run.folder)
-    for each in client_summaries(loaded.history).values():
-        assert each.risk is not None
-        assert each.attack is not None
-        assert each.risk.source == BOUND
-        assert each.attack.risk <= each.risk.risk
+    for summary in client_summaries(loaded.history).values():
+        assert summary.risk is not None
+        assert summary.attack is not None
+        assert summary.risk.source == BOUND
+        assert summary.attack.risk <= summary.risk.risk
     (axes,) = violations_figure(loaded.history).axes
     assert any(line.get_marker() == "D" for line in axes.lines)
 
@@ -178,8 +180,8 @@ def test_rounds_in_which_nobody_came_are_rounds(copied, tmp_path):
     config = hidden(RECORDS, population=audited, train={"participation": 0.12}, rounds=16)
     run = copied(config, tmp_path / "run")
     ratio = run.audit(("loss",), 2).likelihood_ratio
-    came = [row.participants for row in run.history.rounds]
-    assert 0 in came
+    participants = [row.participants for row in run.history.rounds]
+    assert 0 in participants
     assert ratio is not None
     assert ratio.rounds_unknown == 0
     assert ratio.worst <= ratio.bound + 1e-9

@@ -45,7 +45,9 @@ def inside(*path: str | int, value: Any) -> Forge:
 
 
 def sized(size: int) -> Forge:
-    return lambda forger: [each.update(size_left=size) for each in forger.document["rounds"]]
+    return lambda forger: [
+        facts_of_round.update(size_left=size) for facts_of_round in forger.document["rounds"]
+    ]
 
 
 def known(value: Any) -> dict[str, Any]:
@@ -183,9 +185,9 @@ def truncated(liar: Liar) -> None:
     """Cut off before the request, and grown again to what it was, without the request."""
     liar.follows = False
     kinds = ("LeaveRequested", "ClientLeft")
-    old = sum(len(some) for _, some in liar.entries)
+    old = sum(len(records) for _, records in liar.entries)
     liar.entries = [e for e in liar.entries if not any(r.kind in kinds for r in e[1])]
-    while sum(len(some) for _, some in liar.entries) < old:
+    while sum(len(records) for _, records in liar.entries) < old:
         liar.add(Record(None, "RunRolledBack", {"round_index": 3, "until": 3, "how": "anew"}))
 
 
@@ -193,19 +195,22 @@ def answered_again(liar: Liar) -> None:
     """The same request, recorded and answered once more after the proof."""
     mine = [
         Record(None, r.kind, {**r.body})
-        for _, some in liar.entries
-        for r in some
+        for _, records in liar.entries
+        for r in records
         if r.kind in ("LeaveRequested", "ClientLeft")
     ]
     liar.add(*mine)
 
 
-def asked_after_the_answer(liar: Liar) -> None:
+def request_after_the_answer(liar: Liar) -> None:
     at = next(
-        i for i, (_, some) in enumerate(liar.entries) for r in some if r.kind == "LeaveRequested"
+        i
+        for i, (_, records) in enumerate(liar.entries)
+        for r in records
+        if r.kind == "LeaveRequested"
     )
-    asked = liar.entries.pop(at)
-    liar.entries.insert(liar.answer + 1, asked)
+    request = liar.entries.pop(at)
+    liar.entries.insert(liar.answer + 1, request)
 
 
 def back_by_handle(liar: Liar) -> None:
@@ -223,7 +228,10 @@ def not_stored(liar: Liar) -> None:
 
 def newest_sums(liar: Liar) -> tuple[dict[str, Any], dict[str, Any], int]:
     *_, before = [
-        r.body for _, some in liar.entries[: liar.answer] for r in some if r.kind == "HeadsSolved"
+        r.body
+        for _, records in liar.entries[: liar.answer]
+        for r in records
+        if r.kind == "HeadsSolved"
     ]
     *_, after = liar.of("HeadsSolved", after=True)
     pairs = zip(before["clients"], after["clients"], strict=True)
@@ -298,7 +306,7 @@ def other_settings(forger: Forger) -> None:
     path.write_text(path.read_text().replace("min_anonymity = 4", "min_anonymity = 5"))
 
 
-def nobody_asked(forger: Forger) -> None:
+def without_request(forger: Forger) -> None:
     """The ledger from before the request; the proof names its end."""
     forger.folder = forger.folder.parent / "before"
     at = len(forger.hashes)
@@ -353,7 +361,7 @@ LEDGER: Lies = {
             "there was a request of this number",
         ),
         "asked after the answer": (
-            in_the_ledger(asked_after_the_answer),
+            in_the_ledger(request_after_the_answer),
             "no such request is open",
         ),
         "a request that is not in the chain": (
@@ -366,7 +374,7 @@ LEDGER: Lies = {
             "a request for erasure is never answered by deny",
         ),
         "settings of another run": (other_settings, "config_hash: the settings say"),
-        "a ledger in which nobody asked": (nobody_asked, "record: request: this ledger has no"),
+        "a ledger in which nobody asked": (without_request, "record: request: this ledger has no"),
     },
     "calibrate": {
         "no updates were stored": (
@@ -388,10 +396,10 @@ def receipt_at(size: int, root: bytes | None = None) -> Forge:
 
 
 def before_the_request(forger: Forger) -> None:
-    asked = next(
-        at for at, each in enumerate(records_of(forger), 1) if each.kind == "LeaveRequested"
+    position = next(
+        at for at, record in enumerate(records_of(forger), 1) if record.kind == "LeaveRequested"
     )
-    forger.receipt(checkpoint=forger.head(asked - 1).note())
+    forger.receipt(checkpoint=forger.head(position - 1).note())
 
 
 def records_of(forger: Forger) -> list[Any]:
@@ -470,8 +478,8 @@ FORGERIES: dict[str, tuple[str, Forge, str]] = {
 } | {
     name: (kind, *lie)
     for lies in (FACTS, LEDGER, ANCHORS)
-    for kind, some in lies.items()
-    for name, lie in some.items()
+    for kind, lies_of_kind in lies.items()
+    for name, lie in lies_of_kind.items()
 }
 """By name: which answer it is about, how to lie, and what refuses it."""
 
@@ -486,12 +494,12 @@ def test_a_forgery_is_refused(left, name, tmp_path):
     kind, forge, said = FORGERIES[name]
     forger = Forger(left(kind), tmp_path)
     forge(forger)
-    found = forger.shown()
-    assert not found.valid
-    assert said in " | ".join(f"{each.name}: {each.detail}" for each in found.failed)
-    ok = {each.name: each.ok for each in found.checks}
+    verification = forger.shown()
+    assert not verification.valid
+    assert said in " | ".join(f"{check.name}: {check.detail}" for check in verification.failed)
+    ok = {check.name: check.ok for check in verification.checks}
     assert ok["format"] is False or ok["signature"]
-    assert not (found.anchored and said.startswith("receipt: "))
+    assert not (verification.anchored and said.startswith("receipt: "))
 
 
 KINDS = ("deny", "retrain", "stop", "subtract", "roll_back", "calibrate")
@@ -505,25 +513,27 @@ def test_an_honest_proof_holds_and_its_forger_does_too_where_nothing_is_forged(
     assert forger.document["answer"] == kind
     offline = verify(left(kind).proof)
     assert (offline.failed, offline.operator) == ((), ("facts", "history", "dates"))
-    assert not any(each.follows for each in offline.statements)
+    assert not any(statement.follows for statement in offline.statements)
     forger.receipt(linked=False)
-    found = forger.shown()
-    assert found.failed == ()
-    (anchor,) = found.anchored
+    verification = forger.shown()
+    assert verification.failed == ()
+    (anchor,) = verification.anchored
     assert anchor.events == requested_at(forger)
-    assert {"training", "models", "handle", "measured", "history", "dates"} <= {*found.operator}
-    follows = {each.text: each.follows for each in found.statements}
+    assert {"training", "models", "handle", "measured", "history", "dates"} <= {
+        *verification.operator
+    }
+    follows = {statement.text: statement.follows for statement in verification.statements}
     assert follows["A client requested to leave this run, and takes part in no later round of it."]
     deleted = [text for text in follows if "eleted" in text or "copy" in text or "Copies" in text]
     assert deleted
     assert not any(follows[text] for text in deleted)
-    forger.given.clear()
+    forger.arguments.clear()
     in_the_ledger(lambda _: None)(forger)
     assert forger.shown().failed == ()
 
 
 def requested_at(forger: Forger) -> int:
-    (at,) = (n for n, each in enumerate(records_of(forger), 1) if each.kind == "LeaveRequested")
+    (at,) = (n for n, record in enumerate(records_of(forger), 1) if record.kind == "LeaveRequested")
     return at
 
 
@@ -533,6 +543,6 @@ def test_a_proof_from_before_the_first_round_holds_and_claims_no_settings(tmp_pa
     for rounds in (0, 3):
         if rounds:
             resume(place)
-        found = verify(one.proof, place, name_and_salt=(LEAVER, one.salt))
-        assert found.failed == ()
-        assert ("deniability_threshold" in found.operator) == (not rounds)
+        verification = verify(one.proof, place, name_and_salt=(LEAVER, one.salt))
+        assert verification.failed == ()
+        assert ("deniability_threshold" in verification.operator) == (not rounds)

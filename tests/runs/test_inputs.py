@@ -137,7 +137,7 @@ def test_ids_reach_an_embedding_whole_and_attention_drops_by_the_clients_streams
         )
     ]
     assert torch.equal(torch.get_rng_state(), state)
-    one, two, reference = (each.params(0) for each in made)
+    one, two, reference = (run.params(0) for run in made)
     assert model_hash(made[0]) == model_hash(made[1])
     assert all(torch.equal(one[name], two[name]) for name in one)
     torch.testing.assert_close(dict(reference), dict(one), rtol=0, atol=1e-5)
@@ -159,22 +159,22 @@ def test_a_clients_test_examples_are_its_holdout(tmp_path: Path):
     assert build_run(config, Overrides(None, halves)).population.num_classes == 3
 
 
-def accepted(given: Overrides, **settings: Any) -> dict[str, Preference]:
+def accepted(overrides: Overrides, **settings: Any) -> dict[str, Preference]:
     config = Config.of({"data": {"name": "python"}, **settings})
-    clients = build_run(config, given).population.clients
+    clients = build_run(config, overrides).population.clients
     return {client.name: client.preference for client in clients}
 
 
 def test_thresholds_and_weights_by_name():
     drawn = accepted(Overrides(net, points()))
     thresholds, weights = {"c0": 0.65, "c1": 0.5}, {"c1": 0.25, "c2": 0.75}
-    stated = accepted(Overrides(net, points(), thresholds=thresholds, risk_weights=weights))
-    assert stated["c0"].risk_threshold == 0.65
-    assert stated["c0"].risk_weight == pytest.approx(0.5)  # (0.8 - 0.65) / 0.3
-    assert stated["c1"] == Preference(risk_weight=0.25, risk_threshold=0.5)
-    assert stated["c2"].risk_threshold == drawn["c2"].risk_threshold
-    assert stated["c2"].risk_weight == 0.75
-    assert stated["c3"] == drawn["c3"]
+    preferences = accepted(Overrides(net, points(), thresholds=thresholds, risk_weights=weights))
+    assert preferences["c0"].risk_threshold == 0.65
+    assert preferences["c0"].risk_weight == pytest.approx(0.5)  # (0.8 - 0.65) / 0.3
+    assert preferences["c1"] == Preference(risk_weight=0.25, risk_threshold=0.5)
+    assert preferences["c2"].risk_threshold == drawn["c2"].risk_threshold
+    assert preferences["c2"].risk_weight == 0.75
+    assert preferences["c3"] == drawn["c3"]
     # a threshold leaves the weight that all have
     chosen = Overrides(net, points(), thresholds={"c0": 0.5})
     fixed = accepted(chosen, population={"risk_weight": 0.1})
@@ -202,12 +202,12 @@ def test_thresholds_are_kept_under_handles_for_a_run_that_is_carried_on(tmp_path
     assert written.count('"h-') == len(clients)
 
 
-@pytest.mark.parametrize(("given", "kind", "said"), BAD)
+@pytest.mark.parametrize(("overrides", "kind", "said"), BAD)
 def test_bad_input_is_refused_with_its_name_and_a_remedy_before_anything_is_written(
-    given: Callable[[], dict[str, Any]], kind: type[Exception], said: str, tmp_path: Path
+    overrides: Callable[[], dict[str, Any]], kind: type[Exception], said: str, tmp_path: Path
 ):
     with pytest.raises(kind) as refused:
-        covey.run(**{"model": net, "clients": points(), **given()}, out=tmp_path / "run")
+        covey.run(**{"model": net, "clients": points(), **overrides()}, out=tmp_path / "run")
     assert re.search(said, str(refused.value), re.DOTALL), refused.value
     assert re.search(r": [a-z`]", str(refused.value))  # what is wrong, and what to do
     assert not list(tmp_path.glob("run/*"))

@@ -98,8 +98,8 @@ def test_a_run_keeps_each_round_s_updates_and_no_secret_of_one_that_is_over(tmp_
 
     def look(_: object) -> None:
         (secret,) = (tmp_path / "config" / "covey" / "runs").glob("*.json")
-        kept = rounds_in(tmp_path / "run" / "updates")
-        seen.append((json.loads(secret.read_text())["round"], kept))
+        kept_rounds = rounds_in(tmp_path / "run" / "updates")
+        seen.append((json.loads(secret.read_text())["round"], kept_rounds))
 
     covey.run(config=settings, out=tmp_path / "run", on_round=look)
     assert seen == [(1, (0,)), (2, (0,)), (3, (0, 2)), (4, (0, 2))]
@@ -186,9 +186,12 @@ def test_files_of_rounds_hold_what_trains_alone(played):
     folder, module = played
     states = sorted((folder / "checkpoints").glob("*.safetensors"))
     assert len(states) == 3
-    for each in states:
-        assert {name.rpartition("/")[2] for name in load_file(each)} == {"head.weight", "head.bias"}
-        assert each.stat().st_size < 64 * 32 * 4  # less than the backbone's weights
+    for state in states:
+        assert {name.rpartition("/")[2] for name in load_file(state)} == {
+            "head.weight",
+            "head.bias",
+        }
+        assert state.stat().st_size < 64 * 32 * 4  # less than the backbone's weights
     frozen = load_file(folder / "frozen.safetensors")
     assert list(frozen) == ["backbone.bias", "backbone.weight"]
     assert torch.equal(frozen["backbone.weight"], module.get_parameter("backbone.weight"))
@@ -217,8 +220,8 @@ def test_a_damaged_file_is_seen_and_written_anew(mine, played):
     path.write_bytes(whole[:-1] + b"\1")
     with pytest.raises(RunError, match="must hold the model's parameters that do not train"):
         run.params(0)
-    found = [each.path for each in damages(RunFolder(run.folder))]
-    assert found == [path]
+    damaged = [damage.path for damage in damages(RunFolder(run.folder))]
+    assert damaged == [path]
     covey.resume(run.folder, model=module, clients=clients())
     assert path.read_bytes() == whole
     assert run.params(0)

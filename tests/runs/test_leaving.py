@@ -121,9 +121,9 @@ def test_a_denial_changes_no_model_names_nobody_and_counts_for_the_next(small, c
     (one,) = left(folder, LEAVER)
     assert_nowhere(folder, LEAVER)
     said = []
-    for nobody in (LEAVER, "client-99999"):
-        with pytest.raises(RunError, match=f"records, found '{nobody}'") as unknown:
-            left(folder, nobody)
+    for absent in (LEAVER, "client-99999"):
+        with pytest.raises(RunError, match=f"records, found '{absent}'") as unknown:
+            left(folder, absent)
         said.append(re.sub(r"client-\d+", "", str(unknown.value)))  # of both, the nearest
     assert said[0] == said[1]
     assert one.answered.option.answer == "deny"
@@ -163,17 +163,20 @@ def stored(tmp_path_factory, settings):
 
 @pytest.mark.parametrize(
     ("answer", "first"),
-    [("roll_back", 3), *(pytest.param(each, 0, marks=SLOW) for each in ("retrain", "calibrate"))],
+    [
+        ("roll_back", 3),
+        *(pytest.param(answer, 0, marks=SLOW) for answer in ("retrain", "calibrate")),
+    ],
 )
 def test_a_leavers_raw_updates_go_and_the_others_stay(stored, tmp_path, answer, first):
     whole, handle = stored
     folder = shutil.copytree(whole, tmp_path / "run")
-    before, told = updates_of(folder), events_of(folder)
+    before, events = updates_of(folder), events_of(folder)
     assert handle in before[0]
     (done,) = left(folder, LEAVER, answer=answer)
     assert done.answered.option.first_replayed_round == first
-    kept = [e for e in told if e[0] is not None and e[0] < first]
-    assert kept == [e for e in events_of(folder) if e[0] is not None and e[0] < first]
+    untouched = [e for e in events if e[0] is not None and e[0] < first]
+    assert untouched == [e for e in events_of(folder) if e[0] is not None and e[0] < first]
     after = updates_of(folder)
     assert {t: set(sent) for t, sent in after.items()} == {
         t: set(sent) - {handle} for t, sent in before.items()
@@ -192,10 +195,10 @@ def test_requests_drawn_while_a_run_goes_on_are_served_between_rounds(small, tmp
         aggregation=HIDDEN, method={"name": "fedavg"}, leaving={"request_probability": 0.9}
     )
     result = run(config=config, out=tmp_path / "run")
-    answers = [each.answer for each in result.history.left]
+    answers = [departure.answer for departure in result.history.left]
     assert len(answers) >= 3
     assert len(list((tmp_path / "run" / "proofs").glob("*.json"))) == len(answers)
-    gone = {each.handle for each in result.history.left}
+    gone = {departure.handle for departure in result.history.left}
     assert not gone & result.history.assignment.keys()
     assert result.summary.left["deny"] >= 1
     assert result.history.finished is not None
@@ -225,14 +228,17 @@ def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     (denied,) = left(folder, LEAVER)
     assert denied.answered.option.answer == "deny"
     proof = json.loads(denied.answered.proof.read_text())
-    reasons = {(each["diameter"]["value"], each["diameter"]["reason"]) for each in proof["rounds"]}
+    reasons = {
+        (facts_of_round["diameter"]["value"], facts_of_round["diameter"]["reason"])
+        for facts_of_round in proof["rounds"]
+    }
     assert reasons == {(None, "no-distances")}
     assert proof["refutation"]["value"] is None
     promised = proof["guarantee"]["value"]
     assert promised["epsilon"] == spent.epsilon
     assert promised["does_not_cover"]
-    found = verify(denied.answered.proof, folder)
-    assert [each.name for each in found.checks if not each.ok] == ["trust"]
+    verification = verify(denied.answered.proof, folder)
+    assert [check.name for check in verification.checks if not check.ok] == ["trust"]
     (rolled,) = left(folder, "client-00007", answer="retrain")
     assert rolled.answered.model_changed
     again = json.loads(rolled.answered.proof.read_text())["guarantee"]["value"]
@@ -248,7 +254,7 @@ def test_who_has_a_model_of_its_own_is_stopped_and_no_other_model_changes(play, 
     held = load(held.folder)
     own = held.cluster_of("client-00002")
     at_the_stop = held.params(own)
-    assert [held.plan("client-00002", basis=each).chosen for each in ("none", "erasure")] == [
+    assert [held.plan("client-00002", basis=basis).chosen for basis in ("none", "erasure")] == [
         None
     ] * 2
     with pytest.raises(RunError, match="delete that client's model"):
@@ -262,5 +268,5 @@ def test_who_has_a_model_of_its_own_is_stopped_and_no_other_model_changes(play, 
     assert ended.summary.model_hash is not None
     for j, before in enumerate(whole):
         expected = at_the_stop if j == own else before
-        assert all(torch.equal(ended.params(j)[name], each) for name, each in expected.items())
+        assert all(torch.equal(ended.params(j)[name], value) for name, value in expected.items())
     assert load(held.folder).resume().summary.model_hash == ended.summary.model_hash

@@ -64,33 +64,35 @@ def test_two_retrained_at_once_end_where_a_run_that_met_neither_ends(folder, wit
     one, other = left(folder, ONE, OTHER, answer="retrain")
     assert hash_of(folder) == without(*PAIR)
     assert one.answered.model_hash == other.answered.model_hash == without(*PAIR)
-    kinds = [type(each).__name__ for t, each in events_of(folder) if t is None]
+    kinds = [type(event).__name__ for t, event in events_of(folder) if t is None]
     assert kinds[-3:] == ["ClientLeft", "ClientLeft", "RunRolledBack"]
     assert set(kinds[:-3]) == {"LeaveRequested"}
     assert one.answered.salt != other.answered.salt
     for done in (one, other):
-        told = proof_of(done)
-        assert told["first_replayed_round"] == 0
-        assert told["replayed"] == "anew"
-        found = verify(done.answered.proof, folder, name_and_salt=(done.client, done.answered.salt))
-        assert [each.name for each in found.checks if not each.ok] == ["trust"]
+        proof = proof_of(done)
+        assert proof["first_replayed_round"] == 0
+        assert proof["replayed"] == "anew"
+        verification = verify(
+            done.answered.proof, folder, name_and_salt=(done.client, done.answered.salt)
+        )
+        assert [check.name for check in verification.checks if not check.ok] == ["trust"]
 
 
 def test_what_is_planned_for_several_is_what_is_done(folder):
     existing = RunFolder.existing(folder)
-    everybody = sorted(load(folder).names)[:4]
-    found = client_plans(existing, everybody)
-    done = left(folder, *everybody)
-    assert {each.chosen.answer for each in found if each.chosen} > {"deny"}
-    assert [each.chosen for each in found] == [each.answered.option for each in done]
+    names = sorted(load(folder).names)[:4]
+    plans = client_plans(existing, names)
+    done = left(folder, *names)
+    assert {plan.chosen.answer for plan in plans if plan.chosen} > {"deny"}
+    assert [plan.chosen for plan in plans] == [plan.answered.option for plan in done]
     assert len(facts(folder, RunRolledBack)) == 1
-    for each in done:
-        told = proof_of(each)
-        if each.answered.option.answer == "deny":  # before the others' replay
-            assert told["model_before"] == told["model_after"]
-            assert all(held["size_left"] >= 3 for held in told["rounds"])
+    for answer in done:
+        proof = proof_of(answer)
+        if answer.answered.option.answer == "deny":  # before the others' replay
+            assert proof["model_before"] == proof["model_after"]
+            assert all(held["size_left"] >= 3 for held in proof["rounds"])
         else:
-            assert told["model_after"] == hash_of(folder)
+            assert proof["model_after"] == hash_of(folder)
 
 
 def test_one_that_cannot_be_answered_keeps_all_of_them(folder):
@@ -128,30 +130,30 @@ def denied(folder):
     return folder, done
 
 
-def kept(folder: Path) -> list[str | None]:
+def sealed_salts(folder: Path) -> list[str | None]:
     with Ledger.read(RunFolder(folder).ledger) as ledger:
-        return [each.sealed for each in ledger.requests()]
+        return [request.sealed for request in ledger.requests()]
 
 
 @pytest.mark.slow
 def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
     folder, first = denied
-    told = proof_of(first)
-    assert told["sealed_record_kept"] is True
-    assert kept(folder) != [None]
+    proof = proof_of(first)
+    assert proof["sealed_record_kept"] is True
+    assert sealed_salts(folder) != [None]
     (done,) = left(folder, ReturningClient(ONE, first.answered.salt), basis="erasure")
     assert done.answered.option.answer == "retrain"
     assert hash_of(folder) == done.answered.model_hash == without(ONE)
     again = proof_of(done)
-    assert again["subject"] != told["subject"]
-    assert (again["basis"], told["basis"]) == ("erasure", "none")
+    assert again["subject"] != proof["subject"]
+    assert (again["basis"], proof["basis"]) == ("erasure", "none")
     assert again["sealed_record_kept"] is False
-    assert again["rounds"] == told["rounds"]
+    assert again["rounds"] == proof["rounds"]
     mine = verify(done.answered.proof, folder, name_and_salt=(ONE, done.answered.salt))
-    assert [each.name for each in mine.checks if not each.ok] == ["trust"]
+    assert [check.name for check in mine.checks if not check.ok] == ["trust"]
     assert load(folder).summary.left == {"retrain": 1}
     # what was sealed is destroyed, in every byte
-    assert kept(folder) == [None, None]
+    assert sealed_salts(folder) == [None, None]
     for salt in (first.answered.salt, done.answered.salt):
         with pytest.raises(RunError, match="records, found 'client-00002'"):
             left(folder, ReturningClient(ONE, salt), answer="retrain")
@@ -161,7 +163,7 @@ def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
 
 def test_without_its_salt_nobody_comes_back(denied):
     folder, first = denied
-    before = kept(folder)
+    before = sealed_salts(folder)
     salt = first.answered.salt
     sentences: set[str] = set()
     for back in (
@@ -179,11 +181,11 @@ def test_without_its_salt_nobody_comes_back(denied):
     for answer in ("deny", "auto"):
         with pytest.raises(RunError, match="found a denial"):
             left(folder, ReturningClient(ONE, salt), answer=answer)
-    assert kept(folder) == before
+    assert sealed_salts(folder) == before
 
 
 @pytest.mark.slow
-def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
+def test_what_is_recorded_is_answered_by_whoever_plays_on(denied, without):
     folder, first = denied
     with load(folder).open() as session:
         record_requests(session, [ReturningClient(ONE, first.answered.salt)], "auto", "erasure")
@@ -207,24 +209,24 @@ class StopError(Exception):
 
 
 @pytest.mark.slow
-def test_a_denial_is_told_before_the_replay_of_another_is_stopped(tmp_path):
+def test_a_denial_is_reported_before_the_replay_of_another_is_stopped(tmp_path):
     held = run(config=Config.of(IN_ONE_SET), out=tmp_path / "run")
     first, second = sorted(held.names)[:2]
-    told = []
+    answers = []
 
     def stop(history: History) -> None:
-        if told:  # the denial is signed; the other's rounds are being played again
+        if answers:  # the denial is signed; the other's rounds are being played again
             raise StopError
 
     plans = held.plan([first, second])
-    assert [each.chosen and each.chosen.answer for each in plans] == ["deny", "retrain"]
+    assert [plan.chosen and plan.chosen.answer for plan in plans] == ["deny", "retrain"]
     with pytest.raises(StopError):
-        held.forget([first, second], "auto", observe=stop, on_answer=told.append)
-    assert [each.option.answer for each in told] == ["deny"]
-    assert len(bytes.fromhex(told[0].salt)) == 16
-    held.resume(on_answer=told.append)
-    assert [each.option.answer for each in told] == ["deny", "retrain"]
-    assert len({each.request for each in told}) == 2
+        held.forget([first, second], "auto", observe=stop, on_answer=answers.append)
+    assert [answer.option.answer for answer in answers] == ["deny"]
+    assert len(bytes.fromhex(answers[0].salt)) == 16
+    held.resume(on_answer=answers.append)
+    assert [answer.option.answer for answer in answers] == ["deny", "retrain"]
+    assert len({answer.request for answer in answers}) == 2
 
 
 @pytest.mark.slow
@@ -238,12 +240,12 @@ def test_a_replay_that_was_stopped_is_finished_by_whoever_answers_next(tmp_path)
 
     with pytest.raises(StopError):
         held.forget(first, "retrain", observe=stop)
-    (kept,) = held.unacknowledged
-    assert not kept.proof
+    (unacknowledged,) = held.unacknowledged
+    assert not unacknowledged.proof
     (left,) = held.forget(second, "retrain")
     done = left.answered
     assert done.option.answer == "retrain"
     assert done.proof.is_file()
     assert held.unacknowledged[-1].proof
-    assert all(each.proof for each in held.unacknowledged)
+    assert all(receipt.proof for receipt in held.unacknowledged)
     assert held.history.finished is not None

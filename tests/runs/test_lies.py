@@ -30,7 +30,7 @@ def noise(kind: str, **body: Any) -> Lie:
     return lie
 
 
-def each(kind: str, **changes: Any) -> Lie:
+def in_every(kind: str, **changes: Any) -> Lie:
     """Change every event of a kind."""
     return lambda liar: [body.update(changes) for body in liar.of(kind)]
 
@@ -78,7 +78,9 @@ def as_coveys(liar: Liar) -> None:
 
 
 def first_round(liar: Liar) -> list[Record]:
-    return next(some for _, some in liar.entries if any(r.kind == "CohortSampled" for r in some))
+    return next(
+        records for _, records in liar.entries if any(r.kind == "CohortSampled" for r in records)
+    )
 
 
 def in_first(liar: Liar, kind: str) -> dict[str, Any]:
@@ -99,8 +101,8 @@ def undrawn_member(liar: Liar) -> None:
 def untrained_member(liar: Liar) -> None:
     """A set of one cluster names a client of the other one."""
     formed = (
-        [r.body["sets"] for r in some if r.kind == "AnonymitySetsFormed"]
-        for _, some in liar.entries
+        [r.body["sets"] for r in records if r.kind == "AnonymitySetsFormed"]
+        for _, records in liar.entries
     )
     one, other = next(sets for sets in formed if len(sets) == 2)
     one[0][0] = other[0][0]
@@ -143,7 +145,7 @@ def fewer_merged(liar: Liar) -> None:
 
 
 def joined(liar: Liar) -> None:
-    records = next(some for _, some in liar.entries if some[0].round_index == 1)
+    records = next(records for _, records in liar.entries if records[0].round_index == 1)
     records.insert(0, Record(1, "ClientsJoined", {"handles": ["stranger"]}))
 
 
@@ -259,25 +261,33 @@ LIES: dict[str, tuple[str, Lie, str]] = {
         "add no such noise",
     ),
     "small clips": ("deny", of_all("ExposuresLimited", exposures=0.01), "add no such noise"),
-    "more noise": ("stop,noisy", each("SumPerturbed", noise_multiplier=9.0), "other noise"),
-    "fewer clients": ("stop,noisy", each("SumPerturbed", sampling=0.01), "other noise"),
-    "noise for records": ("stop,noisy", each("SumPerturbed", unit="record"), "other noise"),
+    "more noise": ("stop,noisy", in_every("SumPerturbed", noise_multiplier=9.0), "other noise"),
+    "fewer clients": ("stop,noisy", in_every("SumPerturbed", sampling=0.01), "other noise"),
+    "noise for records": ("stop,noisy", in_every("SumPerturbed", unit="record"), "other noise"),
     "fewer steps": ("stop,steps", fewer_steps, "other noise"),
-    "secrets of the system": ("deny", each("RunStarted", secrets="os"), "secrets: the settings"),
-    "another delta": ("deny", each("RunStarted", delta=0.1), "delta: the settings say"),
+    "secrets of the system": (
+        "deny",
+        in_every("RunStarted", secrets="os"),
+        "secrets: the settings",
+    ),
+    "another delta": ("deny", in_every("RunStarted", delta=0.1), "delta: the settings say"),
     "updates that are not stored": (
         "calibrate",
-        each("RunStarted", updates_stored=False),
+        in_every("RunStarted", updates_stored=False),
         "updates_stored: the settings say True",
     ),
-    "another method": ("deny", each("RunStarted", method="ifca"), "method: the settings say"),
-    "fewer rounds": ("deny", each("RunStarted", rounds=2), "rounds: the settings say 3"),
-    "more models": ("deny", each("RunStarted", num_clusters=2), "num_clusters: the settings"),
-    "a longer life of risks": ("deny", each("RunStarted", risk_lifetime=90), "risk_lifetime: the"),
-    "a threshold above k": ("deny", each("RunStarted", deniability_threshold=9), "sets of 4"),
+    "another method": ("deny", in_every("RunStarted", method="ifca"), "method: the settings say"),
+    "fewer rounds": ("deny", in_every("RunStarted", rounds=2), "rounds: the settings say 3"),
+    "more models": ("deny", in_every("RunStarted", num_clusters=2), "num_clusters: the settings"),
+    "a longer life of risks": (
+        "deny",
+        in_every("RunStarted", risk_lifetime=90),
+        "risk_lifetime: the",
+    ),
+    "a threshold above k": ("deny", in_every("RunStarted", deniability_threshold=9), "sets of 4"),
     "a threshold without sets": (
         "stop,noisy",
-        each("RunStarted", deniability_threshold=1),
+        in_every("RunStarted", deniability_threshold=1),
         "sets of no members, it says 1",
     ),
     "a part of one's own as covey's": ("retrain,own", as_coveys, "train.loss: the settings say"),
@@ -316,8 +326,8 @@ def test_what_the_grammar_refuses(left, name, tmp_path):
     kind, lie, said = LIES[name]
     forger = Forger(left(kind), tmp_path)
     in_the_ledger(lie)(forger)
-    found = forger.shown()
-    assert said in " | ".join(f"{one.name}: {one.detail}" for one in found.failed)
+    verification = forger.shown()
+    assert said in " | ".join(f"{one.name}: {one.detail}" for one in verification.failed)
 
 
 @pytest.mark.parametrize("kind", sorted({kind for kind, _, _ in LIES.values()}))
@@ -381,7 +391,7 @@ def mutation(draw: random.Random, done: list[tuple[str, str]]) -> Callable[[Liar
     """Return one change of a ledger, which says in `done` what it changed."""
 
     def lie(liar: Liar) -> None:
-        records = draw.choice([some for _, some in liar.entries])
+        records = draw.choice([records for _, records in liar.entries])
         at = draw.randrange(len(records))
         record, how = records[at], draw.choice(["drop", "twice", "field", "field", "field"])
         name = draw.choice(sorted(record.body))

@@ -37,44 +37,45 @@ SOUND = {
 @pytest.fixture
 def audited(settings):
     def played(draws: int, **sections):
-        quiet = {"risk": {"name": "none"}, "method": {"name": "fedavg"}}
-        run = build_run(settings(**{"rounds": 1, **quiet, **sections}))
+        no_risk = {"risk": {"name": "none"}, "method": {"name": "fedavg"}}
+        run = build_run(settings(**{"rounds": 1, **no_risk, **sections}))
         return verdict_on(run, draws)
 
     return played
 
 
 @pytest.mark.parametrize(
-    "sections", [CLIENT, *(pytest.param(each, marks=pytest.mark.slow) for each in (RECORD, SOUND))]
+    "sections",
+    [CLIENT, *(pytest.param(section, marks=pytest.mark.slow) for section in (RECORD, SOUND))],
 )
 def test_what_a_secret_draws_is_delivered(audited, monkeypatch, sections):
-    asked: list[bytes] = []
+    requests: list[bytes] = []
     right = rng.SecretDraws
-    monkeypatch.setattr(rng, "SecretDraws", lambda key: asked.append(key) or right(key))
-    found = audited(500, **sections, secrets={"source": "os"})
-    assert found.holds
-    assert len(asked) == len(set(asked)) >= 1_000  # no key is used twice
+    monkeypatch.setattr(rng, "SecretDraws", lambda key: requests.append(key) or right(key))
+    audit = audited(500, **sections, secrets={"source": "os"})
+    assert audit.holds
+    assert len(requests) == len(set(requests)) >= 1_000  # no key is used twice
 
 
 def test_noise_that_is_halved_is_caught(audited, monkeypatch):
     right = private.noisy
     monkeypatch.setattr(private, "noisy", lambda u, std, g: right(u, std / 2, g))
-    found = audited(DRAWS, **CLIENT)
-    assert found.accounted < 2 < found.refuted
-    assert not found.holds
+    audit = audited(DRAWS, **CLIENT)
+    assert audit.accounted < 2 < audit.refuted
+    assert not audit.holds
 
 
 def test_clipping_that_is_skipped_is_caught(audited, monkeypatch):
     monkeypatch.setattr(private, "projected", lambda update, _: update)
-    found = audited(500, **CLIENT)
-    assert not found.holds
+    audit = audited(500, **CLIENT)
+    assert not audit.holds
 
 
 @pytest.mark.slow
 def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(audited, monkeypatch):
-    found = audited(500, **SOUND)
-    assert found.accounted < 2
-    assert found.holds
+    audit = audited(500, **SOUND)
+    assert audit.accounted < 2
+    assert audit.holds
     monkeypatch.setattr("covey.aggregation.anonymity.projected", lambda u, _: u)
     assert not audited(1_000, **SOUND).holds
 
@@ -136,16 +137,16 @@ def moved(
     run, least = built(model, privacy, present=present), privacy.get("min_cohort", LEAST)
     start = run.algorithm.init(run.streams)
     clients = run.clients(run.population.clients, 0)
-    found, facts = [[] for _ in known], ()
+    values, facts = [[] for _ in known], ()
     for i in range(OWN_DRAWS[model]):
         streams = Streams(0, ("round", 0), secret=2 * i + present)
         played = run.algorithm.round(start, clients, streams)
         facts = played.events
         step = played.state.clusters[0]["weight"] - start.clusters[0]["weight"]
         along = float(step[1, 0] - step[0, 0]) / math.sqrt(2) * least
-        for names, seen in zip(known, found, strict=True):
+        for names, seen in zip(known, values, strict=True):
             seen.append(along - sum(own_noise(streams, name, privacy) for name in names))
-    return np.array(found), facts
+    return np.array(values), facts
 
 
 def own_noise(streams: Streams, name: str, privacy: dict[str, int]) -> float:
@@ -159,11 +160,11 @@ def own_noise(streams: Streams, name: str, privacy: dict[str, int]) -> float:
 
 def refuted(model: str, *known: tuple[str, ...], **privacy: int) -> tuple[float, ...]:
     """What is printed, and what these draws refute for each observer by what it knows."""
-    there, facts = moved(model, known, privacy, present=True)
+    present, facts = moved(model, known, privacy, present=True)
     absent, _ = moved(model, known, privacy, present=False)
     (guarantee, *_) = guarantees(facts, 1e-5, secret=True)
     assert guarantee.epsilon is not None
-    sides = zip(there, absent, strict=True)
+    sides = zip(present, absent, strict=True)
     return guarantee.epsilon, *(least_epsilon(*s, 1e-5, is_gaussian=True) for s in sides)
 
 

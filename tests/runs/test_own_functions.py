@@ -107,9 +107,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def play(out: Path, **settings: Any) -> None:
-    model, given = settings.get(MODEL), settings.get(DATA)
+    model, data = settings.get(MODEL), settings.get(DATA)
     plain = {"rounds": 1, "risk.name": "none", "method.initialisation": "random"}
-    run(None if model else net, None if given else clients(), plain | settings, out)
+    run(None if model else net, None if data else clients(), plain | settings, out)
 
 
 @pytest.mark.parametrize(("parts", "error", "said"), BAD)
@@ -298,9 +298,9 @@ class OnClients(ConfidenceGap):
 
 
 @pytest.mark.slow
-def test_clients_may_measure_with_it_and_tell_nobody(tmp_path: Path):
+def test_clients_may_measure_with_it_and_report_to_nobody(tmp_path: Path):
     config = MEASURED | {"population.examples_per_client": 80, "risk.name": OnClients(fewest=5)}
     run = covey.run(config=config, out=tmp_path / "run")
     assert measured(run) == []
-    unknown = [isinstance(each, RiskUnknown) for each in run.history.all_events]
+    unknown = [isinstance(event, RiskUnknown) for event in run.history.all_events]
     assert sum(unknown) == 1  # before the first choice

@@ -43,8 +43,8 @@ def victim(tmp_path) -> Path:
 
 
 def contents(victim: Path) -> dict[str, bytes]:
-    paths = [each for each in victim.rglob("*") if each.is_file()]
-    return {str(each.relative_to(victim)): each.read_bytes() for each in paths}
+    paths = [path for path in victim.rglob("*") if path.is_file()]
+    return {str(path.relative_to(victim)): path.read_bytes() for path in paths}
 
 
 def recorded(folder: Path, name: str = "00000001-aaaaaaaa", **more: object) -> None:
@@ -205,7 +205,7 @@ def test_folders_in_a_runs_folder_are_its_owners(received):
     run.export(0)
     run.report()
     run.audit(references=2)
-    modes = {each.name: each.stat().st_mode & 0o777 for each in received.iterdir() if each.is_dir()}
+    modes = {path.name: path.stat().st_mode & 0o777 for path in received.iterdir() if path.is_dir()}
     assert {"exports", "figures", "audit"} <= modes.keys()
     assert {*modes.values()} == {0o700}
 
@@ -213,7 +213,7 @@ def test_folders_in_a_runs_folder_are_its_owners(received):
 def test_what_a_kill_left_of_an_export_goes_with_the_next_and_with_a_resume(received):
     run = covey.load(received)
     run.export(0)
-    left, other = (received / "exports" / f"{each}.unfinished" for each in ("cluster-7", "mine"))
+    left, other = (received / "exports" / f"{name}.unfinished" for name in ("cluster-7", "mine"))
     for go_on in (lambda: run.export(0), run.resume):
         for path in (left, other):
             path.touch()

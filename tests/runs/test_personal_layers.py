@@ -46,13 +46,13 @@ def drawn(make: type[nn.Module]) -> nn.Module:
 def clients(scales: dict[str, float], *, flipped: bool = False) -> dict[str, Any]:
     """Separable examples, on scales of their own; every second client's labels turned round."""
     draws = torch.Generator().manual_seed(0)
-    found: dict[str, Any] = {}
+    layers: dict[str, Any] = {}
     for place, (name, scale) in enumerate(scales.items()):
         inputs = torch.randn(40, 3, generator=draws)
         inputs[:, 0] += 2 * inputs[:, 0].sign()
         labels = (inputs[:, 0] > 0).long()
-        found[name] = inputs * scale, 1 - labels if flipped and place % 2 else labels
-    return found
+        layers[name] = inputs * scale, 1 - labels if flipped and place % 2 else labels
+    return layers
 
 
 def config(*personal: str, **more: Any) -> covey.Config:
@@ -68,8 +68,8 @@ def config(*personal: str, **more: Any) -> covey.Config:
     return tiny(**sections)
 
 
-def play(folder, model, settings, given) -> covey.Run:
-    return covey.run(config=settings, model=model, clients=given, out=folder)
+def play(folder, model, settings, data) -> covey.Run:
+    return covey.run(config=settings, model=model, clients=data, out=folder)
 
 
 def last_state(run: covey.Run):
@@ -78,8 +78,8 @@ def last_state(run: covey.Run):
 
 
 def layers_of(run: covey.Run) -> dict[str, Params]:
-    kept = last_state(run).get_state(ClientMemory).kept
-    return {name: kept[handle][LAYERS] for name, handle in run.names.items() if handle in kept}
+    memory = last_state(run).get_state(ClientMemory).kept
+    return {name: memory[handle][LAYERS] for name, handle in run.names.items() if handle in memory}
 
 
 TWO = {"near": 1.0, "far": 10.0}
@@ -100,31 +100,31 @@ def test_clients_on_other_scales_keep_normalisations_of_their_own(tmp_path):
     Normed().load_state_dict(run.params(0))
 
 
-def by_hand(module: nn.Module, given: dict[str, tuple[Tensor, Tensor]], rounds: int):
+def by_hand(module: nn.Module, data: dict[str, tuple[Tensor, Tensor]], rounds: int):
     """FedPer with one step of gradient descent on all examples per round."""
     names = [name for name, _ in module.named_parameters()]
     start = {n: v.detach().clone() for n, v in module.named_parameters()}
-    own = {client: {n: start[n] for n in names if n.startswith("head.")} for client in given}
+    own = {client: {n: start[n] for n in names if n.startswith("head.")} for client in data}
     shared = {n: start[n] for n in names if n.startswith("body.")}
     for _ in range(rounds):
         moved = []
-        for client, (inputs, labels) in given.items():
+        for client, (inputs, labels) in data.items():
             weights = {n: v.clone().requires_grad_() for n, v in {**shared, **own[client]}.items()}
             outputs = torch.func.functional_call(module, weights, (inputs,))
             nn.functional.cross_entropy(outputs, labels).backward()
             after = {n: (v - 0.5 * v.grad).detach() for n, v in weights.items()}
             own[client] = {n: after[n] for n in own[client]}
             moved.append({n: after[n] for n in shared})
-        shared = {n: sum(each[n] for each in moved) / len(moved) for n in shared}
+        shared = {n: sum(params[n] for params in moved) / len(moved) for n in shared}
     return shared, own
 
 
 @pytest.mark.parametrize("engine", ["reference", "vmap"])
 def test_two_clients_go_as_by_hand(tmp_path, engine):
-    module, given = drawn(Plain), clients(TWO, flipped=True)
+    module, data = drawn(Plain), clients(TWO, flipped=True)
     settings = config("head.*", engine={"name": engine}, population={"holdout": 0.0})
-    run = play(tmp_path / "run", module, settings, given)
-    shared, own = by_hand(module, given, 3)
+    run = play(tmp_path / "run", module, settings, data)
+    shared, own = by_hand(module, data, 3)
     torch.testing.assert_close(dict(last_state(run).clusters[0]), shared, rtol=1e-4, atol=1e-5)
     for name, layers in layers_of(run).items():
         torch.testing.assert_close(dict(layers), own[name], rtol=1e-4, atol=1e-5)
@@ -132,16 +132,16 @@ def test_two_clients_go_as_by_hand(tmp_path, engine):
 
 @pytest.mark.slow
 def test_who_leaves_leaves_nothing_of_its_own(tmp_path):
-    given = clients(dict.fromkeys("abcd", 1.0))
-    run = play(tmp_path / "run", drawn(Plain), config("head.*"), given)
+    data = clients(dict.fromkeys("abcd", 1.0))
+    run = play(tmp_path / "run", drawn(Plain), config("head.*"), data)
     handle = run.names["b"]
     run.forget("b", answer="retrain")
     assert handle not in last_state(run).get_state(ClientMemory).kept
-    rest = {name: each for name, each in given.items() if name != "b"}
+    rest = {name: value for name, value in data.items() if name != "b"}
     never = play(tmp_path / "never", drawn(Plain), config("head.*"), rest)
-    kept = layers_of(covey.load(run.folder))
+    personal = layers_of(covey.load(run.folder))
     for name, layers in layers_of(never).items():
-        assert all(torch.equal(layers[each], kept[name][each]) for each in layers)
+        assert all(torch.equal(layers[layer], personal[name][layer]) for layer in layers)
 
 
 def test_patterns_that_match_nothing_or_all_that_trains_are_refused(tmp_path):

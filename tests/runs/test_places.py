@@ -72,24 +72,24 @@ def of_run(world: Path, name: str) -> ClientOfRun:
     return ClientOfRun(folder, folder.settings(), where, name, handles[name], known, 0)
 
 
-def acting(told: PlaceList, world: Path, who: str) -> set[tuple[str, str]]:
+def acting(listed: PlaceList, world: Path, actor: str) -> set[tuple[str, str]]:
     return {
-        (str(Path(each.path).relative_to(world)), each.kind)
-        for each in told.places
-        if each.who_must_act == who
+        (str(Path(place.path).relative_to(world)), place.kind)
+        for place in listed.places
+        if place.who_must_act == actor
     }
 
 
 def test_what_covey_wrote_and_what_settings_name_is_listed_and_nothing_else(world):
-    told = places_of(of_run(world, "anna"))
-    assert acting(told, world, COVEY) == {
+    listed = places_of(of_run(world, "anna"))
+    assert acting(listed, world, COVEY) == {
         ("runs/own/ledger.sqlite", "ledger"),
         ("runs/own/asking", "request"),
         ("runs/own/checkpoints", "model"),
         ("runs/own/report.html", "page"),
         ("runs/own/baseline", "run"),
     }
-    assert acting(told, world, YOU) == {
+    assert acting(listed, world, YOU) == {
         ("runs/own/ledger.sqlite", "ledger"),
         ("runs/own/config.toml", "secret"),
         ("data/anna.npz", "data"),
@@ -99,9 +99,9 @@ def test_what_covey_wrote_and_what_settings_name_is_listed_and_nothing_else(worl
 
 @pytest.mark.parametrize("name", ["anna", "bob"])
 def test_nobody_else_is_named(world, name):
-    told = places_of(of_run(world, name))
+    listed = places_of(of_run(world, name))
     sentences = " ".join(
-        [*told.not_listed, *(" ".join(asdict(p).values()) for p in told.places)]
+        [*listed.not_listed, *(" ".join(asdict(p).values()) for p in listed.places)]
     ).replace(str(world), "")
     assert name in sentences
     for other in set(NAMES) - {name}:
@@ -113,9 +113,9 @@ def test_of_a_federation_the_deployment_is_listed_and_the_nodes_machine_is_not(w
     shutil.copytree(world / "runs" / "own", place)
     profile = DataProfile((3,), images=False, classes=3)
     FederationMetadata("r", profile, str(home)).write(RunFolder(place))
-    told = places_of(replace(of_run(world, "anna"), folder=RunFolder(place)))
-    assert [p.path for p in told.places if p.kind == "deployment"] == [str(home)]
-    said = " ".join(told.not_listed)
+    listed = places_of(replace(of_run(world, "anna"), folder=RunFolder(place)))
+    assert [p.path for p in listed.places if p.kind == "deployment"] == [str(home)]
+    said = " ".join(listed.not_listed)
     assert "machine of the client's own node" in said
     assert "Flower's own database" in said
 
@@ -128,7 +128,7 @@ def test_recipients_are_named_by_the_record_and_nodes_as_a_category(world, tmp_p
     record_copy(folder, "model", tmp_path / "b", "1" * 64, recipient="too early", round_index=0)
     record_copy(folder, "report", tmp_path / "c", "2" * 64)
     anna = replace(of_run(world, "anna"), folder=folder)
-    assert [each.recipient for each in recipients_of(anna)] == ["[another client]'s lab"]
+    assert [recipient.recipient for recipient in recipients_of(anna)] == ["[another client]'s lab"]
     profile = DataProfile((3,), images=False, classes=3)
     FederationMetadata("r", profile, str(home)).write(folder)
     assert "the nodes of the deployment" in [*recipients_of(anna)][-1].recipient
@@ -143,11 +143,13 @@ def test_copies_are_places_and_their_recipients_are_nobodys_business(world, tmp_
     record_copy(folder, "model", tmp_path / "for-carol", "0" * 64, **more)
     record_copy(folder, "model", tmp_path / "early", "0" * 64, round_index=0)
     record_copy(folder, "explanation", tmp_path / "page", subject="h-other")
-    told = places_of(replace(of_run(world, "anna"), folder=folder))
-    (one,) = [each for each in told.places if each.kind == "copy"]
+    listed = places_of(replace(of_run(world, "anna"), folder=folder))
+    (one,) = [one_place for one_place in listed.places if one_place.kind == "copy"]
     assert one.path == str(tmp_path / "for-[another client]")
     assert one.who_must_act == YOU
     assert "sent to a recipient on record" in one.what
-    assert not [each for each in told.places if each.kind == "record"]
+    assert not [one_place for one_place in listed.places if one_place.kind == "record"]
     its = places_of(replace(of_run(world, "carol"), folder=folder)).places
-    assert [each.path for each in its if each.kind == "record"] == [str(folder.copies)]
+    assert [one_place.path for one_place in its if one_place.kind == "record"] == [
+        str(folder.copies)
+    ]

@@ -60,10 +60,10 @@ def test_a_set_of_two_by_hand(tmp_path):
     with Ledger.read(run.folder / "ledger.sqlite") as ledger:
         stored = read_updates(run.folder / "updates", 0, ledger.files)
     updates = [stored[run.names[name]] for name in ("c0", "c1")]
-    kept = load_checkpoint(run.folder / "checkpoints" / "round-00000.safetensors").tensors
-    released = {key.rpartition("/")[2]: value for key, value in kept.items()}
+    tensors = load_checkpoint(run.folder / "checkpoints" / "round-00000.safetensors").tensors
+    released = {key.rpartition("/")[2]: value for key, value in tensors.items()}
     start = line().state_dict()
-    made = [{k: start[k] + each[k] for k in start} for each in updates]
+    made = [{k: start[k] + update[k] for k in start} for update in updates]
     (speaker,) = (
         i for i in (0, 1) if all(torch.allclose(made[i][k], released[k], atol=1e-6) for k in start)
     )
@@ -80,23 +80,28 @@ def test_a_set_of_two_by_hand(tmp_path):
     shares = [
         np.mean((losses_of(released, s) <= best) != (losses_of(other, s) <= best)) for s in (1, 2)
     ]
-    found = measured(run)
-    assert (found.round_index, found.sets, found.alternatives, found.records) == (0, 1, 1, 40)
-    assert found.distance.median == pytest.approx(
+    plausible = measured(run)
+    assert (plausible.round_index, plausible.sets, plausible.alternatives, plausible.records) == (
+        0,
+        1,
+        1,
+        40,
+    )
+    assert plausible.distance.median == pytest.approx(
         length(released, other) / length(released, start), rel=1e-4
     )
-    assert found.differing_nearest == found.differing_any
-    assert found.differing_nearest.largest == pytest.approx(max(shares))
-    assert found.differing_nearest.median == pytest.approx(np.mean(shares))
+    assert plausible.differing_nearest == plausible.differing_any
+    assert plausible.differing_nearest.largest == pytest.approx(max(shares))
+    assert plausible.differing_nearest.median == pytest.approx(np.mean(shares))
     assert max(shares) > 0
 
 
 def test_where_all_updates_are_the_same_no_answer_differs(tmp_path):
-    found = measured(played(tmp_path / "run", [5] * 6))
-    assert (found.sets, found.alternatives, found.records) == (3, 3, 120)
-    assert found.equivalent_sets == 3
-    assert found.differing_any.largest == 0
-    assert found.distance.largest == pytest.approx(0, abs=1e-5)
+    plausible = measured(played(tmp_path / "run", [5] * 6))
+    assert (plausible.sets, plausible.alternatives, plausible.records) == (3, 3, 120)
+    assert plausible.equivalent_sets == 3
+    assert plausible.differing_any.largest == 0
+    assert plausible.distance.largest == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +117,10 @@ def test_the_last_round_is_repeated_to_the_bit_and_nothing_is_written(tmp_path, 
     changes = {"rounds": 3, "train": {"learning_rate": 0.5, "batch_size": 5}}
     run = played(tmp_path / "run", [*range(7)], SETS | aggregation, **changes)
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
-    found = measured(run)
-    assert found.round_index == 2
-    assert 0 < found.sets <= found.alternatives
-    assert found.distance.median > 0
+    plausible = measured(run)
+    assert plausible.round_index == 2
+    assert 0 < plausible.sets <= plausible.alternatives
+    assert plausible.distance.median > 0
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
 
 

@@ -72,14 +72,14 @@ def played(out, metrics, *, alone=False, **changes):
 
 def scores(run, names):
     """Labels, and scores of the models that clients use, on their own unseen examples."""
-    labels, found = [], []
+    labels, rows = [], []
     for name in names:
         layer = model()
         layer.load_state_dict(run.params(run.cluster_of(name)))
         x, y = clients(alone=True)[name][1]
         labels.append(y)
-        found.append(softmax(layer(torch.from_numpy(x)).detach(), dim=1).numpy())
-    return np.concatenate(labels), np.concatenate(found)
+        rows.append(softmax(layer(torch.from_numpy(x)).detach(), dim=1).numpy())
+    return np.concatenate(labels), np.concatenate(rows)
 
 
 @pytest.fixture(scope="module")
@@ -90,24 +90,27 @@ def ended(tmp_path_factory):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pooled_figure_is_that_of_all_examples_together_and_of_each_clusters(ended, name):
-    found = ended.summary.metrics[name]
-    assert float(found.overall) == pytest.approx(FIGURES[name](*scores(ended, clients())))
+    metric = ended.summary.metrics[name]
+    assert float(metric.overall) == pytest.approx(FIGURES[name](*scores(ended, clients())))
     for j in range(2):
-        inside = [each for each in clients() if ended.cluster_of(each) == j]
+        inside = [client for client in clients() if ended.cluster_of(client) == j]
         assert inside
-        assert found.by_cluster[j] == pytest.approx(FIGURES[name](*scores(ended, inside)))
-    assert found.over == "all unseen examples together"
+        assert metric.by_cluster[j] == pytest.approx(FIGURES[name](*scores(ended, inside)))
+    assert metric.over == "all unseen examples together"
     assert ended.history.rounds[-1].metrics[name].clients == {}
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_a_mean_leaves_out_and_counts_who_has_one_class_alone(ended, name):
-    found = ended.summary.metrics[f"{name} (pooled=False)"]
-    others = [scores(ended, [each]) for each in clients() if each != "c0"]
-    values, sizes = [FIGURES[name](*each) for each in others], [len(y) for y, _ in others]
-    assert float(found.overall) == pytest.approx(np.average(values, weights=sizes))
-    assert found.over == "the mean over 7 of 8 clients"
-    assert ended.summary.metrics[ended.history.metrics[-1].metric].over == found.over
+    metric = ended.summary.metrics[f"{name} (pooled=False)"]
+    others = [scores(ended, [client]) for client in clients() if client != "c0"]
+    values, sizes = (
+        [FIGURES[name](*client_scores) for client_scores in others],
+        [len(y) for y, _ in others],
+    )
+    assert float(metric.overall) == pytest.approx(np.average(values, weights=sizes))
+    assert metric.over == "the mean over 7 of 8 clients"
+    assert ended.summary.metrics[ended.history.metrics[-1].metric].over == metric.over
 
 
 def test_the_confusion_is_counted_drawn_and_written(ended):
@@ -218,20 +221,20 @@ WITH = {"method": {"name": "fedavg"}, "train": {"cohort_size": 3}, "metrics": NA
 def test_a_run_with_metrics_and_cohorts_of_a_fixed_size(copied, tmp_path):
     run = copied(tiny(**WITH), tmp_path / "run")
     assert {row.participants for row in run.history.rounds} == {3}
-    found = run.summary.metrics
-    assert list(found) == ["top-k", "top-k (k=1)", SURE]
+    metrics = run.summary.metrics
+    assert list(metrics) == ["top-k", "top-k (k=1)", SURE]
     accuracy = run.summary.accuracy
-    assert found["top-k (k=1)"].overall.value == pytest.approx(accuracy.overall)
-    assert found["top-k (k=1)"].by_group == pytest.approx(accuracy.by_group)
-    top, sure = found["top-k"], found[SURE].overall
+    assert metrics["top-k (k=1)"].overall.value == pytest.approx(accuracy.overall)
+    assert metrics["top-k (k=1)"].by_group == pytest.approx(accuracy.by_group)
+    top, sure = metrics["top-k"], metrics[SURE].overall
     assert 0 < (top.lowest or 0) <= float(top.overall) <= (top.highest or 0) <= 1
-    assert float(sure) <= float(found["top-k (k=1)"].overall) <= float(top.overall)
+    assert float(sure) <= float(metrics["top-k (k=1)"].overall) <= float(top.overall)
     page = run.report().read_text()
     assert '<th scope="row">top-k (k=1)</th>' in page
     frame = run.clients_frame()
     assert frame["top-k (k=1)"].tolist() == frame["accuracy"].tolist()
     again = covey.load(run.folder)
-    assert again.summary.metrics == found
+    assert again.summary.metrics == metrics
 
 
 @pytest.mark.slow
@@ -244,7 +247,7 @@ def test_who_leaves_is_in_no_metric_any_more(copied, whole, tmp_path):
     never = whole(excluding(config, leaver))
     assert covey.load(run.folder).summary.model_hash == never.summary.model_hash
     assert covey.load(run.folder).summary.metrics == never.summary.metrics
-    assert all(handle not in each.clients for each in covey.load(run.folder).history.metrics)
+    assert all(handle not in metric.clients for metric in covey.load(run.folder).history.metrics)
 
 
 class Raising(Metric):

@@ -64,7 +64,7 @@ def check(cut: Cut, config: Config, place: Path) -> None:
         return
     assert folder.config() == config
     if not Ledger.exists(folder.ledger_path):
-        assert not [each for each in TRACES if (folder.path / each).exists()]
+        assert not [name for name in TRACES if (folder.path / name).exists()]
         return
     with Ledger.read(folder.ledger_path) as ledger:
         ledger.verify()
@@ -92,49 +92,53 @@ def failures(chosen: Sequence[Cut], config: Config, place: Path) -> list[Cut]:
 @pytest.mark.parametrize("source", ["seeded", pytest.param("os", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("number", [SOME, pytest.param(None, marks=TORTURE)], ids=str)
 def test_nothing_that_was_recorded_is_lost(source, number, recorded, tmp_path):
-    found = recorded(source)
-    every = list(cuts(found.changes)) if number is None else sampled(found.changes, number, seed=1)
+    recording = recorded(source)
+    every = (
+        list(cuts(recording.changes))
+        if number is None
+        else sampled(recording.changes, number, seed=1)
+    )
     for cut in every:
-        check(cut, found.config, tmp_path / "cut")
+        check(cut, recording.config, tmp_path / "cut")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, pytest.param(60, marks=TORTURE)], ids=str)
 def test_a_run_goes_on_to_the_same_end(number, recorded, tmp_path):
-    found = recorded("seeded")
-    for i, cut in enumerate(sampled(found.played, number, seed=2)):
+    recording = recorded("seeded")
+    for i, cut in enumerate(sampled(recording.played, number, seed=2)):
         cut.put(tmp_path / str(i))
         folder = tmp_path / str(i) / "run"
         if not (folder / "config.toml").is_file():
-            run(config=found.config, out=folder)
+            run(config=recording.config, out=folder)
         ended = resume(folder)
-        assert (ended.summary.model_hash, ended.ledger_head) == (found.model, found.head)
+        assert (ended.summary.model_hash, ended.ledger_head) == (recording.model, recording.head)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [3, pytest.param(60, marks=TORTURE)], ids=str)
 def test_a_leaving_goes_on_to_its_end(number, recorded, tmp_path, monkeypatch):
-    found = recorded("os")
-    for i, cut in enumerate(sampled(found.changes, number, seed=3)):
+    recording = recorded("os")
+    for i, cut in enumerate(sampled(recording.changes, number, seed=3)):
         cut.put(tmp_path / str(i))
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / str(i) / "config"))
         folder = tmp_path / str(i) / "run"
         if not (folder / "config.toml").is_file():
-            run(config=found.config, out=folder)
+            run(config=recording.config, out=folder)
         ended = resume(folder)
         with Ledger.read(folder / "ledger.sqlite") as ledger:
-            asked = ledger.requests()
-        assert {each.state for each in asked} <= {"done"}
-        assert (found.leaver in load(folder).names) == (not asked)
+            requests = ledger.requests()
+        assert {request.state for request in requests} <= {"done"}
+        assert (recording.leaver in load(folder).names) == (not requests)
         assert ended.history.finished is not None
 
 
 @pytest.mark.parametrize("lacking", ["sync", "sync folder"])
 def test_a_writer_that_does_not_sync_is_found_out(lacking, recorded, tmp_path):
-    found = recorded("seeded")
+    recording = recorded("seeded")
 
-    def kept(change: Change) -> bool:
+    def is_kept(change: Change) -> bool:
         return change.kind != lacking
 
-    unsynced = [each for each in found.played[:40] if kept(each)][:12]
-    assert failures(sampled(unsynced, 80, seed=4), found.config, tmp_path / "cut")
+    unsynced = [change for change in recording.played[:40] if is_kept(change)][:12]
+    assert failures(sampled(unsynced, 80, seed=4), recording.config, tmp_path / "cut")

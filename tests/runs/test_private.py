@@ -26,7 +26,7 @@ from covey.runs.folder import RunFolder, rounds_in
 from covey.settings.run import build_run
 
 FEDAVG = {"name": "fedavg"}
-QUIET = {"name": "none"}
+NO_RISK = {"name": "none"}
 NO_AUDIT = {"audit_examples": 0}
 Kind = TypeVar("Kind", bound=Event)
 NOISY = {"client_clip": 0.5, "client_noise": 0.25}
@@ -50,26 +50,26 @@ def quick(play):
     """Play without an audit at the end, and without a red team unless one is named."""
 
     def played(**sections):
-        return play(**{"population": NO_AUDIT, "risk": QUIET, **sections})
+        return play(**{"population": NO_AUDIT, "risk": NO_RISK, **sections})
 
     return played
 
 
 def test_sound_noise_is_what_epsilon_takes(quick):
     result = quick(aggregation=SOUND, method=FEDAVG)
-    told = facts(result, RepresentativesPerturbed)
+    perturbed = facts(result, RepresentativesPerturbed)
     formed = facts(result, AnonymitySetsFormed)
-    assert [each.sizes for each in told] == [tuple(map(len, each.sets)) for each in formed]
-    assert all(set(each.diameters) == {None} for each in formed)
+    assert [event.sizes for event in perturbed] == [tuple(map(len, event.sets)) for event in formed]
+    assert all(set(event.diameters) == {None} for event in formed)
     z = representative_noise(8.0, 1e-5, 4, (2, 2, 2))
-    assert {(e.radius, e.noise_multiplier) for e in told} == {(0.5, z)}
+    assert {(e.radius, e.noise_multiplier) for e in perturbed} == {(0.5, z)}
 
 
 def test_sums_are_hidden_and_survive_a_restart(quick, tmp_path):
     result = quick(privacy=NOISY)
-    told = facts(result, SumPerturbed)
-    assert {(each.noise_multiplier, each.sampling) for each in told} == {(0.25, 1.0)}
-    assert {len(each) for each in cohorts(result)} == {6}
+    perturbed = facts(result, SumPerturbed)
+    assert {(event.noise_multiplier, event.sampling) for event in perturbed} == {(0.25, 1.0)}
+    assert {len(cohort) for cohort in cohorts(result)} == {6}
     cut = tmp_path / "cut"
     shutil.copytree(result.folder, cut)
     folder = RunFolder(cut).checkpoints
@@ -85,7 +85,7 @@ def test_sums_are_hidden_and_survive_a_restart(quick, tmp_path):
 def cohorts(result) -> list[set[str]]:
     """Who took part, round by round, by name."""
     names = {handle: name for name, handle in result.names.items()}
-    return [{names[h] for h in each.handles} for each in facts(result, CohortSampled)]
+    return [{names[h] for h in event.handles} for event in facts(result, CohortSampled)]
 
 
 def test_who_came_is_hidden_where_privacy_rests_on_it(quick):
@@ -93,9 +93,9 @@ def test_who_came_is_hidden_where_privacy_rests_on_it(quick):
     public = quick(**sections)
     private = quick(**sections, privacy=NOISY)
     secret = quick(**sections, privacy=NOISY, secrets={"source": "os"})
-    told = facts(private, SumPerturbed)
-    assert [each.sampling for each in told] == [0.5] * 4  # where nobody came, too
-    assert {each.clip for each in told} == {0.5}
+    perturbed = facts(private, SumPerturbed)
+    assert [event.sampling for event in perturbed] == [0.5] * 4  # where nobody came, too
+    assert {event.clip for event in perturbed} == {0.5}
     # two of them are equal by chance with 2^-24
     assert cohorts(public) != cohorts(private)
     assert cohorts(secret) != cohorts(private)
@@ -155,7 +155,7 @@ class Witness:
         return job
 
 
-def told(events: Iterable[Event]) -> list[StepsPerturbed]:
+def steps_in(events: Iterable[Event]) -> list[StepsPerturbed]:
     return [event for event in events if isinstance(event, StepsPerturbed)]
 
 
@@ -164,15 +164,17 @@ def first_round(config: Config, secret: int | None = None) -> tuple[str, tuple[E
     run = build_run(config)
     streams = replace(run.streams, secret=secret)
     state = run.algorithm.init(run.streams)
-    everybody = run.clients(run.population.clients)
-    state, events, *_ = run.algorithm.round(state, everybody, streams)
+    all_clients = run.clients(run.population.clients)
+    state, events, *_ = run.algorithm.round(state, all_clients, streams)
     return model_hash(state.clusters), events
 
 
 @pytest.mark.parametrize(
     "method", [{"name": "fedavg"}, {"name": "ifca-mir", "initialisation": "random"}]
 )
-def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, method: dict[str, Any]):
+def test_the_events_record_the_steps_that_the_engine_was_asked_for(
+    settings, method: dict[str, Any]
+):
     config = settings(
         method=method, privacy=PRIVATE, train={"batch_size": 8}, risk={"name": "none"}
     )
@@ -187,7 +189,7 @@ def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, metho
         state, events, *_ = algorithm.round(
             state, clients.among(cohort), run.streams.at("round", t)
         )
-        (fact,) = told(events)
+        (fact,) = steps_in(events)
         assert fact.steps == {c.handle: witness.steps[c.name] for c in cohort}
         assert fact.sampling == {c.handle: 8 / len(c.train) for c in cohort}
         assert fact.noise_multiplier == 0.5

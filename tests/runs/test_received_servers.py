@@ -58,7 +58,7 @@ def server() -> Iterator[socket.socket]:
         yield listener
 
 
-def told(received, **settings: str) -> None:
+def rewrite_settings(received, **settings: str) -> None:
     """Let the settings name another place of the ledger, or of the key."""
     path = received / "config.toml"
     text = path.read_text()
@@ -90,7 +90,7 @@ def test_no_command_connects_to_where_a_folder_says(received, server, monkeypatc
     monkeypatch.setenv("PGPASSWORD", SECRET)
     port = server.getsockname()[1]
     url = f"postgresql://spy@127.0.0.1:{port}/theirs?run=a&sslmode=disable&connect_timeout=1"
-    told(received, url=url)
+    rewrite_settings(received, url=url)
     said = said_by_all(received)
     with pytest.raises(BlockingIOError):
         server.accept()
@@ -111,7 +111,7 @@ def test_no_command_reads_or_shows_what_a_folder_asks_for(received, tmp_path, mo
     secret.chmod(0o600)
     monkeypatch.setenv("COVEY_A_SECRET", SECRET)
     location = kind.replace("SECRET_FILE", str(secret))
-    told(received, url=location)
+    rewrite_settings(received, url=location)
     assert SECRET not in said_by_all(received)
     with pytest.raises(LedgerUnavailable) as refused:  # where this user allows it, neither
         covey.load(received, trust_servers=True)
@@ -143,7 +143,7 @@ def test_what_a_variable_holds_is_in_no_message(value, monkeypatch):
 
 @pytest.mark.parametrize("key", ["url", "key_path"])
 def test_no_command_writes_where_a_folder_says(received, tmp_path, key):
-    told(received, **{key: str(tmp_path / "theirs" / "file")})
+    rewrite_settings(received, **{key: str(tmp_path / "theirs" / "file")})
     said = said_by_all(received)
     assert not (tmp_path / "theirs").exists()
     assert "--trust-servers" in said or key == "key_path"  # which is not what began the run

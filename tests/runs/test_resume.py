@@ -32,8 +32,8 @@ THRESHOLD = {"selection": "threshold"}
     [
         ("after append", 2, "federated", {}),  # recorded, and not in a checkpoint
         *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (
+            pytest.param(*settings, marks=pytest.mark.slow)
+            for settings in (
                 ("before append", 0, "federated", POOLED),  # nothing recorded yet
                 ("after save", 2, "shadow", POOLED),
                 ("after append", 3, "client", THRESHOLD),  # they know what they found
@@ -66,7 +66,7 @@ def test_what_choices_left_behind_is_in_the_checkpoint(play, cut):
         population={"clients": 10, "thresholds": [0.5, 0.6]},
         train={"participation": 0.8},
     )
-    prices = [each.prices for each in whole.history.all_events if isinstance(each, PricesSet)]
+    prices = [event.prices for event in whole.history.all_events if isinstance(event, PricesSet)]
     assert any(price > 0 for price in prices[3])
     cut(whole.folder, 6)
     assert resume(whole.folder).ledger_head == whole.ledger_head
@@ -190,9 +190,9 @@ def test_whenever_it_is_killed_it_ends_in_the_same_bits(tmp_path: Path, kills: i
         check=False,
     )
     said = tmp_path / "said"
-    told = said.read_text()[-2_000:] if said.exists() else ""
-    assert ran.returncode == 0, ran.stderr + told
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert found["wrong"] == [], told
-    assert found["kills"] == kills
-    print(f"{found['kills']} kills of {found['runs']} runs")  # noqa: T201
+    output = said.read_text()[-2_000:] if said.exists() else ""
+    assert ran.returncode == 0, ran.stderr + output
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert result["wrong"] == [], output
+    assert result["kills"] == kills
+    print(f"{result['kills']} kills of {result['runs']} runs")  # noqa: T201

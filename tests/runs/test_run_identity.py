@@ -129,10 +129,10 @@ def test_who_left_may_be_taken_out_of_the_preferences_and_files_are_their_owners
     def mode(name: str) -> int:
         return stat.S_IMODE((played.folder / name).stat().st_mode)
 
-    assert [mode(each) for each in (".", "checkpoints", "proofs")] == [0o700] * 3
+    assert [mode(name) for name in (".", "checkpoints", "proofs")] == [0o700] * 3
     files = ["config.toml", "ledger.sqlite", "checkpoints/round-00003.safetensors"]
     proofs = [str(p.relative_to(played.folder)) for p in played.folder.glob("proofs/*")]
-    assert {mode(each) for each in (*files, *proofs)} == {0o600}
+    assert {mode(path) for path in (*files, *proofs)} == {0o600}
     path.write_text("\n".join(["name,risk_threshold", entries[1]]))
     assert "client-00001" not in resume(played.folder).names
 
@@ -165,8 +165,8 @@ def test_every_participant_is_recorded_by_handle_and_never_by_name(play):
 )
 def test_what_the_seed_gives_away_is_said(merge, source, said):
     config = Config.of({"aggregation": {"name": merge}, "secrets": {"source": source}})
-    found = [each for each in notes(config) if "recomputed from the seed" in each]
-    assert len(found) == said
+    notes_on_seed = [note for note in notes(config) if "recomputed from the seed" in note]
+    assert len(notes_on_seed) == said
 
 
 @pytest.mark.slow
@@ -186,7 +186,7 @@ def clock() -> str:
 
 
 def records(t: int | None, *events: Event) -> list[Record]:
-    return [Record(t, *kind_and_body(each)) for each in events]
+    return [Record(t, *kind_and_body(event)) for event in events]
 
 
 def a_round(t: int, seed: int) -> list[Record]:
@@ -219,7 +219,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @given(steps=STEPS, most_bytes=st.sampled_from([1, 300, 10_000]))
-def test_looking_often_and_in_small_pieces_tells_the_same_story(steps, most_bytes):
+def test_looking_often_and_in_small_pieces_gives_the_same_history(steps, most_bytes):
     reader = LedgerReader()
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "MOST_BYTES", most_bytes)

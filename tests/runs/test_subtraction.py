@@ -43,21 +43,23 @@ def test_the_heads_are_those_of_everybody_elses_sums(folder, config):
     done = left(folder, ONE, OTHER)
     expected = computed(folder, held_by(config, ONE, OTHER))
     assert model_of(folder) == expected != before
-    for each in done:
-        told = json.loads(each.answered.proof.read_text())
-        assert told["answer"] == "subtract"
-        assert told["model_after"] == expected
-        lost = [s["clients_before"] - s["clients_after"] for s in told["subtracted"]]
+    for answer in done:
+        proof = json.loads(answer.answered.proof.read_text())
+        assert proof["answer"] == "subtract"
+        assert proof["model_after"] == expected
+        lost = [s["clients_before"] - s["clients_after"] for s in proof["subtracted"]]
         assert sum(lost) == 2
-        found = verify(each.answered.proof, folder, name_and_salt=(each.client, each.answered.salt))
-        assert [c.name for c in found.checks if not c.ok] == ["trust"]
+        verification = verify(
+            answer.answered.proof, folder, name_and_salt=(answer.client, answer.answered.salt)
+        )
+        assert [c.name for c in verification.checks if not c.ok] == ["trust"]
     assert facts(folder, RunRolledBack) == [RunRolledBack(2, 3, "subtracted")]
-    kept = RunFolder(folder)
-    assert rounds_in(kept.checkpoints) == (2,)
-    assert not kept.subtracted.exists()
-    assert not kept.superseded.exists()
+    run_folder = RunFolder(folder)
+    assert rounds_in(run_folder.checkpoints) == (2,)
+    assert not run_folder.subtracted.exists()
+    assert not run_folder.superseded.exists()
     assert_nowhere(folder, ONE)
-    assert_nowhere(kept.checkpoints, handle)
+    assert_nowhere(run_folder.checkpoints, handle)
 
 
 @pytest.mark.slow
@@ -79,9 +81,9 @@ def test_erasure_and_auto_take_the_subtraction_and_a_stronger_answer_follows(fol
 
 @pytest.mark.slow
 def test_a_run_that_is_not_over_goes_on_without_the_client(config, cut, tmp_path):
-    told = config.model_dump()
-    told["train"]["participation"] = 0.6
-    started = run(config=Config.of(told), out=tmp_path / "run").folder
+    settings = config.model_dump()
+    settings["train"]["participation"] = 0.6
+    started = run(config=Config.of(settings), out=tmp_path / "run").folder
     cut(started, 2)
     (done,) = left(started, ONE)
     assert done.answered.option.first_replayed_round == 1
@@ -89,14 +91,14 @@ def test_a_run_that_is_not_over_goes_on_without_the_client(config, cut, tmp_path
     ended = resume(started)
     assert ended.history.finished is not None
     last = load_state(RunFolder(started).checkpoints / "round-00002.safetensors")[0]
-    known, records = last.get_state(ClusterSums), build_run(Config.of(told)).records
+    known, records = last.get_state(ClusterSums), build_run(Config.of(settings)).records
     assert records is not None
-    by_handle = {c.handle: c for c in build_run(Config.of(told)).population.clients}
+    by_handle = {c.handle: c for c in build_run(Config.of(settings)).population.clients}
     assert known.is_whole
-    for j, each in enumerate(known.sums):
+    for j, cluster_sum in enumerate(known.sums):
         members = [by_handle[h].train for h, own in known.counted.items() if own == j]
-        d = each.targets.shape[0]
-        assert each == records.sums(members, d)
+        d = cluster_sum.targets.shape[0]
+        assert cluster_sum == records.sums(members, d)
 
 
 PROGRAM = """
@@ -156,16 +158,17 @@ def test_in_whatever_order_clients_leave_sums_and_heads_are_those_of_who_stays(c
         )
         assert known.sums == anew
         chosen = ClientsAssigned(dict(now.assignment), "clients")
-        there = tuple(c for c in clients if c.handle in now.assignment)
+        present = tuple(c for c in clients if c.handle in now.assignment)
         unknown = now.with_state(known.model_copy(update={"clients": -1}))  # its sums are made anew
-        solved, direct = (
-            subtraction.solve(each, chosen, built.clients(there)).state for each in (now, unknown)
+        from_sums, direct = (
+            subtraction.solve(server_state, chosen, built.clients(present)).state
+            for server_state in (now, unknown)
         )
-        assert model_hash(solved.clusters) == model_hash(direct.clusters)
+        assert model_hash(from_sums.clusters) == model_hash(direct.clusters)
 
 
 def attacks_by(run: covey.Run, attack: str) -> list[ModelAttacked]:
-    return [each for each in run.history.attacks if each.estimate.source == attack]
+    return [one for one in run.history.attacks if one.estimate.source == attack]
 
 
 @pytest.mark.slow
@@ -178,5 +181,5 @@ def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(tmp_path, mon
     run = covey.run(config=Config.of(settings), out=tmp_path / "run")
     assert attacks_by(run, "weights") == []
     assert attacks_by(run, "population")[0].estimate.risk < 1
-    assert [each.estimate.risk for each in attacks_by(run, "bound")] == [1.0] * 12
+    assert [attack.estimate.risk for attack in attacks_by(run, "bound")] == [1.0] * 12
     assert run.summary.violations.count == 12

@@ -127,8 +127,8 @@ def test_a_sentence_of_padding_alone_is_refused_by_the_client_s_name(tmp_path: P
 def test_an_audit_withholds_what_needs_classes(which: str, request: pytest.FixtureRequest):
     result: Run = request.getfixturevalue(which)
     of_tokens = (NextWord, sentences()) if which == "tokens" else (None, None)
-    found = load(result.folder, *of_tokens).audit(["loss", "source"], references=2)
-    used = [cluster for cluster in found.clusters if cluster.clients]
+    audit = load(result.folder, *of_tokens).audit(["loss", "source"], references=2)
+    used = [cluster for cluster in audit.clusters if cluster.clients]
     assert used
     for cluster in used:
         assert "need the log-probability of the true class" in cluster.reason
@@ -148,27 +148,27 @@ def test_several_labels_of_a_simulated_population_by_hand():
     always = {"1.weight": torch.tensor([[1.0] * 4, [-1.0] * 4, [1.0] * 4])}  # says 1 0 1
     handles = {client.handle: 0 for client in population.clients}
     said = torch.tensor([1, 0, 1])
-    found = accuracies(engine, ModelsInUse((always,), handles), population)
+    accuracy = accuracies(engine, ModelsInUse((always,), handles), population)
     for client in population.clients:
         right = (population.test[client.group or 0].labels == said).float()
-        assert found[client.handle] == pytest.approx(float(right.mean()))
+        assert accuracy[client.handle] == pytest.approx(float(right.mean()))
     answers = labelled_predictions(engine, ModelsInUse((always,), handles), population)
     assert answers is not None
     assert (answers.predictions == said.numpy()).all()
     assert answers.labels.shape == answers.predictions.shape
     gaps = fairness(answers, np.random.default_rng(0))
-    assert [each.mean.value for each in gaps] == [0.0, 0.0, 0.0]  # the same answer to all
-    assert all(each.mean.low is None for each in gaps)
+    assert [gap.mean.value for gap in gaps] == [0.0, 0.0, 0.0]  # the same answer to all
+    assert all(gap.mean.low is None for gap in gaps)
 
 
 def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy(numbers: Run):
-    found = numbers.summary
-    assert found.accuracy == Utility(None, {})
-    error = found.squared_error
+    summary = numbers.summary
+    assert summary.accuracy == Utility(None, {})
+    error = summary.squared_error
     assert 0 < error.by_group["minority"] < 10
     # of every client, from its model's answers in 64 bits, by the run's own data
     ends = numbers.history.exposures
-    mean = np.mean([each.squared_error for each in ends if each.squared_error])
+    mean = np.mean([end.squared_error for end in ends if end.squared_error])
     assert mean == pytest.approx(error.overall, rel=1e-12)
     first, *_, last = numbers.history.rounds
     assert (last.squared_error or 0) < (first.squared_error or 0)
@@ -221,7 +221,7 @@ def parts(count: int = 40) -> dict[str, tuple[dict[str, Tensor], Tensor]]:
 
 def joined() -> dict[str, tuple[Tensor, Tensor]]:
     return {
-        name: (torch.cat([each.float() for each in inputs.values()], dim=1), labels)
+        name: (torch.cat([tensor.float() for tensor in inputs.values()], dim=1), labels)
         for name, (inputs, labels) in parts().items()
     }
 
@@ -242,7 +242,7 @@ def test_the_models_are_those_of_one_tensor_to_the_bit(several: Run, tmp_path: P
     for own, other in zip(models(several), models(plain), strict=True):
         assert list(own) == list(other)  # and no name has a prefix
         assert all(torch.equal(own[name], other[name]) for name in own)
-    risks = [[c.risk for c in each.summary.clusters] for each in (several, plain)]
+    risks = [[c.risk for c in trained.summary.clusters] for trained in (several, plain)]
     assert risks[0] == risks[1]
     assert any(risk is not None for risk in risks[0])
 
@@ -255,8 +255,8 @@ def test_by_position_it_is_the_same_model_that_an_audit_attacks_and_a_client_lea
     again = run(Words, clients, Config.of(SETTINGS), out=tmp_path / "run")
     for own, other in zip(models(again), models(several), strict=True):
         assert all(torch.equal(own[name], other[name]) for name in own)
-    found = again.audit(["loss", "weights"], references=2)
-    assert any(cluster.attacks for cluster in found.clusters)
+    audit = again.audit(["loss", "weights"], references=2)
+    assert any(cluster.attacks for cluster in audit.clusters)
     (left,) = again.forget("c3", basis="erasure")
     assert left.answered.option.answer == "retrain"
     assert "c3" not in again.names

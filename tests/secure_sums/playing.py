@@ -16,8 +16,8 @@ from covey.secure_sums.server import ServerRound
 LENGTH = 5
 
 
-def terms(length=LENGTH, **given) -> Terms:
-    return Terms(bytes(range(32)), length, **given)
+def terms(length=LENGTH, **arguments) -> Terms:
+    return Terms(bytes(range(32)), length, **arguments)
 
 
 def seeded(*path) -> Callable[[int], bytes]:
@@ -64,8 +64,8 @@ def smallest_part(sums) -> int:
     """
     within = defaultdict(list)
     for index, clients in enumerate(sums):
-        for each in clients:
-            within[each].append(index)
+        for client in clients:
+            within[client].append(index)
     return min(Counter(map(tuple, within.values())).values(), default=0)
 
 
@@ -111,8 +111,8 @@ class Playing:
         return after.step("shares", lambda n, c: c.share(roster[n], *_own(known, n)))
 
     def masked(self) -> "Playing":
-        after, given = self.closed()
-        return after.step("masked", lambda n, c: c.mask(given[n], self.values[n]))
+        after, deliveries = self.closed()
+        return after.step("masked", lambda n, c: c.mask(deliveries[n], self.values[n]))
 
     def opened(self) -> "Playing":
         after, survivors = self.closed()
@@ -125,9 +125,9 @@ class Playing:
         return after.step("unmasking", lambda n, c: c.unmask_signed(signed[n], known[n]))
 
     def sum(self) -> SecureSum:
-        found = self.server.close()[0].result
-        assert found is not None
-        return found
+        result = self.server.close()[0].result
+        assert result is not None
+        return result
 
 
 def _own(known, name):

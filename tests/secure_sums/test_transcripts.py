@@ -20,8 +20,9 @@ from secure_sums.playing import Playing, numbers, played, terms, total
 
 CLIENTS, LENGTH = 10, 400
 HERE = numbers(CLIENTS, LENGTH)
-THERE = {
-    name: (each + 10**6 if i % 2 else each - 10**6) for i, (name, each) in enumerate(HERE.items())
+ELSEWHERE = {
+    name: (vector + 10**6 if i % 2 else vector - 10**6)
+    for i, (name, vector) in enumerate(HERE.items())
 }
 """Another population with the same sums."""
 
@@ -31,17 +32,17 @@ SURE = 1e-6
 
 def masked(playing: Playing, name: str) -> np.ndarray:
     sent = playing.sent["masked"][name]
-    found = MaskedInput.from_bytes(sent, playing.terms, CLIENTS).numbers
-    return np.frombuffer(found, "<u8").copy()
+    masked_numbers = MaskedInput.from_bytes(sent, playing.terms, CLIENTS).numbers
+    return np.frombuffer(masked_numbers, "<u8").copy()
 
 
 def without_own_mask(playing: Playing, name: str) -> np.ndarray:
     """Take off what the opened shares of a survivor's seed make: what a server can do."""
     pairs = Pairs(playing.terms, playing.server.roster)
     shares = {
-        pairs.point(each.sender): share.share
-        for each in playing.server.unmaskings
-        for share in each.shares
+        pairs.point(unmasking.sender): share.share
+        for unmasking in playing.server.unmaskings
+        for share in unmasking.shares
         if share.owner == name
     }
     seed = secret_from(shares)
@@ -77,17 +78,17 @@ VIEWS: dict[str, Callable[[Playing, str], np.ndarray]] = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("guess", [HERE, THERE], ids=["right", "wrong"])
+@pytest.mark.parametrize("guess", [HERE, ELSEWHERE], ids=["right", "wrong"])
 def test_what_is_left_of_each_client_is_uniform(view, guess):
     playing = played(HERE, AGREED)
     victims = list(HERE)[AGREED.threshold(CLIENTS) - 1 :]
-    each = [VIEWS[view](playing, name) - guess[name].astype("<u8") for name in victims]
-    assert chance(each) > SURE
-    assert all(chance([one]) > SURE for one in each)
+    differences = [VIEWS[view](playing, name) - guess[name].astype("<u8") for name in victims]
+    assert chance(differences) > SURE
+    assert all(chance([one]) > SURE for one in differences)
 
 
 def test_two_populations_of_equal_sums_send_alike():
-    first, second = played(HERE, AGREED), played(THERE, AGREED, seed="second")
+    first, second = played(HERE, AGREED), played(ELSEWHERE, AGREED, seed="second")
     for name in HERE:
         one, other = without_own_mask(first, name), without_own_mask(second, name)
         alike = np.asarray(ks_2samp(one.astype(float), other.astype(float)))
@@ -116,10 +117,10 @@ class NoPairs(ClientRound):
 
 def test_a_client_without_pairwise_masks_is_found():
     name = list(HERE)[-1]
-    there = Playing.of(HERE, AGREED).keys().shares()
-    side = there.sides[name]
-    bare = NoPairs(**{each.name: getattr(side, each.name) for each in fields(side)})
-    playing = replace(there, sides={**there.sides, name: bare}).masked().opened()
+    before_masks = Playing.of(HERE, AGREED).keys().shares()
+    side = before_masks.sides[name]
+    bare = NoPairs(**{field.name: getattr(side, field.name) for field in fields(side)})
+    playing = replace(before_masks, sides={**before_masks.sides, name: bare}).masked().opened()
     left = without_own_mask(playing, name)
     assert chance([left - HERE[name].astype("<u8")]) < SURE
     assert chance([left]) < SURE  # even by who does not guess its numbers

@@ -21,7 +21,7 @@ from covey.secure_sums.messages import (
 from secure_sums.playing import LENGTH, Playing, identities, numbers, terms
 
 
-def taken_apart(agreed: Terms, clients: int, colluders: int) -> bool:
+def is_unmasked(agreed: Terms, clients: int, colluders: int) -> bool:
     """Say whether a server that shows two lists, and colluders, get a client's numbers.
 
     Half of the others are shown that the client survived, half that it did not. Colluders
@@ -56,13 +56,13 @@ def opened(
 ) -> bytes | None:
     """Return the victim's secret, if enough of those who are shown these survivors open."""
     known, sides = identities(playing.values), dict(playing.sides)
-    told = Survivors(playing.terms.session, tuple(sorted(survivors))).to_bytes()
-    letter, found = told, {}
+    survivor_list = Survivors(playing.terms.session, tuple(sorted(survivors))).to_bytes()
+    letter, shares = survivor_list, {}
     pairs = Pairs(playing.terms, playing.server.roster)
     if playing.terms.signed:
         signed = []
         for name in (*shown, *signing):
-            sides[name], said = sides[name].agree(told, known[name])
+            sides[name], said = sides[name].agree(survivor_list, known[name])
             signed.append(Agreement.from_bytes(said, playing.terms, len(sides), name))
         letter = Agreements(playing.terms.session, tuple(signed)).to_bytes()
     for name in shown:
@@ -72,8 +72,8 @@ def opened(
             return None
         for share in Unmasking.from_bytes(said, playing.terms, len(sides)).shares:
             if share.owner == victim:
-                found[pairs.point(name)] = share.share
-    return secret_from(found)
+                shares[pairs.point(name)] = share.share
+    return secret_from(shares)
 
 
 def unmasked(side: ClientRound, letter: bytes, own) -> bytes:
@@ -83,17 +83,17 @@ def unmasked(side: ClientRound, letter: bytes, own) -> bytes:
 
 
 def test_where_nobody_signs_one_client_beside_the_server_is_enough():
-    assert taken_apart(terms(), clients=6, colluders=1)
+    assert is_unmasked(terms(), clients=6, colluders=1)
 
 
 @pytest.mark.parametrize("clients", [5, 10, 20])
 def test_clients_on_machines_of_their_own_hold_against_less_than_a_fifth(clients):
     agreed = replace(Terms.new(LENGTH, 3), session=bytes(range(32)))
     colluders = -(-clients // 5) - 1
-    assert not taken_apart(agreed, clients, colluders)
+    assert not is_unmasked(agreed, clients, colluders)
     signed_by_half = replace(agreed, majority=0.5)
     if clients >= 14:
-        assert taken_apart(signed_by_half, clients, colluders)
+        assert is_unmasked(signed_by_half, clients, colluders)
 
 
 def test_three_in_ten_may_drop_out():

@@ -17,20 +17,20 @@ def examples(size: int, start: int) -> Examples:
 
 
 def population(clients: tuple[Client, ...]) -> Population:
-    nobody = absent_population({"nobody"}, examples(0, 0), Streams(0), 2)
-    return replace(nobody, clients=clients)
+    absent = absent_population({"nobody"}, examples(0, 0), Streams(0), 2)
+    return replace(absent, clients=clients)
 
 
-def everybody() -> tuple[Client, ...]:
+def all_clients() -> tuple[Client, ...]:
     names = {f"client-{i:04}" for i in range(2 * MARKED_EVERY + 9)}
-    there = absent_population(names, examples(0, 0), Streams(0), 2).clients
+    absent = absent_population(names, examples(0, 0), Streams(0), 2).clients
     return tuple(
         replace(client, train=examples(1 + i % 2, i), holdout=examples(i % 3, 7 * i))
-        for i, client in enumerate(there)
+        for i, client in enumerate(absent)
     )
 
 
-ALL = everybody()
+ALL = all_clients()
 changes = st.lists(
     st.tuples(
         st.sampled_from(["leaves", "changes", "comes", "swaps", "nothing"]),
@@ -43,21 +43,25 @@ changes = st.lists(
 
 @given(changes)
 def test_it_is_the_hash_of_whoever_is_there_now(steps):
-    hashes, there = DataHashes(), ALL
+    hashes, clients = DataHashes(), ALL
     for what, at in steps:
-        i = at % len(there)
+        i = at % len(clients)
         match what:
             case "leaves":
-                there = there[:i] + there[i + 1 :]
+                clients = clients[:i] + clients[i + 1 :]
             case "changes":
-                there = (*there[:i], replace(there[i], train=examples(2, -at)), *there[i + 1 :])
+                clients = (
+                    *clients[:i],
+                    replace(clients[i], train=examples(2, -at)),
+                    *clients[i + 1 :],
+                )
             case "swaps":
-                there = (*there[:i], replace(there[i], handle=f"h-{at}"), *there[i + 1 :])
+                clients = (*clients[:i], replace(clients[i], handle=f"h-{at}"), *clients[i + 1 :])
             case "comes":
-                there = (*there, replace(ALL[at], handle=f"h-new-{at}"))
+                clients = (*clients, replace(ALL[at], handle=f"h-new-{at}"))
             case _:
                 pass
-        assert hashes.of(population(there)) == data_hash(population(there)) != ""
+        assert hashes.of(population(clients)) == data_hash(population(clients)) != ""
 
 
 def test_it_is_one_hash_over_handles_and_examples():

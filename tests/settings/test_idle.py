@@ -47,12 +47,12 @@ NAMES = [f"{case[1]}-{index}" for index, case in enumerate(CASES)]
 
 def merged(*parts: dict[str, Any]) -> dict[str, Any]:
     """The parts on top of each other, section by section."""
-    found: dict[str, Any] = {}
+    section: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
-            inner = isinstance(value, dict) and isinstance(found.get(name), dict)
-            found[name] = {**found[name], **value} if inner else value
-    return found
+            inner = isinstance(value, dict) and isinstance(section.get(name), dict)
+            section[name] = {**section[name], **value} if inner else value
+    return section
 
 
 def changed(base: dict[str, Any], key: str, value: object) -> Config:
@@ -61,11 +61,11 @@ def changed(base: dict[str, Any], key: str, value: object) -> Config:
 
 
 @pytest.mark.parametrize(("base", "key", "value", "why"), CASES, ids=NAMES)
-def test_what_does_nothing_is_told_with_its_reason(base, key, value, why):
+def test_what_does_nothing_is_reported_with_its_reason(base, key, value, why):
     config = changed(base, key, value)
-    told = {each.key: each for each in idle_settings(config)}
-    assert why in told[key].reason
-    assert told[key].sentence.startswith(f"{key} = {flat(config.model_dump())[key]!r}") or (
+    idle = {setting.key: setting for setting in idle_settings(config)}
+    assert why in idle[key].reason
+    assert idle[key].sentence.startswith(f"{key} = {flat(config.model_dump())[key]!r}") or (
         isinstance(value, list)
     )
 
@@ -84,7 +84,7 @@ def usual_run(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("base", "key", "value", "why"), CASES, ids=NAMES)
-def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, usual_run, base, key, value, why):
+def test_what_is_said_to_do_nothing_changes_no_run(tmp_path, usual_run, base, key, value, why):
     usual, other = usual_run(base), run(config=changed(base, key, value), out=tmp_path / "other")
     assert usual.summary.model_hash == other.summary.model_hash, why
     assert usual.history.rounds == other.history.rounds
@@ -100,5 +100,5 @@ def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, usual_run, base, ke
         (NO_SHIFT, "population.minority_share", 0.3),
     ],
 )
-def test_what_does_something_is_not_told(base, key, value):
-    assert key not in {each.key for each in idle_settings(changed(base, key, value))}
+def test_what_does_something_is_not_reported(base, key, value):
+    assert key not in {setting.key for setting in idle_settings(changed(base, key, value))}

@@ -43,8 +43,8 @@ def recipe(**train: object) -> Recipe:
 
 @pytest.mark.parametrize("name", ["RMSprop", "torch.optim:RMSprop", torch.optim.RMSprop])
 def test_torchs_optimizers_go_by_their_names(name):
-    found = recipe(optimizer={"name": name, "alpha": 0.5}).optimizer
-    made = found.make([torch.zeros(2)], 0.25)
+    optimizer = recipe(optimizer={"name": name, "alpha": 0.5}).optimizer
+    made = optimizer.make([torch.zeros(2)], 0.25)
     assert isinstance(made, torch.optim.RMSprop)
     assert (made.defaults["lr"], made.defaults["alpha"]) == (0.25, 0.5)
 
@@ -68,7 +68,7 @@ def test_torchs_optimizers_go_by_their_names(name):
         ),
     ],
 )
-def test_what_does_not_fit_is_told_in_a_sentence(settings, said):
+def test_what_does_not_fit_is_reported_in_a_sentence(settings, said):
     with pytest.raises(ConfigError) as refused:
         recipe_of(Config.of(settings))
     assert said in str(refused.value)
@@ -172,13 +172,15 @@ def test_a_weighted_loss_is_torchs_of_every_example(smoothing):
         torch.randn(7, 3, generator=torch.Generator().manual_seed(1)),
         torch.arange(7) % 3,
     )
-    found = CrossEntropy(label_smoothing=smoothing, class_weights=(1, 2, 5)).losses(outputs, labels)
+    losses = CrossEntropy(label_smoothing=smoothing, class_weights=(1, 2, 5)).losses(
+        outputs, labels
+    )
     weight = torch.tensor([1.0, 2.0, 5.0])
     by_hand = [
         cross_entropy(o[None], y[None], weight, reduction="sum", label_smoothing=smoothing)
         for o, y in zip(outputs, labels, strict=True)
     ]
-    assert found.tolist() == pytest.approx([float(each) for each in by_hand])
+    assert losses.tolist() == pytest.approx([float(loss) for loss in by_hand])
 
 
 @pytest.mark.parametrize("engine", ["reference", "vmap"])
@@ -219,7 +221,9 @@ def test_a_guarantee_says_that_it_does_not_cover_the_counts(tmp_path, monkeypatc
     }
     for name, loss in (("balanced", BALANCED), ("plain", {**BALANCED, "class_weights": [1, 2, 3]})):
         (guarantee,) = played(tmp_path / name, loss, **noise).guarantee.guarantees
-        open_counts = any("examples of each class" in each for each in guarantee.does_not_cover)
+        open_counts = any(
+            "examples of each class" in sentence for sentence in guarantee.does_not_cover
+        )
         assert open_counts == (name == "balanced")
 
 
@@ -267,7 +271,7 @@ def test_the_settings_reach_the_deal(tmp_path):
     assert notes == ()
     for client in population.clients:
         assert len({*client.train.labels.tolist(), *client.holdout.labels.tolist()}) == 1
-    assert [len(each) for each in population.non_members] == [3, 3]
+    assert [len(member) for member in population.non_members] == [3, 3]
 
 
 def test_the_server_holds_as_many_images_as_the_settings_say():
@@ -277,8 +281,8 @@ def test_the_server_holds_as_many_images_as_the_settings_say():
 
     # of 1,797 digits 1,200 are the clients' and 400 the audit's; half of the others test
     rest, fifty = dealt("shadow"), dealt("shadow", pool=50)
-    assert [len(each.pool) for each in (rest, fifty)] == [98, 50]
-    assert [len(each.test[0]) for each in (rest, fifty)] == [99, 147]
+    assert [len(task.pool) for task in (rest, fifty)] == [98, 50]
+    assert [len(task.test[0]) for task in (rest, fifty)] == [99, 147]
     assert not len(dealt("federated").pool)
     for usual, other in zip(rest.clients, fifty.clients, strict=True):
         assert torch.equal(usual.train.inputs, other.train.inputs)

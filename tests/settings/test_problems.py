@@ -13,16 +13,16 @@ from covey import Config, ConfigError, load_config
 from covey.settings.load import that_matter
 
 
-def found(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    return [asdict(each) for each in Config.problems(settings)]
+def problems_of(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    return [asdict(problem) for problem in Config.problems(settings)]
 
 
 def only(settings: dict[str, Any]) -> dict[str, Any]:
-    (each,) = found(settings)
-    return each
+    (problem,) = problems_of(settings)
+    return problem
 
 
-def test_every_mistake_of_a_file_is_told_at_once():
+def test_every_mistake_of_a_file_is_reported_at_once():
     wrong = {
         "rounds": "10",
         "train": {"learning_rate": True, "lerning_rate": 0.1},
@@ -31,8 +31,8 @@ def test_every_mistake_of_a_file_is_told_at_once():
         "populaton": {"clients": 3},
         "population": {"minority": [25, 0]},
     }
-    told = found(wrong)
-    assert {each["key"] for each in told} == {
+    problems = problems_of(wrong)
+    assert {problem["key"] for problem in problems} == {
         "rounds",
         "train.learning_rate",
         "train.lerning_rate",
@@ -45,7 +45,7 @@ def test_every_mistake_of_a_file_is_told_at_once():
         Config.of(wrong)
     heading, *lines = str(refused.value).splitlines()
     assert heading == "7 mistakes in the settings:"
-    assert lines == [f"- {each['message']}" for each in told]
+    assert lines == [f"- {problem['message']}" for problem in problems]
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_every_mistake_of_a_file_is_told_at_once():
     ],
 )
 def test_what_was_probably_meant_is_asked_for(settings, key, meant):
-    told = only(settings)
-    assert (told["key"], told["did_you_mean"]) == (key, meant)
-    assert ("do you mean" in told["message"]) == (meant is not None)
-    assert meant is None or meant in told["message"]
+    problem = only(settings)
+    assert (problem["key"], problem["did_you_mean"]) == (key, meant)
+    assert ("do you mean" in problem["message"]) == (meant is not None)
+    assert meant is None or meant in problem["message"]
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_what_was_probably_meant_is_asked_for(settings, key, meant):
 )
 def test_a_value_of_another_type_is_refused(section, name, value):
     settings = {section: {name: value}} if section else {name: value}
-    for each in found(settings):
-        assert each["key"].startswith(f"{section}.{name}" if section else name)
-        assert each["expected"]
-    assert found(settings)
+    for problem in problems_of(settings):
+        assert problem["key"].startswith(f"{section}.{name}" if section else name)
+        assert problem["expected"]
+    assert problems_of(settings)
 
 
 ANYTHING = st.recursive(
@@ -109,9 +109,9 @@ def test_whatever_is_given_is_a_config_or_a_list_of_mistakes(settings):
         return
     with pytest.raises(ConfigError) as refused:
         Config.of(settings)
-    for each in problems:
-        assert each.message in str(refused.value)
-        assert each.message.endswith((".", "?"))
+    for problem in problems:
+        assert problem.message in str(refused.value)
+        assert problem.message.endswith((".", "?"))
 
 
 CHANGED = """

@@ -165,9 +165,9 @@ def test_a_combination_is_refused_and_says_why(line: str):
 
 def settings_of(line: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    for each in line.split(" & "):
-        key, _, value = each.partition(" = ")
-        for name, one in (SHORT.get(each) or {key: json.loads(value)}).items():
+    for word in line.split(" & "):
+        key, _, value = word.partition(" = ")
+        for name, one in (SHORT.get(word) or {key: json.loads(value)}).items():
             replace_setting(settings, name.split("."), one)
     return settings
 
@@ -198,9 +198,9 @@ def test_what_is_nearly_refused_can_be_played(line: str):
     Config.of(settings_of(line))
 
 
-@pytest.mark.parametrize("whose", ["client", "record"])
-def test_no_run_under_noise_ends_where_its_models_say(whose: str):
-    noise = f"fedavg & {whose} noise"
+@pytest.mark.parametrize("settings", ["client", "record"])
+def test_no_run_under_noise_ends_where_its_models_say(settings: str):
+    noise = f"fedavg & {settings} noise"
     Config.of(settings_of(noise))
     with pytest.raises(ConfigError, match=r"^stopping\.figure = 'accuracy' lets the models decide"):
         Config.of(settings_of(f'{noise} & stopping.figure = "accuracy"'))

@@ -37,7 +37,7 @@ def blocks(text: str) -> Iterator[str]:
     yield from re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     indented = re.findall(r"^\n((?: {4}.*\n)+)", prose, re.MULTILINE)
-    yield from (each for each in indented if re.search(r"^ {4}\[\w+\]$", each, re.MULTILINE))
+    yield from (block for block in indented if re.search(r"^ {4}\[\w+\]$", block, re.MULTILINE))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -63,19 +63,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 def test_the_page_has_a_row_for_every_section():
     listed = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE)
-    sections = (each.section.partition(".")[0] for each in settings())
+    sections = (setting.section.partition(".")[0] for setting in settings())
     assert listed == [name for name in dict.fromkeys(sections) if name]
 
 
 def test_the_settings_are_those_of_the_config():
     defaults = flat(Config().model_dump(mode="json"))
-    told = {each.key: each.default for each in settings()}
+    default_of = {setting.key: setting.default for setting in settings()}
     for key, value in defaults.items():
-        assert told[key.removesuffix(".name") if key.count(".") == 2 else key] == value
+        assert default_of[key.removesuffix(".name") if key.count(".") == 2 else key] == value
 
 
 def test_every_setting_says_what_it_may_be():
-    assert all(each.allowed for each in settings())
+    assert all(setting.allowed for setting in settings())
 
 
 def test_the_schema_accepts_the_defaults_and_refuses_what_covey_refuses():

@@ -34,8 +34,8 @@ def settings_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     honest = Config.of({"rounds": 2}).toml().encode()
     yield "settings", Reader(path, honest, lambda: load_config(path), of_toml)
     node = folder / "node.toml"
-    told = {"name": "a", "seed": 3, "risk_threshold": 0.6, "data": "x.npz"}
-    honest = tomli_w.dumps(told).encode()
+    settings = {"name": "a", "seed": 3, "risk_threshold": 0.6, "data": "x.npz"}
+    honest = tomli_w.dumps(settings).encode()
     yield "node.toml", Reader(node, honest, lambda: NodeFile.read(node), of_toml)
     table = folder / "preferences.csv"
     honest = b"name, risk_threshold, risk_weight\nsite-1, 0.6, 0.5\nsite-2, 0.7,\n"
@@ -69,8 +69,8 @@ def data_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield "idx", Reader(idx, gzip.compress(honest, mtime=0), parsed)
     leaf = folder / "leaf" / "train" / "all.json"
     user = {"x": [[0.5] * 784], "y": [3]}
-    told = {"users": ["a"], "num_samples": [1], "user_data": {"a": user}}
-    honest = written(leaf, json.dumps(told).encode())
+    leaf_file = {"users": ["a"], "num_samples": [1], "user_data": {"a": user}}
+    honest = written(leaf, json.dumps(leaf_file).encode())
     yield ("LEAF", Reader(leaf, honest, lambda: parse_leaf(leaf.read_bytes(), leaf), of_json))
     batch = folder / "data_batch_1"
     content = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [3, 9]}

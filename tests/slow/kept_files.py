@@ -19,7 +19,7 @@ from covey.runs.states import checkpoint_bytes, load_checkpoint, load_state
 from covey_flower.deployment import Declaration, DeploymentPlan
 from covey_flower.memory import MemoryFolder, NodeMemory
 from slow.mutations import of_json, of_safetensors, of_toml
-from slow.reading import Reader, kept, written
+from slow.reading import Reader, reader_of, written
 
 SMALL = {
     "rounds": 2,
@@ -42,9 +42,9 @@ def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
 
     def checked(*more: Path) -> Callable[[], object]:
         def check() -> None:
-            found = verify(proof, *more, key=public)
+            verification = verify(proof, *more, key=public)
             changed = proof.read_bytes() != honest
-            assert not changed or not found.valid
+            assert not changed or not verification.valid
 
         return check
 
@@ -52,15 +52,15 @@ def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield "proofs, with a ledger", Reader(proof, honest, checked(path), of_json)
     yield ("public keys", Reader(public, public.read_bytes(), lambda: key_records(public)))
     yield "signing key", Reader(own, own.read_bytes(), lambda: signing_key(own))
-    yield "ledger", kept(home.ledger_path, lambda: read_record(home))
-    yield "config.toml of a run", kept(home.config_path, home.config, of_toml)
+    yield "ledger", reader_of(home.ledger_path, lambda: read_record(home))
+    yield "config.toml of a run", reader_of(home.config_path, home.config, of_toml)
     (record, *_) = home.copies.glob("*.json")
-    yield "copies", kept(record, lambda: copies_of(home), of_json)
+    yield "copies", reader_of(record, lambda: copies_of(home), of_json)
     home.queue_request("client-00001", "auto")
-    (asked,) = home.request_queue.glob("*.json")
-    yield "requests", kept(asked, lambda: list(home.queued_requests()), of_json)
+    (request_file,) = home.request_queue.glob("*.json")
+    yield "requests", reader_of(request_file, lambda: list(home.queued_requests()), of_json)
     state = max(home.checkpoints.glob("*.safetensors"))
-    yield "states", kept(state, lambda: load_state(state), of_safetensors)
+    yield "states", reader_of(state, lambda: load_state(state), of_safetensors)
 
 
 def beside_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
@@ -69,7 +69,7 @@ def beside_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     FederationMetadata("run", DataProfile((4,), images=False, classes=2), "/home").write(home)
     yield (
         "federation.json",
-        kept(home.path / "federation.json", lambda: FederationMetadata.of(home), of_json),
+        reader_of(home.path / "federation.json", lambda: FederationMetadata.of(home), of_json),
     )
     streams, marker = Streams(1), home.secret_marker
 
@@ -82,16 +82,16 @@ def beside_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
 
     secret = secrets_of(streams, "os", marker).path
     assert secret is not None
-    yield "secrets", kept(secret, used, of_json)
-    yield "which secret", kept(marker, used)
+    yield "secrets", reader_of(secret, used, of_json)
+    yield "which secret", reader_of(marker, used)
     memory = MemoryFolder(folder / "memory", "run")
     memory.write(NodeMemory((None, RiskEstimate(Figure(0.5, 0.1), round_index=1)), 2, 0.5))
     figures = folder / "memory" / "run.json"
-    yield "a node's memory", kept(figures, memory.read, of_json)
+    yield "a node's memory", reader_of(figures, memory.read, of_json)
     memory.write_tensors(2, {"own": {"w": torch.ones(2)}})
     yield (
         "a node's tensors",
-        kept(
+        reader_of(
             folder / "memory" / "run" / "2.safetensors",
             lambda: memory.read_tensors(2),
             of_safetensors,
@@ -105,10 +105,10 @@ def deployed_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     updates.mkdir(parents=True, exist_ok=True)
     stored = checkpoint_path(updates, 1)
     stored.write_bytes(checkpoint_bytes(1, {"h-1/w": torch.ones(2)}, {}))
-    yield "updates", kept(stored, lambda: load_checkpoint(stored), of_safetensors)
+    yield "updates", reader_of(stored, lambda: load_checkpoint(stored), of_safetensors)
     declared = folder / "deploy.toml"
     said = TypeAdapter(Declaration).dump_python(
         Declaration(DeploymentPlan(("a", "b")), str(folder.absolute())), mode="json"
     )
     written(declared, tomli_w.dumps(said).encode())
-    yield "deploy.toml", kept(declared, lambda: Declaration.read(folder), of_toml)
+    yield "deploy.toml", reader_of(declared, lambda: Declaration.read(folder), of_toml)

@@ -42,8 +42,8 @@ def message_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
 
         def said(content: RecordDict = content, read: Any = read) -> object:
             words = path.read_bytes().decode("utf-8", "surrogateescape")
-            told = {**content, "covey": ConfigRecord({"json": words})}
-            return read(RecordDict(told))
+            records = {**content, "covey": ConfigRecord({"json": words})}
+            return read(RecordDict(records))
 
         yield name, Reader(path, text, said, of_json)
 

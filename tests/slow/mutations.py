@@ -125,8 +125,8 @@ def of_safetensors(honest: bytes) -> st.SearchStrategy[bytes]:
         return len(text).to_bytes(8, "little") + text + tensors
 
     def with_words(words: bytes) -> bytes:
-        told = {"covey": words.decode("utf-8", "surrogatepass")}
-        return whole(json_text({**header, "__metadata__": told}))
+        content = {"covey": words.decode("utf-8", "surrogatepass")}
+        return whole(json_text({**header, "__metadata__": content}))
 
     headers = of_tree(Honest(header)).map(json_text).map(whole)
     words = header.get("__metadata__", {}).get("covey")

@@ -21,8 +21,8 @@ class Reader:
     known: Callable[[bytes], Mangled] | None = None
 
     def mangled(self) -> Mangled:
-        some = of_bytes(Honest(self.honest))
-        return some | self.known(self.honest) if self.known else some
+        mangled = of_bytes(Honest(self.honest))
+        return mangled | self.known(self.honest) if self.known else mangled
 
     def survives(self, content: bytes) -> object:
         self.path.write_bytes(content)
@@ -35,7 +35,7 @@ def written(path: Path, content: bytes) -> bytes:
     return content
 
 
-def kept(
+def reader_of(
     path: Path, read: Callable[[], object], known: Callable[[bytes], Mangled] | None = None
 ) -> Reader:
     return Reader(path, path.read_bytes(), read, known)

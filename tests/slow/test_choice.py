@@ -27,8 +27,8 @@ def played(real_data: Path, tmp_path_factory: pytest.TempPathFactory):
 
 
 def accuracy(result: Run, group: str = "") -> float:
-    found = result.summary.accuracy
-    figure = found.by_group[group] if group else found.overall
+    accuracies = result.summary.accuracy
+    figure = accuracies.by_group[group] if group else accuracies.overall
     assert figure is not None
     return figure
 
@@ -41,7 +41,7 @@ def violations(result: Run) -> int:
 def risk_of(result: Run, group: str) -> float:
     """Return the true risk of the cluster where most clients of this group are."""
     clusters = result.summary.clusters
-    risk = max(clusters, key=lambda each: each.groups.get(group, 0)).true_risk
+    risk = max(clusters, key=lambda cluster: cluster.groups.get(group, 0)).true_risk
     assert risk is not None
     return risk
 
@@ -61,12 +61,12 @@ def test_a_threshold_lowers_violations_on_dark20_at_the_minoritys_cost(played):
 
 def test_a_price_keeps_the_small_cluster_and_violates_no_more_than_ifca(played):
     priced = ["method.selection=priced", "method.selection.target_share=0.2"]
-    kept = played("cifar-small", "ifca-mir", *priced)
-    last = [min(row.clients) for row in kept.history.rounds[-5:]]
+    priced_run = played("cifar-small", "ifca-mir", *priced)
+    last = [min(row.clients) for row in priced_run.history.rounds[-5:]]
     # 0.2 of 40, give or take one. A subsidy keeps at least so many: on a machine that
     # rounds differently another run was seen to keep 12 without a price.
     assert np.mean(last) >= 8 - 1
     # nobody flaps: in 20 rounds 2 moves at most where this was measured, 3 elsewhere
-    assert kept.summary.moves.most_moves_of_one_client <= 4
+    assert priced_run.summary.moves.most_moves_of_one_client <= 4
     # 23 against 27 where this was measured; another machine rounds differently
-    assert violations(kept) <= 1.05 * violations(played("cifar-small", "ifca"))
+    assert violations(priced_run) <= 1.05 * violations(played("cifar-small", "ifca"))

@@ -54,7 +54,7 @@ def every(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzzed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-        yield {name: reader for some in ROOMS for name, reader in some(folder)}
+        yield {name: reader for readers in ROOMS for name, reader in readers(folder)}
 
 
 def test_every_reader_is_tried(every):

@@ -31,7 +31,7 @@ finally:
 
 def test_mnist_learns_finds_the_groups_and_shows_no_signal(tmp_path, real_data):
     command = ["run", EXAMPLE, "--out", tmp_path / "run", "--json"]
-    settings = [word for each in (*WARM, f"data.dir={real_data}") for word in ("--set", each)]
+    settings = [word for setting in (*WARM, f"data.dir={real_data}") for word in ("--set", setting)]
     ran = subprocess.run(
         [sys.executable, "-c", COVEY_AND_ITS_PEAK, *command, *settings],
         check=True,

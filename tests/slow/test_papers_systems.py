@@ -27,15 +27,15 @@ def test_ifca_mir_measures_by_central_shadows_and_lets_clients_choose_by_that(tm
         "population.audit_examples=200",
     )
     run = played("ifca-mir.toml", tmp_path / "run", real_data, *smaller)
-    shown = [each.estimate for each in run.history.measured if each.estimate.is_known]
+    shown = [event.estimate for event in run.history.measured if event.estimate.is_known]
     assert shown
-    assert all(each.steers and not each.calibrated for each in shown)
-    assert all(each.reason.startswith("as published, not calibrated") for each in shown)
-    assert not any(each.calibrated for each in run.summary.clusters)
+    assert all(estimate.steers and not estimate.calibrated for estimate in shown)
+    assert all(estimate.reason.startswith("as published, not calibrated") for estimate in shown)
+    assert not any(cluster.calibrated for cluster in run.summary.clusters)
     with Ledger.read(RunFolder(run.folder).ledger) as ledger:
         events = [event for _, event in LedgerReader().read(ledger).events]
-    chosen = [each for each in events if isinstance(each, ClientsAssigned)]
-    assert {each.by for each in chosen} == {"clients", "final"}  # from the first round on
+    chosen = [event for event in events if isinstance(event, ClientsAssigned)]
+    assert {event.by for event in chosen} == {"clients", "final"}  # from the first round on
 
 
 def test_deniable_unlearning_answers_who_leaves_while_it_trains(tmp_path, real_data):
@@ -45,6 +45,6 @@ def test_deniable_unlearning_answers_who_leaves_while_it_trains(tmp_path, real_d
     answers = run.summary.left
     assert answers["deny"] > 0
     assert answers["roll_back"] + answers["retrain"] > 0
-    sets = [each for _, each in run.history.hidden]
-    assert all(6 <= len(members) < 12 for each in sets for members in each.sets)
-    assert {each.distance for each in sets} == {"cosine"}
+    sets = [event for _, event in run.history.hidden]
+    assert all(6 <= len(members) < 12 for event in sets for members in event.sets)
+    assert {event.distance for event in sets} == {"cosine"}

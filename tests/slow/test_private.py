@@ -15,10 +15,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "private.toml"
 
 def ended(out: Path, config: Config) -> tuple[float, float | None]:
     """Return a run's accuracy and its epsilon."""
-    told = run(config=config, out=out).summary
-    guarantee = told.privacy.guarantee
-    assert told.accuracy.overall is not None
-    return told.accuracy.overall, guarantee and guarantee.epsilon
+    summary = run(config=config, out=out).summary
+    guarantee = summary.privacy.guarantee
+    assert summary.accuracy.overall is not None
+    return summary.accuracy.overall, guarantee and guarantee.epsilon
 
 
 def test_two_thousand_clients_learn_at_epsilon_below_8(tmp_path, real_data):

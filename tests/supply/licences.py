@@ -44,24 +44,24 @@ def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> Non
 @cache
 def all_needed() -> dict[str, str]:
     """Return every distribution, and the first of covey's extras that needs it."""
-    found: dict[str, str] = {}
+    licences: dict[str, str] = {}
     for extra in EXTRAS:
         seen: set[tuple[str, str]] = set()
         needed("covey", frozenset({extra} - {""}), seen)
         for name, _ in seen:
-            found.setdefault(name, extra)
-    del found["covey"]
-    return dict(sorted(found.items()))
+            licences.setdefault(name, extra)
+    del licences["covey"]
+    return dict(sorted(licences.items()))
 
 
 def licence_of(name: str) -> str:
     """Return a distribution's licence, or the title of its text; "": neither is there."""
-    told = distribution(name).metadata.json
-    expression = str(told.get("license_expression", ""))
-    stated = expression or str(told.get("license", ""))
-    if stated not in {"", "UNKNOWN"} and len(stated.strip()) <= LONGEST:
-        return stated.strip()
-    classified = " or ".join(sorted(_classified(told.get("classifier", []))))
+    metadata = distribution(name).metadata.json
+    expression = str(metadata.get("license_expression", ""))
+    licence = expression or str(metadata.get("license", ""))
+    if licence not in {"", "UNKNOWN"} and len(licence.strip()) <= LONGEST:
+        return licence.strip()
+    classified = " or ".join(sorted(_classified(metadata.get("classifier", []))))
     return expression or classified or _title_of(name)
 
 
@@ -72,8 +72,8 @@ def _title_of(name: str) -> str:
 
 
 def _classified(classifiers: str | list[str]) -> Iterator[str]:
-    for each in classifiers:
-        kind, *_, name = each.split(" :: ")
+    for classifier in classifiers:
+        kind, *_, name = classifier.split(" :: ")
         if kind == "License":
             yield name
 

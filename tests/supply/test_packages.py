@@ -52,10 +52,10 @@ def test_nothing_installs_covey_by_its_name():
     for folder in ("src", "docs", "examples", "benchmarks"):
         texts += [p for p in (ROOT / folder).rglob("*") if p.suffix in TEXTS or not p.suffix]
     named = [
-        f"{path.relative_to(ROOT)}: {found[0]}"
+        f"{path.relative_to(ROOT)}: {command[0]}"
         for path in texts
         if path.is_file() and "egg-info" not in str(path)
-        for found in INSTALLED.finditer(path.read_text("utf-8", errors="ignore"))
+        for command in INSTALLED.finditer(path.read_text("utf-8", errors="ignore"))
     ]
     assert named == []
 
@@ -67,25 +67,25 @@ def test_compose_builds_server_and_nodes_out_of_the_wheel(built, tmp_path):
     (tmp_path / "c.toml").write_text("rounds = 1\n")
     subprocess.run([*covey, "--node", "a", "--node", "b"], cwd=tmp_path, check=True)
     services = yaml.safe_load((tmp_path / "fed" / "compose.yaml").read_text())["services"]
-    contexts = {each["build"] for each in services.values()}
+    contexts = {service["build"] for service in services.values()}
     assert contexts == {"image"}
     image = tmp_path / "fed" / "image"
     (wheel,) = built.glob("*.whl")
     shutil.copy(wheel, image)  # as the Dockerfile's first lines say
     lines = (image / "Dockerfile").read_text().splitlines()
-    ((source, target),) = [each.split()[1:] for each in lines if each.startswith("COPY")]
+    ((source, target),) = [line.split()[1:] for line in lines if line.startswith("COPY")]
     assert (image / source).is_file()
-    (install,) = [each for each in lines if each.startswith("RUN")]
+    (install,) = [line for line in lines if line.startswith("RUN")]
     (path, extra) = re.findall(r'"(\S+\.whl)\[(\w+)\]"', install)[0]
     assert path == f"{target}{wheel.name}"
     metadata = next(n for n in zipfile.ZipFile(wheel).namelist() if n.endswith("METADATA"))
     assert f"Provides-Extra: {extra}\n" in zipfile.ZipFile(wheel).read(metadata).decode()
     for service in services.values():  # what starts is in the folder, as it is mounted
-        place = dict(each.split(":") for each in service["volumes"])
+        place = dict(volume.split(":") for volume in service["volumes"])
         (outside, inside), *_ = place.items()
         for word in service["command"]:
             assert Path(word.replace(inside, outside, 1)).is_file(), word
-        assert {"key", "ca.key"} & {each.name for each in image.iterdir()} == set()
+        assert {"key", "ca.key"} & {file.name for file in image.iterdir()} == set()
 
 
 @pytest.mark.slow
@@ -134,8 +134,8 @@ FREE = re.compile(r"Apache|MIT|BSD|PSF|Python Software Foundation|MPL|Mozilla|IS
 
 
 def pins(name: str) -> dict[str, str]:
-    found = PIN.findall((ROOT / name).read_text())
-    return {re.sub(r"[-_.]+", "-", each.lower()): version for each, version in found}
+    pinned = PIN.findall((ROOT / name).read_text())
+    return {re.sub(r"[-_.]+", "-", name.lower()): version for name, version in pinned}
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def browser() -> Iterator[Browser]:
 def problems(page: Page, *, minor: bool = False, **options: Any) -> list[str]:
     """Return what axe finds that is serious or worse, or all of it."""
     return [
-        f"{each['id']}: {json.dumps(each['nodes'][0]['html'])}"
-        for each in Axe().run(page, options=options or None).response["violations"]
-        if minor or each["impact"] in ("serious", "critical")
+        f"{violation['id']}: {json.dumps(violation['nodes'][0]['html'])}"
+        for violation in Axe().run(page, options=options or None).response["violations"]
+        if minor or violation["impact"] in ("serious", "critical")
     ]

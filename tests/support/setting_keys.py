@@ -8,7 +8,7 @@ from covey.settings.reference import settings
 
 def setting_keys() -> set[str]:
     """Every `section.key`, and of what names a component also `section.key.name`."""
-    keys = {each.key for each in settings()} | set(_of_components())
+    keys = {setting.key for setting in settings()} | set(_of_components())
     return keys | {f"{key}.name" for key in keys}
 
 

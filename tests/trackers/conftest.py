@@ -31,13 +31,13 @@ def named(column: str) -> str:
 def curves_of(folder: Path) -> dict[str, dict[int, float]]:
     """What metrics.csv holds, as points of curves; what is unknown is none."""
     rows = csv.DictReader(metrics_csv(load(folder).history).splitlines())
-    found: dict[str, dict[int, float]] = {}
+    scalars: dict[str, dict[int, float]] = {}
     for row in rows:
         for column, text in row.items():
             if text != "nan" and column != "round":
-                points = found.setdefault(named(column), {})
+                points = scalars.setdefault(named(column), {})
                 points[int(row["round"])] = float(text)
-    return found
+    return scalars
 
 
 def scalars_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -47,7 +47,7 @@ def scalars_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
     board = EventAccumulator(str(folder))
     board.Reload()
     return {
-        tag: [(each.step, each.value) for each in board.Scalars(tag)]
+        tag: [(scalar.step, scalar.value) for scalar in board.Scalars(tag)]
         for tag in board.Tags()["scalars"]
     }
 
@@ -59,10 +59,13 @@ def mlflow_run(folder: Path) -> tuple[Any, dict[str, list[tuple[int, float]]]]:
     client = MlflowClient(f"sqlite:///{folder.resolve()}/mlflow.db")
     experiment = client.get_experiment_by_name("covey")
     assert experiment is not None
-    (found,) = client.search_runs([experiment.experiment_id])
-    return found, {
-        key: [(each.step, each.value) for each in client.get_metric_history(found.info.run_id, key)]
-        for key in found.data.metrics
+    (mlflow_record,) = client.search_runs([experiment.experiment_id])
+    return mlflow_record, {
+        key: [
+            (metric.step, metric.value)
+            for metric in client.get_metric_history(mlflow_record.info.run_id, key)
+        ]
+        for key in mlflow_record.data.metrics
     }
 
 

@@ -53,12 +53,12 @@ def tracked(tmp_path: Path, name: str) -> Run:
 
 
 def check_no_name(folder: Path) -> None:
-    files = [each for each in folder.rglob("*") if each.is_file()]
+    files = [path for path in folder.rglob("*") if path.is_file()]
     assert files
-    for each in files:
-        content = each.read_bytes()
-        assert b"Zuckmayer" not in content, each
-        assert b"Nackenheim" not in content, each
+    for file in files:
+        content = file.read_bytes()
+        assert b"Zuckmayer" not in content, file
+        assert b"Nackenheim" not in content, file
 
 
 @pytest.mark.filterwarnings("default::Warning")
@@ -78,11 +78,11 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tracking, "PATIENCE", 120.0)
     played = tracked(tmp_path, "mlflow")
     folder = played.folder / "tracking" / "mlflow"
-    found, points = mlflow_run(folder)
+    logged, points = mlflow_run(folder)
     assert {key: dict(pairs) for key, pairs in points.items()} == curves_of(played.folder)
-    assert found.info.status == "FINISHED"
-    assert found.data.params["train.learning_rate"] == "0.5"
-    assert "population.exclude" not in found.data.params
+    assert logged.info.status == "FINISHED"
+    assert logged.data.params["train.learning_rate"] == "0.5"
+    assert "population.exclude" not in logged.data.params
     check_no_name(folder)
 
 
@@ -100,7 +100,7 @@ def test_mlflow_writes_into_the_runs_own_folder_whatever_it_is_called(tmp_path, 
     tracker.begin(TrackedRun(name=ODD_NAME, folder=folder))
     tracker.log(0, {"accuracy": 0.5})
     tracker.close()
-    assert [each.name for each in tmp_path.iterdir()] == [ODD_NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [ODD_NAME]
     assert (folder / "mlflow.db").is_file()
 
 
@@ -108,7 +108,7 @@ def test_mlflow_writes_into_the_runs_own_folder_whatever_it_is_called(tmp_path, 
 def test_the_other_trackers_and_the_ledger_do_too(tmp_path):
     played = tracked(tmp_path / ODD_NAME, "tensorboard")
     assert scalars_of(played.folder / "tracking" / "tensorboard")
-    assert [each.name for each in tmp_path.iterdir()] == [ODD_NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [ODD_NAME]
 
 
 @pytest.mark.filterwarnings("default::Warning")
@@ -155,9 +155,9 @@ def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for content in records_of(file.read_bytes()):
         record = record_of(content)
         items = {
-            each.key or "/".join(each.nested_key): float(each.value_json)
-            for each in record.history.item
-            if not (each.key or each.nested_key[0]).startswith("_wandb")
+            item.key or "/".join(item.nested_key): float(item.value_json)
+            for item in record.history.item
+            if not (item.key or item.nested_key[0]).startswith("_wandb")
         }
         if record.WhichOneof("record_type") == "history":
             step = int(items.pop("_step"))
@@ -206,11 +206,11 @@ def check_lines(folder: Path) -> None:
     *rounds, last = lines_of(folder)
     assert [t for t, _ in rounds] == list(range(TINY["rounds"]))
     assert last[0] == "end"
-    found: dict[str, dict[int, float]] = {}
+    values: dict[str, dict[int, float]] = {}
     for t, figures in rounds:
         for name, value in figures.items():
-            found.setdefault(name, {})[t] = value
-    assert found == curves_of(folder)
+            values.setdefault(name, {})[t] = value
+    assert values == curves_of(folder)
 
 
 def test_a_plugin_follows_by_name_and_as_an_object(play):
@@ -223,8 +223,8 @@ def test_a_plugin_follows_by_name_and_as_an_object(play):
     )
     assert rounds == [0, 1, 2]
     assert by_object.ledger_head == by_name.ledger_head
-    for each in (by_name, by_object):
-        check_lines(each.folder)
+    for recorded_run in (by_name, by_object):
+        check_lines(recorded_run.folder)
     written = (by_object.folder / "config.toml").read_text()
     assert tomllib.loads(written)["tracking"] == [{"name": LINES, "file": "rounds"}]
 

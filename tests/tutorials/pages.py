@@ -81,9 +81,9 @@ class Block:
 def blocks(page: Path) -> Iterator[Block]:
     """Yield the blocks of a page in order."""
     text = page.read_text("utf-8")
-    for found in FENCE.finditer(text):
-        line = text.count("\n", 0, found.start(3)) + 1
-        yield Block(found[2], found[3], line, seeded=not found[1])
+    for fence in FENCE.finditer(text):
+        line = text.count("\n", 0, fence.start(3)) + 1
+        yield Block(fence[2], fence[3], line, seeded=not fence[1])
 
 
 class Player:
@@ -163,13 +163,13 @@ def alike(shown: str, printed: str, *, seeded: bool = True) -> bool:
     """
     words, pattern, drawn = " ".join(shown.split()), "", []
     end = 0
-    for found in re.finditer(rf"\s*\.\.\.\s*|{NUMBER}", words):
-        part = found[0].strip()
-        pattern += re.escape(words[end : found.start()])
-        end = found.end()
+    for gap in re.finditer(rf"\s*\.\.\.\s*|{NUMBER}", words):
+        part = gap[0].strip()
+        pattern += re.escape(words[end : gap.start()])
+        end = gap.end()
         if part == "...":
             pattern += ".*?"
-        elif re.match(PASSING, words[found.start() :]):
+        elif re.match(PASSING, words[gap.start() :]):
             pattern += f"(?:{PASSING})"
         elif seeded:
             pattern += re.escape(part)
@@ -184,5 +184,5 @@ def alike(shown: str, printed: str, *, seeded: bool = True) -> bool:
 def _near(shown: str, printed: str) -> bool:
     if "." not in shown or "." not in printed:
         return True
-    here, there = (float(each.replace(",", "")) for each in (shown, printed))
-    return not 0 <= here <= 1 or abs(here - there) <= NEAR
+    here, on_page = (float(number.replace(",", "")) for number in (shown, printed))
+    return not 0 <= here <= 1 or abs(here - on_page) <= NEAR

@@ -46,7 +46,7 @@ def test_a_page_plays_to_its_end_and_prints_what_it_shows(page):
 def test_every_block_of_a_page_is_of_a_kind_that_is_played(page):
     fences = re.findall(r"^```(.*)$", page.read_text("utf-8"), re.MULTILINE)
     assert fences[1::2] == [""] * (len(fences) // 2)
-    assert {each for each in fences[::2] if each[:1] != "{"} <= KINDS
+    assert {fence for fence in fences[::2] if fence[:1] != "{"} <= KINDS
     code = [block for block in blocks(page) if block.language != "text"]
     assert [b.line for b in code if b.language in ("toml", "csv") and not b.file] == []
     assert [b.line for b in code if max(map(len, b.text.splitlines())) > COLUMNS] == []
@@ -97,7 +97,7 @@ def test_a_block_is_left_out_only_where_a_package_is_missing(tmp_path):
     assert (block.text, printed) == ("2\n", "1\n")
 
 
-def test_a_shell_keeps_its_folder_and_tells_what_failed(tmp_path):
+def test_a_shell_keeps_its_folder_and_says_what_failed(tmp_path):
     page = tmp_path / "page.md"
     with Player(page, tmp_path) as player:
         player.play(Block("sh", "mkdir inner\ncd inner\n", 1))

@@ -13,7 +13,7 @@ import covey
 from covey import run
 from covey_desk.lifecycle import add_request
 from covey_desk.web.app import application
-from desk.web.stories import HOSTILE_FOLDER, INERT, Story, audit_of, written
+from desk.web.stories import HOSTILE_FOLDER, INERT, Scenario, audit_of, written
 
 with warnings.catch_warnings():  # it would rather have another library of the same kind
     warnings.simplefilter("ignore")
@@ -44,7 +44,7 @@ def shown(once: Callable[[str, Make], Path]) -> Path:
         (folder / "begun").mkdir()
         shutil.copy(folder / "real" / "config.toml", folder / "begun")
         name = HOSTILE_FOLDER
-        with written(folder / name, Story(hostile=True, sets=True)) as writer:
+        with written(folder / name, Scenario(hostile=True, sets=True)) as writer:
             writer.play(12)
         stays = sorted(covey.load(real.folder).names)[0]
         day = date(2026, 1, 31)
@@ -69,8 +69,8 @@ class Visitor:
 
     def runs(self) -> dict[str, str]:
         """Return the address of every run's page by the run's name."""
-        found = re.findall(r'<a href="(/runs/[^"/]+)">([^<]*)</a>', self.get("/"))
-        return {html.unescape(name): path for path, name in found}
+        links = re.findall(r'<a href="(/runs/[^"/]+)">([^<]*)</a>', self.get("/"))
+        return {html.unescape(name): path for path, name in links}
 
 
 def visiting(roots: list[Path]) -> Visitor:

@@ -34,7 +34,7 @@ HOSTILE_FOLDER = INERT.replace("/", "\u2215")
 
 
 @dataclass(frozen=True)
-class Story:
+class Scenario:
     """How a run goes on; `hostile`: names hold what a browser must not run."""
 
     rounds: int = 12
@@ -54,10 +54,10 @@ class Story:
 class Writer:
     """Plays a story into a folder, a round at a time."""
 
-    def __init__(self, story: Story, ledger: Ledger, config: Config) -> None:
-        self.story, self.ledger, self.config = story, ledger, config
+    def __init__(self, scenario: Scenario, ledger: Ledger, config: Config) -> None:
+        self.scenario, self.ledger, self.config = scenario, ledger, config
         self.random = np.random.default_rng(0)
-        self.handles = [f"{value:016x}" for value in self._bits(story.clients)]
+        self.handles = [f"{value:016x}" for value in self._bits(scenario.clients)]
         self.chosen = {h: int(c) for h, c in zip(self.handles, self._any(), strict=True)}
         self.played = 0
 
@@ -65,10 +65,10 @@ class Writer:
         return self.random.integers(0, 2**62, count).tolist()
 
     def _any(self) -> list[int]:
-        return self.random.integers(0, self.story.clusters, self.story.clients).tolist()
+        return self.random.integers(0, self.scenario.clusters, self.scenario.clients).tolist()
 
     def enrol(self) -> None:
-        names = {h: self.story.name(i) for i, h in enumerate(self.handles)}
+        names = {h: self.scenario.name(i) for i, h in enumerate(self.handles)}
         self.ledger.enrol(names)
 
     def play(self, rounds: int = 1) -> None:
@@ -79,39 +79,39 @@ class Writer:
             self.played += 1
 
     def _begin(self) -> Iterator[Event]:
-        story = self.story
-        accepts = 0.55 + 0.3 * self.random.random(story.clients)
+        scenario = self.scenario
+        accepts = 0.55 + 0.3 * self.random.random(scenario.clients)
         yield started(
             config_hash=settings_hash(self.config),
-            num_clusters=story.clusters,
-            rounds=story.rounds,
-            group_names=story.groups,
+            num_clusters=scenario.clusters,
+            rounds=scenario.rounds,
+            group_names=scenario.groups,
             groups={h: int(i % 5 > 0) for i, h in enumerate(self.handles)},
             risk_thresholds={h: float(tau) for h, tau in zip(self.handles, accepts, strict=True)},
             risk_lifetime=10,
-            notes=(INERT,) if story.hostile else (),
+            notes=(INERT,) if scenario.hostile else (),
             secrets="os",
-            deniability_threshold=2 if story.sets else None,
+            deniability_threshold=2 if scenario.sets else None,
         )
 
     def _round(self, t: int) -> Iterator[Event]:
-        story = self.story
+        scenario = self.scenario
         if t % 5 == 0:
-            yield from map(self._risk, range(story.clusters), [t] * story.clusters)
+            yield from map(self._risk, range(scenario.clusters), [t] * scenario.clusters)
         cohort = self.handles
         for handle in cohort[:: 4 + 2 * t]:
-            self.chosen[handle] = (self.chosen[handle] + 1) % story.clusters
+            self.chosen[handle] = (self.chosen[handle] + 1) % scenario.clusters
         yield CohortSampled(tuple(cohort))
         yield ClientsAssigned({h: self.chosen[h] for h in cohort}, "clients")
-        if story.sets:
-            for j in range(story.clusters):
+        if scenario.sets:
+            for j in range(scenario.clusters):
                 own = tuple(sorted(h for h in cohort if self.chosen[h] == j))
                 yield AnonymitySetsFormed(j, (own,), (None,))
-        sizes = np.bincount(list(self.chosen.values()), minlength=story.clusters)
+        sizes = np.bincount(list(self.chosen.values()), minlength=scenario.clusters)
         counted = tuple(int(n) for n in sizes)
         yield ModelsMerged(f"{t:064x}", counted)
         accuracy = 0.9 - 0.6 * math.exp(-t / 6) + 0.01 * math.sin(t)
-        by_group = {story.groups[0]: accuracy - 0.1, story.groups[1]: accuracy + 0.02}
+        by_group = {scenario.groups[0]: accuracy - 0.1, scenario.groups[1]: accuracy + 0.02}
         yield RoundMeasured(accuracy, by_group, counted)
 
     def _risk(self, cluster: int, t: int) -> Event:
@@ -133,24 +133,27 @@ def ticking(began: datetime) -> Callable[[], str]:
     """Return a clock that is 20 seconds later whenever it is asked."""
     at = [began]
 
-    def tell() -> str:
+    def now() -> str:
         at[0] += timedelta(seconds=20)
         return at[0].isoformat(timespec="milliseconds")
 
-    return tell
+    return now
 
 
 @contextmanager
-def written(path: Path, story: Story, *, live: bool = False) -> Iterator[Writer]:
+def written(path: Path, scenario: Scenario, *, live: bool = False) -> Iterator[Writer]:
     """Lend the writer of a new run in a folder; `live`: by the real clock."""
     config = Config.of(
-        {"rounds": story.rounds, "method": {"name": "ifca-mir", "num_clusters": story.clusters}}
+        {
+            "rounds": scenario.rounds,
+            "method": {"name": "ifca-mir", "num_clusters": scenario.clusters},
+        }
     )
     folder = RunFolder.create(path, config)
-    began = datetime.now(UTC) - timedelta(seconds=20 * story.rounds + 20)
+    began = datetime.now(UTC) - timedelta(seconds=20 * scenario.rounds + 20)
     clock = (lambda: datetime.now(UTC).isoformat()) if live else ticking(began)
     with Ledger.create(folder.ledger_path, clock) as ledger:
-        writer = Writer(story, ledger, config)
+        writer = Writer(scenario, ledger, config)
         writer.enrol()
         yield writer
 
@@ -167,7 +170,7 @@ def audit_of(cluster: int) -> str:
         "by_difficulty": {},
         "by_class": {},
     }
-    found = {
+    cluster_audit = {
         "cluster": cluster,
         "clients": 7,
         "members": 70,
@@ -180,5 +183,5 @@ def audit_of(cluster: int) -> str:
         "accuracies": {"members": 0.9, "non_members": 0.8},
         "attacks": {f"loss{INERT}": figures},
     }
-    audit = {"view": "The auditor's view.", "references": 4, "clusters": [found]}
+    audit = {"view": "The auditor's view.", "references": 4, "clusters": [cluster_audit]}
     return json.dumps({**audit, "source": None, "source_reason": "not chosen"})

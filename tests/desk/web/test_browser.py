@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from covey_desk.web.app import Server
 from desk.web.servers import serving
-from desk.web.stories import Story, written
+from desk.web.stories import Scenario, written
 from support.browsing import browser, needs_browser, problems
 
 __all__ = ["browser"]
@@ -35,8 +35,8 @@ class Visit:
 
     def links(self, within: str = "body") -> list[str]:
         script = "links => links.map(link => link.getAttribute('href'))"
-        found: list[str] = self.page.eval_on_selector_all(f"{within} a", script)
-        return [link for link in found if link.startswith("/")]
+        links: list[str] = self.page.eval_on_selector_all(f"{within} a", script)
+        return [link for link in links if link.startswith("/")]
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def every_page(visit: Visit) -> list[str]:
 @pytest.mark.slow
 def test_what_happens_is_seen_without_reloading(browser: Browser, tmp_path: Path):
     with (
-        written(tmp_path / "live", Story(rounds=40), live=True) as live,
+        written(tmp_path / "live", Scenario(rounds=40), live=True) as live,
         serving(tmp_path) as server,
         visiting(browser.new_context(), server) as visit,
     ):
@@ -114,19 +114,19 @@ def test_nothing_keeps_anybody_from_using_a_page(browser, server, scheme, size):
         viewport={"width": width, "height": height},
         color_scheme="dark" if scheme == "dark" else "light",
     )
-    found: dict[str, list[str]] = {}
+    violations: dict[str, list[str]] = {}
     with visiting(context, server) as visit:
         for path in every_page(visit):
             visit.open(path)
             for summary in visit.page.locator("summary").all():
                 if summary.locator("xpath=..").get_attribute("open") is None:
                     summary.click()
-            found[path] = [*problems(visit.page), *too_wide(visit.page)]
+            violations[path] = [*problems(visit.page), *too_wide(visit.page)]
         assert (visit.wrong, visit.elsewhere) == ([], [])
     for part in ("/clients/", "/proofs/", "/audit", "/requests/"):
-        assert any(part in path for path in found), part
+        assert any(part in path for path in violations), part
     context.close()
-    assert {path: each for path, each in found.items() if each} == {}
+    assert {path: violation for path, violation in violations.items() if violation} == {}
 
 
 def too_wide(page: Page) -> list[str]:

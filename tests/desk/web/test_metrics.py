@@ -17,7 +17,7 @@ from covey.runs.folder import RunFolder
 from covey.runs.ledger_record import records_of
 from covey_desk.register import read_register, register_of
 from desk.web.servers import serving
-from desk.web.stories import INERT, Story, written
+from desk.web.stories import INERT, Scenario, written
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
@@ -65,11 +65,11 @@ def scraped(root: Path) -> tuple[Samples, str, str]:
 
 def of_run(samples: Samples, name: str) -> dict[frozenset[str], float]:
     """Return a metric's values by its labels beside the run's."""
-    found: dict[frozenset[str], float] = {}
+    values: dict[frozenset[str], float] = {}
     for (metric, labels), value in samples.items():
         if metric == name:
-            found[frozenset(label for label in labels if not label.startswith("run="))] = value
-    return found
+            values[frozenset(label for label in labels if not label.startswith("run="))] = value
+    return values
 
 
 ALONE = frozenset[str]()
@@ -78,7 +78,7 @@ ALONE = frozenset[str]()
 @pytest.fixture
 def live(tmp_path: Path) -> Path:
     """A run whose last round had refusals, missing answers and clients that wait."""
-    with written(tmp_path / "runs" / "live", Story(hostile=True)) as writer:
+    with written(tmp_path / "runs" / "live", Scenario(hostile=True)) as writer:
         writer.play(3)
         one, two, three = writer.handles[:3]
         faults = (
@@ -100,7 +100,7 @@ def test_figures_are_those_of_the_record_and_name_no_client(live: Path):
     assert kind == "text/plain; version=0.0.4; charset=utf-8"
     assert of_run(samples, "covey_rounds") == {ALONE: 4}
     assert of_run(samples, "covey_run_state") == {frozenset({'state="waiting"'}): 1}
-    assert of_run(samples, "covey_round_participants") == {ALONE: Story().clients}
+    assert of_run(samples, "covey_round_participants") == {ALONE: Scenario().clients}
     assert of_run(samples, "covey_clients_waiting") == {ALONE: 4}
     assert of_run(samples, "covey_clients_missing") == {ALONE: 2}
     assert of_run(samples, "covey_open_requests") == {ALONE: 0}
@@ -133,7 +133,7 @@ def test_a_figure_that_is_unknown_is_omitted(shown: Path, tmp_path: Path):
         "covey_rounds",
         "covey_open_requests",
     }
-    with written(tmp_path / "damaged", Story()) as writer:
+    with written(tmp_path / "damaged", Scenario()) as writer:
         writer.play(2)
     ledger = tmp_path / "damaged" / "ledger.sqlite"
     assert of_run(scraped(tmp_path)[0], "covey_round_participants")

@@ -21,7 +21,7 @@ from covey_desk.web.app import application
 from covey_desk.web.guard import HEADERS
 from covey_desk.web.runs import FollowedRun
 from desk.web.conftest import ADDRESS, PORT, TestClient, Visitor
-from desk.web.stories import HOSTILE_FOLDER, INERT, Story, written
+from desk.web.stories import HOSTILE_FOLDER, INERT, Scenario, written
 from recorded import contents
 
 Visit = Callable[[Path], Visitor]
@@ -33,7 +33,7 @@ def words(text: str) -> str:
 
 def pages_of(visitor: Visitor) -> list[str]:
     runs = visitor.runs().values()
-    inner = [f"{run}{each}" for run in runs for each in ("", "/clients", "/proofs")]
+    inner = [f"{run}{page}" for run in runs for page in ("", "/clients", "/proofs")]
     links = [
         link for path in inner for link in re.findall(r'href="(/runs/[^"]+)"', visitor.get(path))
     ]
@@ -44,10 +44,10 @@ def pages_of(visitor: Visitor) -> list[str]:
 @pytest.mark.slow
 def test_every_page_opens_shows_names_as_text_and_changes_no_file(visitor: Visitor, shown: Path):
     before = contents(shown)
-    found = pages_of(visitor)
-    assert any("/clients/" in path for path in found)
-    assert any("/proofs/" in path for path in found)
-    for path in found:
+    pages = pages_of(visitor)
+    assert any("/clients/" in path for path in pages)
+    assert any("/proofs/" in path for path in pages)
+    for path in pages:
         page = visitor.get(path)
         assert "<h1>" in page, path
         assert "<script>" not in page, path
@@ -116,7 +116,7 @@ def test_a_card_has_the_answers_that_a_plan_has(visitor: Visitor, shown: Path):
 
 
 def test_a_change_within_a_tick_of_the_clock_is_seen(tmp_path: Path):
-    with written(tmp_path / "live", Story()) as writer:
+    with written(tmp_path / "live", Scenario()) as writer:
         run = FollowedRun("key", "live", tmp_path / "live")
         writer.play()
         ledger = run.folder.ledger_path
@@ -132,7 +132,7 @@ def test_a_change_within_a_tick_of_the_clock_is_seen(tmp_path: Path):
 
 
 def test_a_run_that_another_process_writes_is_read_meanwhile(tmp_path: Path, visit: Visit):
-    with written(tmp_path / "live", Story()) as writer:
+    with written(tmp_path / "live", Scenario()) as writer:
         visitor = visit(tmp_path)
         run = visitor.runs()["live"]
         assert "Nothing was recorded" in visitor.get(run)
@@ -160,17 +160,17 @@ def test_without_the_cookie_nothing_is_answered(stranger: TestClient, path: str)
 
 
 def test_a_link_lets_one_browser_in_and_the_next_one_is_told(tmp_path: Path):
-    told: list[str] = []
-    app = application([tmp_path], PORT, told.append)
+    messages: list[str] = []
+    app = application([tmp_path], PORT, messages.append)
     link = app.link
     first, second = (TestClient(app, base_url=ADDRESS) for _ in range(2))
     assert first.get(link).status_code == 200
     assert first.get("/").status_code == 200
     assert second.get(link).status_code == 401
     assert second.get("/").status_code == 401
-    assert told == [app.link]
+    assert messages == [app.link]
     assert app.link != link
-    assert second.get(told[0]).status_code == 200
+    assert second.get(messages[0]).status_code == 200
 
 
 def test_the_address_bar_does_not_keep_the_token(tmp_path: Path):
@@ -185,7 +185,7 @@ def test_the_address_bar_does_not_keep_the_token(tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def nobody() -> TestClient:
+def outsider() -> TestClient:
     return TestClient(application([], PORT, lambda _: None), base_url=ADDRESS)
 
 
@@ -193,12 +193,12 @@ def nobody() -> TestClient:
     token=st.text(st.characters(codec="utf-8"), max_size=60),
     value=st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60),
 )
-def test_no_other_token_or_cookie_opens_anything(nobody: TestClient, token: str, value: str):
-    answer = nobody.get("/", params={"token": token})
+def test_no_other_token_or_cookie_opens_anything(outsider: TestClient, token: str, value: str):
+    answer = outsider.get("/", params={"token": token})
     assert answer.status_code == 401
     assert "set-cookie" not in answer.headers
     for cookie in (value, f"covey-{PORT}={value}"):
-        assert nobody.get("/", headers={"cookie": cookie}).status_code == 401
+        assert outsider.get("/", headers={"cookie": cookie}).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_nothing_but_reading_is_answered(visitor: Visitor, method: str, path: st
 def test_every_answer_has_the_headers_that_protect_it(visitor: Visitor, stranger: TestClient):
     answers = [visitor.client.get(path) for path in PATHS[:-1]]
     answers += [stranger.get("/"), visitor.client.post("/")]
-    assert {each.status_code for each in answers} == {200, 401, 404, 405}
+    assert {answer.status_code for answer in answers} == {200, 401, 404, 405}
     for answer in answers:
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS
         assert "access-control-allow-origin" not in answer.headers
