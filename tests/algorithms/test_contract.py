@@ -24,6 +24,7 @@ from algorithms.playing import (
     setup_of,
 )
 from covey import (
+    ByThreshold,
     Engine,
     Examples,
     Params,
@@ -33,8 +34,7 @@ from covey import (
     ServerState,
     Streams,
     Target,
-    select_by_threshold,
-    select_weighted,
+    Weighted,
 )
 from covey.algorithms.algorithm import Opening
 from covey.algorithms.clients import Clients
@@ -133,11 +133,11 @@ class World:
 STRATEGIES: dict[str, Callable[[World], Playing]] = {
     **{name: methodcaller("built_in", name) for name in built_ins("algorithm")},
     "three isolated": lambda w: isolated(init, w.steps(), 3, w.population),
-    "threshold": lambda w: w.mir(select_by_threshold),
+    "threshold": lambda w: w.mir(ByThreshold().select),
     "warm": lambda w: w.begun("warm"),
     "groups": lambda w: w.begun("groups"),
     "pooled": lambda w: w.pooled(),
-    "red-teamed": lambda w: w.watched(w.mir(select_weighted)),
+    "red-teamed": lambda w: w.watched(w.mir(Weighted().select)),
 }
 
 
@@ -262,7 +262,7 @@ def test_zero_risk_weight_is_ifca_bit_for_bit_and_a_red_team_changes_nothing_but
     preference = Preference(0.0, 0.5)
     people = tuple(replace(client, preference=preference) for client in world.population)
     world = replace(world, population=people)
-    plain, weighing = ifca(init, world.steps()), world.mir(select_weighted)
+    plain, weighing = ifca(init, world.steps()), world.mir(Weighted().select)
     strategies = (plain, world.watched(plain), world.watched(weighing))
     alone, one, other = (played(each, [people] * 4) for each in strategies)
     assert same_bits(alone.models, one.models)

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from algorithms.playing import setup_of
 from covey import (
+    ByLoss,
+    ByThreshold,
     Clients,
     Examples,
     Recipe,
@@ -23,8 +25,6 @@ from covey import (
     RoundResult,
     SelectionInputs,
     Streams,
-    select_by_loss,
-    select_by_threshold,
 )
 from covey.algorithms.round import RoundSteps
 from covey.algorithms.selection import UNASSIGNED
@@ -103,9 +103,9 @@ def net(inputs: SelectionInputs, chosen: Tensor) -> float:
 @given(selection_inputs(priced=False))
 def test_at_no_price_whoever_accepts_a_cluster_chooses_as_by_threshold(inputs):
     accepts = (inputs.risks <= inputs.risk_thresholds[:, None]).any(dim=1)
-    assert torch.equal(unconstrained_choice(inputs)[accepts], select_by_threshold(inputs)[accepts])
+    assert torch.equal(unconstrained_choice(inputs)[accepts], ByThreshold().select(inputs)[accepts])
     unsuited = ~accepts
-    assert torch.equal(unconstrained_choice(inputs)[unsuited], select_by_loss(inputs)[unsuited])
+    assert torch.equal(unconstrained_choice(inputs)[unsuited], ByLoss().select(inputs)[unsuited])
 
 
 @given(selection_inputs(most=5), TARGETS)
@@ -181,8 +181,8 @@ def test_a_priced_cluster_changes_hands_by_hand():
 @given(selection_inputs(), TARGETS)
 def test_rebalancing_fills_every_floor_from_clusters_above_it_and_moves_nobody_else(inputs, target):
     floor = min_clients(inputs, target)
-    own = select_by_threshold(inputs)
-    chosen = rebalanced(select_by_threshold, target)(inputs)
+    own = ByThreshold().select(inputs)
+    chosen = rebalanced(ByThreshold().select, target)(inputs)
     were, are = sizes(inputs, own), sizes(inputs, chosen)
     # those elsewhere cannot be drawn, and may be too many
     needed = sum(max(0, floor - n) for n in inputs.absent_counts.tolist())
