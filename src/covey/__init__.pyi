@@ -7,7 +7,7 @@ from .aggregation.base import (
     mean_per_cluster,
 )
 from .aggregation.server import ServerOptimizer
-from .algorithms.algorithm import Algorithm, Subtractable, Traits
+from .algorithms.algorithm import Algorithm, Traits
 from .algorithms.clients import Clients, Setup
 from .algorithms.selection import ByLoss, ByThreshold, ClusterSelection, SelectionInputs, Weighted
 from .algorithms.state import RoundResult, ServerState
@@ -131,7 +131,6 @@ __all__ = [
     "Signals",
     "States",
     "Streams",
-    "Subtractable",
     "Target",
     "Task",
     "TrackedRun",

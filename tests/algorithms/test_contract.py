@@ -52,7 +52,7 @@ from covey.base.events import (
     ModelsPooled,
     RiskUnknown,
 )
-from covey.base.params import layers_of, model_hash
+from covey.base.params import model_hash
 from covey.data.examples import Client, Preference
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import MULTICLASS
@@ -111,7 +111,7 @@ class World:
         return begun(setup_of(init), self.steps(), opens)
 
     def pooled(self) -> Playing:
-        setup = setup_of(init, self.population, layers_of(init(Streams(0))))
+        setup = setup_of(init, self.population)
         algorithm = PooledIfca(num_clusters=2, initialisation="random", pooling=0.5)
         return playing(algorithm, setup, self.steps())
 

@@ -255,7 +255,7 @@ def test_an_objective_reads_what_it_kept_in_the_round_before_by_hand(make_client
     )
     clients = clients_with(Simulated(engine, recipe)).among(cohort)
     start = initial_state(({"weight": torch.zeros(1, 1)},))
-    everybody = clients.all_in(0, "shared")
+    everybody = clients.all_in_one("shared")
     asked = replace(clients, wants_losses=True)
     updates = list(asked.train(start.clusters, everybody.clusters, STREAMS))
     known = {each.handle: each.loss for each in updates}

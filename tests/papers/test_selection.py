@@ -238,11 +238,11 @@ def after_one_round(point):
     def nothing(*_: object) -> Never:
         raise AssertionError
 
-    def after(clusters, shares, layers=(("w",),)) -> RoundResult:
+    def after(clusters, shares) -> RoundResult:
         state = initial_state(clusters).with_choices({"A": 0, "B": 1}).with_models(clusters)
         asked = Simulated(ReferenceEngine(torch.nn.Identity()), Recipe())
-        there = Clients((a, b), asked, RoundSteps(nothing), setup_of(nothing, (a, b), layers))
-        return pooled(RoundResult(state, ()), shares, there)
+        there = Clients((a, b), asked, RoundSteps(nothing), setup_of(lambda _: clusters[0], (a, b)))
+        return pooled(RoundResult(state, ()), shares, there, Streams(0))
 
     return after
 
@@ -264,7 +264,7 @@ def values(played: RoundResult, name: str = "w") -> list[float]:
 )
 def test_a_cluster_gives_what_it_keeps(after_one_round, start, shares, end):
     clusters = tuple({"w": torch.tensor([w]), "count": torch.tensor(int(w))} for w in start)
-    played = after_one_round(clusters, (*shares[:2], 1.0)[: len(start)], (("w", "count"),))
+    played = after_one_round(clusters, (*shares[:2], 1.0)[: len(start)])
     assert values(played) == pytest.approx(end)
     assert values(played, "count") == [*start]
     fact = ModelsPooled(shares, model_hash(played.state.clusters))
@@ -274,10 +274,10 @@ def test_a_cluster_gives_what_it_keeps(after_one_round, start, shares, end):
 
 def test_a_layer_given_up_by_one_cluster_comes_from_the_other(after_one_round):
     clusters = tuple(
-        {"first": torch.tensor([x]), "head": torch.tensor([10 * x])} for x in (1.0, 2.0)
+        {"first.w": torch.tensor([x]), "head.w": torch.tensor([10 * x])} for x in (1.0, 2.0)
     )
-    played = after_one_round(clusters, (0.5, 0.0), (("first",), ("head",)))
-    assert (values(played, "first"), values(played, "head")) == ([1.0, 2.0], [20.0, 20.0])
+    played = after_one_round(clusters, (0.5, 0.0))
+    assert (values(played, "first.w"), values(played, "head.w")) == ([1.0, 2.0], [20.0, 20.0])
 
 
 def figure(risk: float, error: float, round_index: int = 5) -> RiskEstimate:

@@ -27,5 +27,5 @@ class Ditto(covey.Algorithm):
         return Pull(strength=self.strength)
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> covey.RoundResult:
-        everybody = clients.all_in(0, "shared")
+        everybody = clients.all_in_one("shared")
         return clients.train_and_aggregate(state, everybody, streams)

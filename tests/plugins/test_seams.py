@@ -57,7 +57,7 @@ def federation(make_client: Any, algorithm: Algorithm) -> Clients:
     recipe = Recipe(local_steps=STEPS, batch_size=5, learning_rate=RATE)
     if algorithm.objective is not None:
         recipe = replace(recipe, objective=algorithm.objective)
-    setup = Setup(lambda _: {}, cohort, ROUNDS, (), 0.0)
+    setup = Setup(lambda _: {}, cohort, ROUNDS)
     return Clients(cohort, Simulated(engine, recipe), RoundSteps(means), setup)
 
 

@@ -8,6 +8,7 @@ A federation is the only way to anybody's data. Two classes are one:
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -137,8 +138,7 @@ class Setup:
         draw_model: draws a fresh model.
         population: all clients that are known from the start, in name order.
         rounds: how many the run has.
-        layers: the names of a model's parameters by layer, from input to output.
-        chance_loss: of the best constant answer, in nats.
+        chance_loss: of the best constant answer, in nats; infinite: it has no bound.
         min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
             they are.
     """
@@ -146,8 +146,7 @@ class Setup:
     draw_model: Callable[[Streams], Params]
     population: Cohort
     rounds: int
-    layers: Sequence[Sequence[str]]
-    chance_loss: float
+    chance_loss: float = inf
     min_cohort: int = 0
 
 
@@ -186,9 +185,9 @@ class Clients:
         """Return these clients instead, reached in the same way."""
         return replace(self, cohort=cohort)
 
-    def all_in(self, cluster: int, by: str) -> ClientsAssigned:
-        """Return the fact that all of them train the model of one cluster."""
-        return ClientsAssigned({c.handle: cluster for c in self.cohort}, by)
+    def all_in_one(self, by: str) -> ClientsAssigned:
+        """Return the fact that all of them train the first cluster's model."""
+        return ClientsAssigned({client.handle: 0 for client in self.cohort}, by)
 
     def evaluate(self, models: Models, streams: Streams) -> Float[Tensor, "clients clusters"]:
         """Return every model's loss on every client's selection batch, in nats."""

@@ -284,32 +284,21 @@ def trained(params: Params) -> Params:
     }
 
 
-def layers_of(params: Params) -> tuple[tuple[str, ...], ...]:
-    """Return the names of a fresh model's parameters, layer by layer, input to output.
-
-    A layer is one module with parameters of its own; modules register in forward order.
-    """
-    layers: dict[str, list[str]] = {}
-    for name in params:
-        layers.setdefault(name.rpartition(".")[0], []).append(name)
-    return tuple(tuple(names) for names in layers.values())
-
-
-def named(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
-    """Return several models as one flat mapping: `prefix/index/name`."""
+def named(models: Sequence[Params]) -> dict[str, Tensor]:
+    """Return several models as one flat mapping: `cluster/index/name`."""
     return {
-        f"{prefix}/{index}/{name}": value
+        f"cluster/{index}/{name}": value
         for index, model in enumerate(models)
         for name, value in model.items()
     }
 
 
-def unprefixed(tensors: Params, prefix: str) -> tuple[Params, ...]:
-    """Undo `named`: the models stored under `prefix`, by index."""
+def unprefixed(tensors: Params) -> tuple[Params, ...]:
+    """Undo `named`: the models by index; other tensors are left out."""
     models: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         head, _, rest = key.partition("/")
-        if head == prefix:
+        if head == "cluster":
             index, _, name = rest.partition("/")
             models.setdefault(int(index), {})[name] = value
     return tuple(models[index] for index in sorted(models))
@@ -318,6 +307,6 @@ def unprefixed(tensors: Params, prefix: str) -> tuple[Params, ...]:
 def model_hash(models: Sequence[Params]) -> str:
     """Return SHA-256 over the models' safetensors bytes, as hex."""
     digest = hashlib.sha256()
-    for piece in safetensors_pieces(named(models, "cluster")):
+    for piece in safetensors_pieces(named(models)):
         digest.update(piece)
     return digest.hexdigest()

@@ -160,7 +160,7 @@ def state_bytes(state: ServerState, ledger_head: str) -> bytes:
         "states": states,
         "ledger_head": ledger_head,
     }
-    models = named(state.clusters, "cluster")
+    models = named(state.clusters)
     return checkpoint_bytes(state.round_index - 1, models | tensors, rest)
 
 
@@ -180,7 +180,7 @@ def load_state(path: Path) -> tuple[ServerState, str]:
     """
     checkpoint = load_checkpoint(path)
     try:
-        models = unprefixed(checkpoint.tensors, "cluster")
+        models = unprefixed(checkpoint.tensors)
         names = checkpoint.state["parameters"]  # in the order in which they were written
         state = ServerState(
             round_index=checkpoint.round_index + 1,

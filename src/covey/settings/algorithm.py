@@ -21,7 +21,6 @@ from covey.algorithms.selection import (
 from covey.algorithms.simulated import Simulated
 from covey.base.errors import ConfigError
 from covey.base.names import Handle, Params
-from covey.base.params import layers_of
 from covey.base.rng import Streams
 from covey.engine.protocol import Engine
 from covey.engine.recipe import TASKS, Recipe
@@ -60,7 +59,6 @@ def algorithm_of(components: Components) -> RunAlgorithm:
         draw_model=components.init,
         population=components.population.clients,
         rounds=config.rounds,
-        layers=layers_of(components.init(streams.at("initial model", 0))),
         chance_loss=_chance_loss(config, components.population.num_classes),
         min_cohort=components.config.privacy_plan.min_cohort,
     )

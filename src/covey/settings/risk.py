@@ -9,11 +9,11 @@ from statistics import fmean
 from torch import nn
 
 from covey.aggregation.mean import count_of_numbers
-from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
 from covey.algorithms.own_steps import checked_assess, checked_judge
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import loss_counter, masked_counts
+from covey.algorithms.ridge import Ridge
 from covey.algorithms.round import RoundSteps, aggregate_round
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.start import SPLIT_STEPS
@@ -196,7 +196,7 @@ def _round_of(components: Components, engine: Engine) -> PlayRound:
     """Return a round of this run's own steps, for data that the server holds."""
     config, population = components.config, components.population
     records, algorithm = components.records, config.method
-    own = isinstance(algorithm, Subtractable) and records and algorithm.reference_round(records)
+    own = isinstance(algorithm, Ridge) and records and algorithm.reference_round(records)
     if own:
         return own
     recipe, accounted = _recipe_by_round(components), noise_on_clients(config)
