@@ -184,7 +184,7 @@ def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(values, pa
     found = early_end(History(rounds=rows), config)
     assert (found is not None) == (waited >= patience)
     if found:
-        assert (found.rounds, found.best) == (len(values), best)
+        assert (found.rounds, found.reason) == (len(values), "figure")
 
 
 @given(values=accuracies, target=st.sampled_from([0.1, 0.25, 0.4, 0.5]))
@@ -195,7 +195,7 @@ def test_a_target_is_reached_by_the_latest_round_alone(values, target):
     reached = bool(values) and values[-1] is not None and values[-1] >= target
     assert (found is not None) == reached
     if found:
-        assert (found.rounds, found.best, found.target) == (len(values), values[-1], target)
+        assert (found.rounds, found.accuracy, found.target) == (len(values), values[-1], target)
 
 
 def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tmp_path):
@@ -261,7 +261,7 @@ def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
     for part in ("audits", "exposures", "finished", "rounds", "assignment"):
         assert getattr(ended.history, part) == getattr(short.history, part)
     event = ended.history.ended_early
-    assert (event.rounds, event.planned, event.best_round) == (3, 9, 0)
+    assert (event.rounds, event.planned, event.reason) == (3, 9, "figure")
 
 
 def test_a_kill_after_the_decision_ends_in_the_same_ledger(ended, tmp_path, monkeypatch):

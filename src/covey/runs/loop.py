@@ -128,7 +128,7 @@ def ended_by_budgets(run: BuiltRun, history: History) -> RunEndedEarly | None:
     needed = max(config.min_clients, run.config.privacy_plan.min_cohort)
     if not gone or left >= needed or played >= config.rounds:
         return None
-    return RunEndedEarly(played, config.rounds, "budgets", 0.0, 0, 0, 0.0, left)
+    return RunEndedEarly(played, config.rounds, "budgets", clients=left)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
