@@ -148,7 +148,7 @@ def pooled(
     after = played.state
     if not len(clients) or not after.assignment:
         return played
-    layers = _layers_of(clients.setup.draw_model(streams))  # a stored model has another order
+    layers = _layers_of(clients.setup.draw_model(streams))  # in the module's order
     sizes = _sizes(after, {client.handle: client for client in clients.setup.population})
     shares = tuple(share if n else 0.0 for share, n in zip(shares, sizes, strict=True))
     pulls = np.array([head_first(share, len(layers)) for share in shares])

@@ -264,9 +264,10 @@ class Clients:
             inputs=self._inputs(state),
         )
         if updates is not None:
-            own = [update for update in updates if update.handle in clusters]
             placed = {
-                client.handle: replace(client, cluster=clusters[client.handle]) for client in own
+                update.handle: replace(update, cluster=clusters[update.handle])
+                for update in updates
+                if update.handle in clusters
             }
             train = partial(_trained_already, placed)
         return aggregate_round(self.steps, state, chosen, cohort, train, streams)

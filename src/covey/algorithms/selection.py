@@ -137,7 +137,7 @@ def report_noisy_min(cost: CostFunction, bound: float, noise: float) -> Selectio
 
 
 def choice_epsilon(noise: float) -> float:
-    """Return the epsilon of one choice by `report_noisy_min`."""
+    """Return the epsilon of one choice by `report_noisy_min` with b = `noise`."""
     return 2 / noise
 
 

@@ -113,7 +113,7 @@ class FlatParams(dict[str, Tensor]):
         """Say whether another model's vector has the same entries at the same places."""
         return self.places is other.places or self.places == other.places
 
-    def with_vector(self, vector: Tensor) -> "FlatParams":
+    def _with_vector(self, vector: Tensor) -> "FlatParams":
         """Return a model of the same shapes."""
         return FlatParams.at(vector, self.places)
 
@@ -125,7 +125,7 @@ class FlatParams(dict[str, Tensor]):
         """
         if wrong := misfit(self, other):
             raise RuntimeError(f"A model must have the parameters of the module: {wrong}.")
-        return _filled(self.with_vector(torch.zeros_like(self.vector)), other)
+        return _filled(self._with_vector(torch.zeros_like(self.vector)), other)
 
     def unstacked(self, vectors: Sequence[Float[Tensor, " numbers"]]) -> "Iterator[FlatParams]":
         """Yield the models that such vectors are, which share their memory."""
@@ -209,7 +209,7 @@ def add_scaled(total: dict[str, Tensor], params: Params, factor: float) -> None:
 def scale(params: Params, factor: float) -> Params:
     """Return `factor * params`; counters keep their value."""
     if isinstance(params, FlatParams):
-        return params.with_vector(params.vector * factor)
+        return params._with_vector(params.vector * factor)
     return {
         name: value * factor if value.is_floating_point() else value
         for name, value in params.items()

@@ -165,7 +165,14 @@ def state_bytes(state: ServerState, ledger_head: str) -> bytes:
 
 
 def save_state(folder: Path, state: ServerState, ledger_head: str, files: FileHashes) -> None:
-    """Write a state that outlives a power cut from the moment this returns."""
+    """Write a state that outlives a power cut from the moment this returns.
+
+    Args:
+        folder: of the states.
+        state: after a round.
+        ledger_head: the head of the ledger that the state is of, by which it is checked later.
+        files: where the hash of the file is noted, before there is the file.
+    """
     payload, t = state_bytes(state, ledger_head), state.round_index - 1
     files.note_state(t, hashlib.sha256(payload).hexdigest())
     make_folder(folder)

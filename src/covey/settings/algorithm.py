@@ -33,7 +33,7 @@ from covey.settings.aggregation import (
     post_processors_of,
 )
 from covey.settings.load import Config
-from covey.settings.risk import Components, risk_measurement
+from covey.settings.risk import RunParts, risk_measurement
 from covey.settings.schema import balances_classes, recipe_of
 from covey.settings.trust import trust
 
@@ -48,7 +48,7 @@ SUMS_ALONE = (
 )
 
 
-def algorithm_of(components: Components) -> RunAlgorithm:
+def algorithm_of(components: RunParts) -> RunAlgorithm:
     """Return the algorithm in its run, with its red team.
 
     Raises:
@@ -67,7 +67,7 @@ def algorithm_of(components: Components) -> RunAlgorithm:
     return replace(algorithm, risk=risk_measurement(components, start))
 
 
-def clients_of(components: Components, setup: Setup) -> Clients:
+def clients_of(components: RunParts, setup: Setup) -> Clients:
     """Return how clients get requests in the first round, with no client in its cohort yet."""
     config, population = components.config, components.population
     recipe = components.recipe(0)
@@ -81,7 +81,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
     )
 
 
-def round_steps(components: Components, recipe: Recipe) -> RoundSteps:
+def round_steps(components: RunParts, recipe: Recipe) -> RoundSteps:
     """Return what becomes of updates in a round of this recipe."""
     config, plan = components.config, components.config.privacy_plan
     remote, own = components.send is not None, plan.clients_add_noise
@@ -104,7 +104,7 @@ def round_steps(components: Components, recipe: Recipe) -> RoundSteps:
 
 
 def federation_of(
-    components: Components,
+    components: RunParts,
     recipe: Recipe,
     stored: Mapping[Handle, Params] | None = None,
     untouched: Collection[int] = (),
