@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ from covey.leaving.deniability import (
     rollback_probability,
     settings_below,
 )
-from covey.leaving.plan import Influence, influences_on, sizes_left
+from covey.leaving.plan import AnswerRules, Influence, influences_on, option_for, sizes_left
 from covey.ledger.participation import AnonymitySet, Participation, participation_of
 
 
@@ -207,3 +207,30 @@ def test_the_budget_is_set_by_the_smallest_set():
     assert budget([7, 3], x=3, at_risk=8, clients=8) == DeniabilityBudget(0, 1.0)
     assert budget([2], x=3, at_risk=2, clients=8).denials_left == 0
     assert budget([], x=3, at_risk=0, clients=0) == DeniabilityBudget(None, None)
+
+
+@given(data=st.data(), size=st.integers(2, 5), x=st.integers(1, 3))
+def test_as_many_denials_as_are_left_are_given_in_any_order_and_not_always_one_more(data, size, x):
+    members = "ABCDE"[:size]
+    near = {u: data.draw(st.frozensets(st.sampled_from(members))) - {u} for u in members}
+    hidden = AnonymitySet(0, 0, frozenset(members), 1.0, near)
+    denials_left = budget([hidden.members_left(frozenset())], x, 0, size).denials_left
+    rules = AnswerRules(x, stored_updates=False, restorable=(0,), next_round=1)
+
+    def denied(*requests: str) -> int:
+        """Return how many are denied, one after the other, until one is refused."""
+        for count, handle in enumerate(requests):
+            before = Participation(sets=[hidden], left=requests[:count])
+            if not option_for("deny", before, handle, rules).possible:
+                return count
+        return len(requests)
+
+    assert min(denied(*order) for order in permutations(members)) == denials_left
+
+
+def test_a_set_in_which_all_count_for_all_has_its_members_left():
+    members = frozenset("ABCD")
+    near = {u: members - {u} for u in members}
+    for left in map(frozenset, ("", "A", "AB", "ABCD")):
+        counts = {AnonymitySet(0, 0, members, 1.0, n).members_left(left) for n in (None, near)}
+        assert counts == {len(members - left)}

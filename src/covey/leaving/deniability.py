@@ -138,7 +138,8 @@ def budget(remaining_sizes: Iterable[int], x: int, at_risk: int, clients: int) -
     denials_left = max(0, min_c (m_c - x)),  next_forces_rollback = at_risk / clients
 
     Args:
-        remaining_sizes: m_c, members left in each set of each round.
+        remaining_sizes: m_c, members left in each set of each round; where not all count for
+            all (`aggregation.max_distance`), for the member that has the fewest.
         x: members that must remain.
         at_risk: clients with a set that has no member to spare.
         clients: those that could ask next.

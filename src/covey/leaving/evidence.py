@@ -28,7 +28,7 @@ from covey.leaving.facts import (
     Word,
     known,
 )
-from covey.leaving.plan import AnswerRules, Option, influences_on, options, sizes_left
+from covey.leaving.plan import AnswerRules, Option, influences_on, option_for, sizes_left
 from covey.ledger.participation import Participation, latest_models, latest_sums, participation_of
 from covey.ledger.requests import LeaveRequest
 from covey.ledger.tree import entries_of, inclusion_proof, root_of
@@ -104,8 +104,8 @@ class RecordedAnswer:
             prefix_independent=prefix_independent,
             subtracts=self.event.answer == "subtract",
         )
-        possible = options(self.participation(until_own=True), self.event.handle, rules)
-        return next(option for option in possible if option.answer == self.event.answer)
+        before = self.participation(until_own=True)
+        return option_for(self.event.answer, before, self.event.handle, rules)
 
 
 def find_answer(

@@ -161,6 +161,16 @@ class Option:
         """Whether the answer is true, and possible."""
         return not self.reason
 
+    def obsoletes_state(self, round_index: int) -> bool:
+        """Say whether the state after this round is deleted once the answer is signed."""
+        first = 0 if self.answer == "subtract" else self.first_replayed_round
+        return self.first_replayed_round is not None and round_index >= (first or 0)
+
+    def obsoletes_updates(self, round_index: int) -> bool:
+        """Say whether this round's stored updates are deleted: a calibration needs them."""
+        first = self.first_replayed_round
+        return self.answer != "calibrate" and first is not None and round_index >= first
+
     @property
     def afterwards(self) -> str:
         """What is then true of the run's models, or why the answer is not possible."""
@@ -186,6 +196,14 @@ def options(participation: Participation, handle: Handle, rules: AnswerRules) ->
         _calibrate(first, rules),
         Option("stop"),
     )
+
+
+def option_for(
+    answer: str, participation: Participation, handle: Handle, rules: AnswerRules
+) -> Option:
+    """Return one answer, and what it takes or why it is not possible."""
+    possible = options(participation, handle, rules)
+    return next(option for option in possible if option.answer == answer)
 
 
 def cheapest(options: Sequence[Option], wanted: str) -> Option:

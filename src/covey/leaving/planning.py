@@ -274,18 +274,14 @@ def _rounds_left(config: Config, history: History, next_round: int) -> int | Non
 
 def _priced(plan: ClientPlan, folder: RunFolder, took: Sequence[float]) -> ClientPlan:
     """Return the plan with what each option would take, by what the run's rounds took."""
-    paths = [
-        path
-        for folder_of in (folder.checkpoints, folder.updates)
-        for path in checkpoint_paths(folder_of)
-    ]
+    states, updates = map(checkpoint_paths, (folder.checkpoints, folder.updates))
 
     def priced(option: Option) -> Option:
         first = option.first_replayed_round
         if not option.possible or first is None:
             return replace(option, seconds=0.0, bytes_deleted=0)
-        every = option.answer == "subtract"
-        obsolete = [path for path in paths if every or round_of(path) >= first]
+        obsolete = [path for path in states if option.obsoletes_state(round_of(path))]
+        obsolete += [path for path in updates if option.obsoletes_updates(round_of(path))]
         return replace(
             option,
             seconds=option.rounds_replayed * median(took) if took else None,

@@ -224,10 +224,9 @@ def _superseded(folder: RunFolder, option: Option) -> Mapping[Superseded, int]:
     }
     if first is None:
         return counts
-    from_ = 0 if option.answer == "subtract" else first
-    counts["states"] = sum(t >= from_ for t in rounds_in(folder.checkpoints))
+    counts["states"] = sum(map(option.obsoletes_state, rounds_in(folder.checkpoints)))
     if option.answer != "calibrate":
-        counts["updates"] = sum(t >= first for t in rounds_in(folder.updates))
+        counts["updates"] = sum(map(option.obsoletes_updates, rounds_in(folder.updates)))
     return counts
 
 

@@ -28,6 +28,17 @@ class AnonymitySet:
         others = self.members if self.near is None else self.near[leaver]
         return len(others - left - {leaver})
 
+    def members_left(self, left: frozenset[Handle]) -> int:
+        r"""Count the members that stay, or who are near the member that has the fewest near.
+
+        m = min over u in S of |near(u) \ L \ {u}|, and 1 more where u itself stays: once m - x
+        more have left, whoever they are, each of S still has x to whom its update can be
+        attributed.
+        """
+        if self.near is None:
+            return len(self.members - left)
+        return min(self.plausible_members(u, left) + (u not in left) for u in self.members)
+
 
 @dataclass(frozen=True, slots=True)
 class Participation:

@@ -488,7 +488,7 @@ def deniability(history: History) -> Deniability:
     left = participation_of([*history.hidden, *((None, leaver) for leaver in history.left)])
     return Deniability(
         budget(
-            remaining_sizes=(len(hidden.members.difference(left.left)) for hidden in left.sets),
+            remaining_sizes=(hidden.members_left(frozenset(left.left)) for hidden in left.sets),
             x=x,
             at_risk=len(at_risk(left, x)),
             clients=len(history.clients),

@@ -19,7 +19,7 @@ from covey.base.errors import RunError
 from covey.base.events import Event
 from covey.base.history import FINAL, of_kinds
 from covey.base.names import Handle
-from covey.leaving.plan import AnswerRules, Option, check_basis, options, replay_kind
+from covey.leaving.plan import AnswerRules, Option, check_basis, option_for, replay_kind
 from covey.ledger.chain import Record, event_of, no_event
 from covey.ledger.participation import participation_of
 from covey.ledger.round_grammar import (
@@ -215,8 +215,7 @@ class Grammar:
             next_round=played,
             subtracts=kind == "subtract",
         )
-        possible = options(participation_of(self._counted), handle, rules)
-        return next(option for option in possible if option.answer == kind)
+        return option_for(kind, participation_of(self._counted), handle, rules)
 
     def _owed(self) -> list[tuple[events.ClientLeft, Option]]:
         """Return the latest answers that need rounds to be played again."""

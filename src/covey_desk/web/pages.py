@@ -19,6 +19,7 @@ from covey.api.listing import seconds_since
 from covey.base.files import read_bounded
 from covey.base.names import ClientName, Handle
 from covey.base.signature import Check
+from covey.leaving.plan import sizes_left
 from covey.leaving.planning import plan_alone
 from covey.leaving.proof import Proof, read_proof, sentences
 from covey.leaving.verification import OPERATOR, Verification
@@ -250,8 +251,7 @@ def _record(run: FollowedRun, handle: Handle, snapshot: Snapshot) -> dict[str, A
         plan = plan_alone(run.folder, snapshot.record, handle)
     except (CoveyError, OSError) as error:
         return {"problem": str(error)}
-    left, trained = frozenset(held.left), held.trained.get(handle, {})
-    sets = [(hidden, hidden.plausible_members(handle, left)) for hidden in held.sets_of(handle)]
+    trained, sets = held.trained.get(handle, {}), sizes_left(held, handle)
     return {"problem": "", "trained": trained, "sets": sets, "plan": plan}
 
 

@@ -248,7 +248,7 @@ def _played(experiment: Experiment, cache: RunCache) -> tuple[Runs, Mapping[str,
         (seed, column, row)
         for seed in range(experiment.repeats)  # an early stop leaves whole tables
         for column in experiment.columns
-        for row in experiment.rows
+        for row in experiment.rows_of(column)
         if seed < (row.repeats or experiment.repeats)
     ]
     for seed, column, row in wanted:
@@ -268,7 +268,7 @@ def _played(experiment: Experiment, cache: RunCache) -> tuple[Runs, Mapping[str,
 def _cells(experiment: Experiment, runs: Runs, missing: Mapping[str, str]) -> Iterator[Cell]:
     table = printed_table(experiment.paper, experiment.table) if experiment.table else {}
     for column in experiment.columns:
-        for row in experiment.rows:
+        for row in experiment.rows_of(column):
             seen = runs.get((row.name, column.name), ())
             config = Config.of(experiment.settings_of(column, row))
             for measure in experiment.measures:

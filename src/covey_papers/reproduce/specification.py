@@ -61,12 +61,14 @@ class TableRow(Section):
     Attributes:
         printed: the paper's row, per measure.
         repeats: 0: the experiment's; fewer where one run is reference enough.
+        bases: of the columns in which it is played; empty: all.
     """
 
     name: str
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     printed: dict[str, str] = Field(default_factory=dict[str, str])
     repeats: Annotated[int, Field(ge=0)] = 0
+    bases: tuple[str, ...] = ()
 
 
 class Quick(Section):
@@ -144,6 +146,10 @@ class Experiment(Section):
                 "x": self.quick.x or self.x,
             }
         )
+
+    def rows_of(self, column: Column) -> Sequence[TableRow]:
+        """Return the rows that are played in a column."""
+        return [row for row in self.rows if column.base in (row.bases or (column.base,))]
 
     def settings_of(self, column: Column, row: TableRow) -> Settings:
         """Return what one cell's runs are set to, the seed aside.
