@@ -118,6 +118,8 @@ CALLS: dict[str, tuple[Call, dict[str, st.SearchStrategy[Any]]]] = {
         covey.ClusterMeans(()).mean,
         {"cluster": BELOW_ZERO | st.integers(min_value=0)},
     ),
+    "ByThreshold": (covey.ByThreshold, {"ties": BELOW_ZERO}),
+    "Weighted": (covey.Weighted, {"ties": BELOW_ZERO}),
     "Recipe.at": (falling, {"round_index": NOT_COUNT, "rounds": NOT_POSITIVE}),
 }
 OF_RUNS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
@@ -130,8 +132,6 @@ OF_RUNS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 }
 ELSEWHERE = {
     "run": "thresholds and weights: tests/settings",
-    "select_weighted": "below, with its inputs",
-    "select_by_threshold": "below, with its inputs",
     "Streams": "any whole number is a seed, and any name a path",
     "Streams.at": "any number names a stream",
 }
@@ -308,23 +308,3 @@ def test_scores_with_a_gradient_are_scores():
     scores = torch.rand(64, generator=torch.Generator().manual_seed(0))
     plain = covey.audit_one_run(scores.numpy(), COINS, 1e-5)
     assert covey.audit_one_run(scores.requires_grad_(), COINS, 1e-5) == plain  # pyright: ignore[reportArgumentType]
-
-
-@given(ties=BELOW_ZERO)
-@pytest.mark.parametrize("select", [covey.select_weighted, covey.select_by_threshold])
-def test_ties_of_a_selection_are_a_number_from_0(select, ties):
-    table, row = torch.zeros(2, 2), torch.zeros(2)
-    inputs = covey.SelectionInputs(
-        losses=table,
-        risks=table,
-        risk_errors=table,
-        risk_weights=row,
-        risk_thresholds=row,
-        available=row == 0,
-        current=row.long(),
-        absent_counts=row.long(),
-        states={},
-        streams=covey.Streams(0),
-    )
-    with pytest.raises(REFUSED, match="ties"):
-        select(inputs, ties=ties)

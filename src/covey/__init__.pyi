@@ -7,15 +7,9 @@ from .aggregation.base import (
     mean_per_cluster,
 )
 from .aggregation.server import ServerOptimizer
-from .algorithms.algorithm import Algorithm, Subtractable, Traits
+from .algorithms.algorithm import Algorithm, Traits
 from .algorithms.clients import Clients, Setup
-from .algorithms.selection import (
-    ClusterSelection,
-    SelectionInputs,
-    select_by_loss,
-    select_by_threshold,
-    select_weighted,
-)
+from .algorithms.selection import ByLoss, ByThreshold, ClusterSelection, SelectionInputs, Weighted
 from .algorithms.state import RoundResult, ServerState
 from .api.calls import EarlyStopping, load, resume, run, sweep
 from .api.run import Run
@@ -70,6 +64,8 @@ __all__ = [
     "Algorithm",
     "Attack",
     "Augment",
+    "ByLoss",
+    "ByThreshold",
     "ChecksumError",
     "ClientData",
     "ClientSource",
@@ -135,7 +131,6 @@ __all__ = [
     "Signals",
     "States",
     "Streams",
-    "Subtractable",
     "Target",
     "Task",
     "TrackedRun",
@@ -143,6 +138,7 @@ __all__ = [
     "TrainingJob",
     "Traits",
     "UnfinishedError",
+    "Weighted",
     "__version__",
     "audit_model",
     "audit_one_run",
@@ -153,9 +149,6 @@ __all__ = [
     "mean_per_cluster",
     "resume",
     "run",
-    "select_by_loss",
-    "select_by_threshold",
-    "select_weighted",
     "sweep",
     "verify",
     "with_state",

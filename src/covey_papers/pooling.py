@@ -27,7 +27,7 @@ References:
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -35,7 +35,17 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from pydantic import Field
 
-from covey import Clients, ComponentState, Config, Params, RoundResult, ServerState, Setup, Streams
+from covey import (
+    Clients,
+    ComponentState,
+    Config,
+    Params,
+    RoundResult,
+    ServerState,
+    Setup,
+    Streams,
+    Traits,
+)
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.selection import Losses, SelectionInputs, SelectionResult
 from covey.algorithms.state import Cohort
@@ -79,18 +89,16 @@ class PooledIfca(Ifca):
             over 9 in 10 examples.
     """
 
-    pooling: Literal["risk"] | Annotated[float, Field(gt=0, le=1)] = "risk"
+    # all clients' numbers of examples weigh the shared model
+    traits: ClassVar[Traits] = Traits(reads_population=True)
 
-    @property
-    def reads_population(self) -> bool:
-        """All clients' numbers of examples weigh the shared model."""
-        return True
+    pooling: Literal["risk"] | Annotated[float, Field(gt=0, le=1)] = "risk"
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Play a round of IFCA, and pull every model towards the shared one."""
         played = super().round(state, clients, streams)
         shares = shares_of(self.pooling, state, played.state, clients.setup)
-        return pooled(played, shares, clients)
+        return pooled(played, shares, clients, streams)
 
     def choose(self, state: ServerState, clients: Clients, streams: Streams) -> SelectionResult:
         """Let clients choose, and remember the losses that they measured."""
@@ -122,7 +130,9 @@ class PooledIfcaMir(PooledIfca, IfcaMir):
     """IFCA-MIR, after whose rounds the clusters' models have their last layers in common."""
 
 
-def pooled(played: RoundResult, shares: tuple[float, ...], clients: Clients) -> RoundResult:
+def pooled(
+    played: RoundResult, shares: tuple[float, ...], clients: Clients, streams: Streams
+) -> RoundResult:
     """Pull every cluster model towards the shared one after a round.
 
     A cluster that no client chooses neither moves nor gives. Rounds in which no client has a
@@ -133,10 +143,12 @@ def pooled(played: RoundResult, shares: tuple[float, ...], clients: Clients) -> 
         played: what came of the round.
         shares: of each cluster's model, how much it has in common with all; 1 is FedAvg.
         clients: of the round.
+        streams: of the round.
     """
-    after, layers = played.state, clients.setup.layers
+    after = played.state
     if not len(clients) or not after.assignment:
         return played
+    layers = _layers_of(clients.setup.draw_model(streams))  # in the module's order
     sizes = _sizes(after, {client.handle: client for client in clients.setup.population})
     shares = tuple(share if n else 0.0 for share, n in zip(shares, sizes, strict=True))
     pulls = np.array([head_first(share, len(layers)) for share in shares])
@@ -144,6 +156,17 @@ def pooled(played: RoundResult, shares: tuple[float, ...], clients: Clients) -> 
     fact = ModelsPooled(shares, model_hash(models))
     after = replace(after, clusters=models).with_state(PoolingShares(shares=shares))
     return played._replace(state=after, events=(*played.events, fact))
+
+
+def _layers_of(params: Params) -> tuple[tuple[str, ...], ...]:
+    """Return the names of a fresh model's parameters, layer by layer, input to output.
+
+    A layer is one module with parameters of its own; modules register in forward order.
+    """
+    layers: dict[str, list[str]] = {}
+    for name in params:
+        layers.setdefault(name.rpartition(".")[0], []).append(name)
+    return tuple(tuple(names) for names in layers.values())
 
 
 def head_first(share: float, num_layers: int) -> Float[ndarray, " layers"]:

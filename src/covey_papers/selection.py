@@ -14,13 +14,13 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey import (
+    ByThreshold,
     ClusterSelection,
     ComponentState,
     Config,
     RoundResult,
     SelectionInputs,
     ServerState,
-    select_by_threshold,
 )
 from covey.algorithms.selection import UNASSIGNED, Selection, replace_nonfinite
 from covey.base.components import Share
@@ -279,4 +279,4 @@ class Rebalanced(MinimumShare):
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
         """Return the choices after the moves."""
-        return rebalanced(select_by_threshold, self.target_share)(inputs)
+        return rebalanced(ByThreshold().select, self.target_share)(inputs)

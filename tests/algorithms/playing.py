@@ -1,6 +1,6 @@
 """Algorithms as tests play them: with the steps of a round, on one cohort after another."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,11 +66,9 @@ def clients_with(federation: Federation, **how: Any) -> Clients:
     return Clients((), federation, steps, setup_of(lambda _: {}))
 
 
-def setup_of(
-    draw_model: DrawModel, population: Cohort = (), layers: Sequence[Sequence[str]] = ()
-) -> Setup:
+def setup_of(draw_model: DrawModel, population: Cohort = ()) -> Setup:
     """Return what an algorithm knows of a run; losses are of two classes."""
-    return Setup(draw_model, population, ROUNDS, layers, chance_loss=0.693)
+    return Setup(draw_model, population, ROUNDS, chance_loss=0.693)
 
 
 def playing(

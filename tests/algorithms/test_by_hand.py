@@ -14,15 +14,15 @@ import torch
 
 from algorithms.playing import Playing, fedavg, ifca, ifca_mir, local_training
 from covey import (
+    ByLoss,
+    ByThreshold,
     ConfigError,
     Examples,
     ReferenceEngine,
     RiskEstimate,
     Streams,
     Target,
-    select_by_loss,
-    select_by_threshold,
-    select_weighted,
+    Weighted,
 )
 from covey.algorithms.own_steps import checked_selection
 from covey.algorithms.redteam import RedTeamed, SelfAssessed
@@ -79,7 +79,7 @@ def test_one_round_of_ifca(steps, point, models):
 def test_a_risk_moves_the_client_that_weighs_it(steps, point, models, scripted):
     # risks 0.9 and 0.6. A, beta 0.5: 0.157 + 0.45 = 0.607 against 0.657 + 0.3 = 0.957
     # B, beta 0.9: 0.031 + 0.81 = 0.841 against 0.131 + 0.54 = 0.671: B moves to 1
-    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
+    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(Weighted().select))
     cohort = (point("a", 1, 1, weight=0.5), point("b", 1, 1, weight=0.9))
     team = RedTeamed(scripted({0: 0.9, 1: 0.6}), 1, {c.handle: c for c in cohort})
     watched = strategy.measured_by(team)
@@ -161,7 +161,7 @@ def pair(point) -> tuple[Client, ...]:
 @pytest.fixture
 def watched(steps, models, pair) -> Callable[..., Playing]:
     def by(script: RedTeam, every: int) -> Playing:
-        strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
+        strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(Weighted().select))
         return strategy.measured_by(RedTeamed(script, every, {c.handle: c for c in pair}))
 
     return by
@@ -231,7 +231,7 @@ def test_clients_choose_by_a_figure_that_is_not_calibrated_only_where_it_steers(
         return Assessment(RiskEstimate(figure, calibrated=False, steers=steers))
 
     cohort = (point("a", 1, 1, weight=0.5), point("b", 1, 1, weight=0.9))
-    plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
+    plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(Weighted().select))
     watched = plain.measured_by(RedTeamed(attack, 1, {c.handle: c for c in cohort}))
     start = replace(plain.init(STREAMS), assignment={"A": 0, "B": 1}, round_index=1)
     played = watched.play_round(start, cohort, STREAMS)
@@ -255,7 +255,7 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(steps, models, p
         risks: list[RiskEstimate | None] = [risk(0.9), risk(0.5)]
         return {c.handle: risks[::-1] if c.name == "b" else risks for c in cohort}
 
-    plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_by_threshold))
+    plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(ByThreshold().select))
     state, rounds = played_rounds(plain.measured_by(SelfAssessed(judge, 2)), pair, 6)
     assert [names for names in looked if names] == [["a", "b"], ["a", "b"]]  # rounds 2, 4
     assert state.assignment == {"A": 1, "B": 0}
@@ -268,7 +268,7 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(steps, models, p
 
 def test_the_last_choice_is_recorded_like_any_other_and_sets_no_price(steps, models, pair):
     how = SelectionConfig(
-        select_by_loss, after_choice=Priced(target_share=0.3).after_choice, epsilon=2.0
+        ByLoss().select, after_choice=Priced(target_share=0.3).after_choice, epsilon=2.0
     )
     strategy = ifca_mir(models(1.0, -1.0), steps, how)
     state, (first,) = played_rounds(strategy, pair, 1)

@@ -15,15 +15,15 @@ from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
 from covey import (
+    ByLoss,
+    ByThreshold,
     Params,
     Recipe,
     ReferenceEngine,
     SelectionInputs,
     ServerState,
     Streams,
-    select_by_loss,
-    select_by_threshold,
-    select_weighted,
+    Weighted,
 )
 from covey.algorithms.selection import (
     Selection,
@@ -31,7 +31,6 @@ from covey.algorithms.selection import (
     SelectionResult,
     choice_epsilon,
     report_noisy_min,
-    weighted_cost,
 )
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.start import gap_split, update_directions
@@ -41,11 +40,11 @@ from covey_papers.selection import Priced, select_priced
 from selecting import choosing
 
 SELECTIONS: dict[str, Selection] = {
-    "loss": select_by_loss,
-    "weighted": select_weighted,
-    "weighted, ties": partial(select_weighted, ties=2.0),
-    "threshold": select_by_threshold,
-    "threshold, ties": partial(select_by_threshold, ties=2.0),
+    "loss": ByLoss().select,
+    "weighted": Weighted().select,
+    "weighted, ties": Weighted(ties=2.0).select,
+    "threshold": ByThreshold().select,
+    "threshold, ties": ByThreshold(ties=2.0).select,
 }
 UNKNOWN = math.nan
 
@@ -134,7 +133,7 @@ def _with_ties(inputs: SelectionInputs, i: int, ties: float) -> list[float]:
 def test_the_weighted_choice_is_line_12_as_printed(inputs):
     """argmin_j alpha_i loss + beta_i risk_j, whatever the errors are, of equal costs the first."""
     alpha, beta = 1 - inputs.risk_weights, inputs.risk_weights
-    for i, chosen in enumerate(select_weighted(inputs).tolist()):
+    for i, chosen in enumerate(Weighted().select(inputs).tolist()):
         costs = [
             float(alpha[i] * inputs.losses[i, j] + beta[i] * inputs.risks[i, j])
             if inputs.available[j]
@@ -162,7 +161,7 @@ def test_the_weighted_choice_is_line_12_on_2000_random_inputs():
     expected = ((1 - beta) * losses + beta * risks).argmin(axis=1)
     assert set(expected) == {0, 1, 2}
     assert (expected[::10] == 0).all()
-    assert select_weighted(inputs).tolist() == expected.tolist()
+    assert Weighted().select(inputs).tolist() == expected.tolist()
 
 
 @given(selection_inputs(), st.sampled_from([1.0, 2.0]))
@@ -171,7 +170,7 @@ def test_the_weighted_choice_with_ties_takes_the_lowest_loss_of_equal_costs(inpu
         beta, loss = float(inputs.risk_weights[i]), float(inputs.losses[i, j])
         return (1 - beta) * loss + beta * min(max(risks[j], 0.5), 1.0), loss
 
-    assert select_weighted(inputs, ties).tolist() == brute_force(inputs, cost, ties)
+    assert Weighted(ties=ties).select(inputs).tolist() == brute_force(inputs, cost, ties)
 
 
 @given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)), st.sampled_from([0.0, 2.0]))
@@ -187,14 +186,14 @@ def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(inputs, ties):
         admitted = accepted or safest or [k for k, is_on in enumerate(offered) if is_on]
         return float(inputs.losses[i, j]) if j in admitted else None
 
-    assert select_by_threshold(inputs, ties).tolist() == brute_force(inputs, cost, ties)
+    assert ByThreshold(ties=ties).select(inputs).tolist() == brute_force(inputs, cost, ties)
 
 
 @given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)))
 def test_zero_risk_weight_is_ifca(inputs):
     inputs = replace(inputs, risk_weights=torch.zeros_like(inputs.risk_weights))
-    expected = select_by_loss(inputs)
-    assert torch.equal(select_weighted(inputs), expected)
+    expected = ByLoss().select(inputs)
+    assert torch.equal(Weighted().select(inputs), expected)
 
 
 @given(selection_inputs(risk=parts(32, 64, of=64)))
@@ -205,7 +204,7 @@ def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(inputs):
         risk_errors=torch.zeros_like(inputs.risk_errors),
     )
     lowest = inputs.risks[:, inputs.available].amin(dim=1)
-    chosen = select_weighted(inputs)
+    chosen = Weighted().select(inputs)
     assert torch.equal(inputs.risks.gather(1, chosen[:, None])[:, 0], lowest)
     assert inputs.available[chosen].all()
 
@@ -243,7 +242,7 @@ def test_while_an_offered_clusters_risk_is_unknown_loss_alone_decides(inputs, da
     risks = inputs.risks.clone()
     risks[:, j] = UNKNOWN
     inputs = replace(inputs, risks=risks)
-    assert torch.equal(select_weighted(inputs), select_by_loss(inputs))
+    assert torch.equal(Weighted().select(inputs), ByLoss().select(inputs))
 
 
 @pytest.mark.parametrize(
@@ -252,7 +251,7 @@ def test_while_an_offered_clusters_risk_is_unknown_loss_alone_decides(inputs, da
 )
 def test_an_unknown_risk_is_above_every_threshold(risks, threshold, chosen):
     inputs = two_of([[2.0, 1.0]], risks, risk_thresholds=torch.tensor([threshold]))
-    assert select_by_threshold(inputs).tolist() == [chosen]
+    assert ByThreshold().select(inputs).tolist() == [chosen]
 
 
 def test_with_ties_risks_closer_than_two_standard_errors_count_as_equal():
@@ -266,11 +265,11 @@ def test_with_ties_risks_closer_than_two_standard_errors_count_as_equal():
         )
         for error in (0.015, 0.014)
     )
-    assert select_weighted(equal, ties=2.0).tolist() == [0]  # by loss
-    assert select_weighted(distinct, ties=2.0).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
-    assert select_by_threshold(equal, ties=2.0).tolist() == [0]
-    assert select_by_threshold(distinct, ties=2.0).tolist() == [1]
-    assert select_weighted(equal).tolist() == select_by_threshold(equal).tolist() == [1]
+    assert Weighted(ties=2.0).select(equal).tolist() == [0]  # by loss
+    assert Weighted(ties=2.0).select(distinct).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
+    assert ByThreshold(ties=2.0).select(equal).tolist() == [0]
+    assert ByThreshold(ties=2.0).select(distinct).tolist() == [1]
+    assert Weighted().select(equal).tolist() == ByThreshold().select(equal).tolist() == [1]
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -401,9 +400,9 @@ def test_the_draws_are_hidden():
 @given(st.lists(st.permutations([0.25, 0.5, 1.0, 2.0]), min_size=1, max_size=5))
 def test_with_hardly_any_noise_it_is_the_plain_choice(rows):
     inputs = inputs_of(rows)
-    for cost in (by_loss, weighted_cost):  # of an unknown risk loss alone decides
+    for cost in (by_loss, Weighted().cost):  # of an unknown risk loss alone decides
         chosen = report_noisy_min(cost, BOUND, 1e-12)(inputs)
-        assert torch.equal(chosen, select_by_loss(inputs))
+        assert torch.equal(chosen, ByLoss().select(inputs))
 
 
 MODELS = tuple({"w": torch.tensor([float(j)])} for j in range(2))
@@ -476,9 +475,9 @@ def test_a_price_rises_until_somebody_wants_to_stay(people):
 
 
 def test_choices_under_noise_are_recorded_with_their_epsilon(people):
-    noisy = SelectionConfig(select_by_loss, epsilon=0.5)
+    noisy = SelectionConfig(ByLoss().select, epsilon=0.5)
     perturbed = [choice.events for _, choice in through(noisy, [people, people[:2], ()])]
     six, two = (ChoicesPerturbed(0.5, tuple("ABCDEF"[:n])) for n in (6, 2))
     assert perturbed == [(six,), (two,), ()]
-    ((_, plain),) = through(SelectionConfig(select_by_loss), [people])
+    ((_, plain),) = through(SelectionConfig(ByLoss().select), [people])
     assert plain.events == ()

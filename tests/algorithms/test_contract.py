@@ -23,6 +23,7 @@ from algorithms.playing import (
     setup_of,
 )
 from covey import (
+    ByThreshold,
     Engine,
     Examples,
     Params,
@@ -32,8 +33,7 @@ from covey import (
     ServerState,
     Streams,
     Target,
-    select_by_threshold,
-    select_weighted,
+    Weighted,
 )
 from covey.algorithms.algorithm import Opening
 from covey.algorithms.clients import Clients
@@ -51,7 +51,7 @@ from covey.base.events import (
     ModelsPooled,
     RiskUnknown,
 )
-from covey.base.params import layers_of, model_hash
+from covey.base.params import model_hash
 from covey.data.examples import Client, Preference
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import MULTICLASS
@@ -110,7 +110,7 @@ class World:
         return begun(setup_of(init), self.steps(), opens)
 
     def pooled(self) -> Playing:
-        setup = setup_of(init, self.population, layers_of(init(Streams(0))))
+        setup = setup_of(init, self.population)
         algorithm = PooledIfca(num_clusters=2, initialisation="random", pooling=0.5)
         return playing(algorithm, setup, self.steps())
 
@@ -131,11 +131,11 @@ class World:
 
 STRATEGIES: dict[str, Callable[[World], Playing]] = {
     **{name: methodcaller("built_in", name) for name in built_ins("algorithm")},
-    "threshold": lambda w: w.mir(select_by_threshold),
+    "threshold": lambda w: w.mir(ByThreshold().select),
     "warm": lambda w: w.begun("warm"),
     "groups": lambda w: w.begun("groups"),
     "pooled": lambda w: w.pooled(),
-    "red-teamed": lambda w: w.watched(w.mir(select_weighted)),
+    "red-teamed": lambda w: w.watched(w.mir(Weighted().select)),
 }
 
 
@@ -262,7 +262,7 @@ def test_zero_risk_weight_is_ifca_bit_for_bit_and_a_red_team_changes_nothing_but
     preference = Preference(0.0, 0.5)
     people = tuple(replace(client, preference=preference) for client in world.population)
     world = replace(world, population=people)
-    plain, weighing = ifca(init, world.steps()), world.mir(select_weighted)
+    plain, weighing = ifca(init, world.steps()), world.mir(Weighted().select)
     strategies = (plain, world.watched(plain), world.watched(weighing))
     alone, one, other = (played(strategy, [people] * 4) for strategy in strategies)
     assert same_bits(alone.models, one.models)

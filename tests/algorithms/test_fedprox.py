@@ -163,16 +163,16 @@ STREAMS = Streams(0)
 
 
 class Push(Objective):
-    """Add what was sent to the gradient, and keep what was seen of it."""
+    """Add 3 to the gradient of a client that kept nothing yet."""
 
     def correction(self, weights, start, memory):
-        return memory.get("push")
+        return None if memory else [w * 0 + 3.0 for w in weights]
 
     def remember(self, memory, start, trained, steps, recipe):
-        return {"seen": memory["push"]} if "push" in memory else {}
+        return {"trained": trained}
 
 
-def test_it_reaches_everybody_by_hand_and_is_gone_in_the_next_round(make_client):
+def test_an_objective_reads_what_it_kept_in_the_round_before_by_hand(make_client):
     # two clients with x = 1, and y = 1 or -1
     engine = ReferenceEngine(nn.Linear(1, 1, bias=False), REGRESSION)
     recipe = Recipe(local_steps=1, learning_rate=0.1, objective=Push())
@@ -182,17 +182,18 @@ def test_it_reaches_everybody_by_hand_and_is_gone_in_the_next_round(make_client)
     )
     clients = clients_with(Simulated(engine, recipe)).among(cohort)
     start = initial_state(({"weight": torch.zeros(1, 1)},))
-    sent = clients.sent_along(push={"weight": torch.full((1, 1), 3.0)})
-    shared = sent.all_in(0, "shared")
-    request = replace(sent, wants_losses=True)
+    shared = clients.all_in_one("shared")
+    request = replace(clients, wants_losses=True)
     updates = list(request.train(start.clusters, shared.clusters, STREAMS))
     known = {update.handle: update.loss for update in updates}
     # w = 0 - 0.1 ((0 - y) + 3): -0.2 for y = 1 and -0.4 for y = -1
     assert [float(u.update["weight"]) for u in updates] == pytest.approx([-0.2, -0.4])
-    assert all(float((u.kept or {})["seen"]["weight"]) == 3.0 for u in updates)
+    assert [float((u.kept or {})["trained"]["weight"]) for u in updates] == pytest.approx(
+        [-0.2, -0.4]
+    )
     # the first step's loss at w = 0 is known as somebody asks: half of (0 - y)^2
     assert known == pytest.approx({"A": 0.5, "B": 0.5})
-    first = sent.train_and_aggregate(start, shared, STREAMS).state
+    first = clients.train_and_aggregate(start, shared, STREAMS).state
     assert float(first.clusters[0]["weight"]) == pytest.approx(-0.3)
     second = clients.train_and_aggregate(first, shared, STREAMS).state
     # w = -0.3 - 0.1 (-0.3 - y), mean over y = 1 and -1

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from covey import ConfigError, DataError
-from covey.base.files import gunzip, read_bounded
+from covey.base.files import read_bounded
 from covey.data import arrays as npz
 from covey.data.arrays import read_client
+from covey.data.formats import gunzip
 from covey.data.population import read_preferences
 
 MIB = 2**20

@@ -109,8 +109,8 @@ def test_the_weakest_noise_decides_against_whom_it_holds():
 
 
 def test_an_end_by_budgets_says_nothing_of_data_and_one_by_a_figure_does():
-    by_budgets = RunEndedEarly(1, 5, "budgets", 0.0, 0, 0, 0.0, 1)
-    by_figure = RunEndedEarly(1, 5, "accuracy", 0.9, 0, 1, 0.0)
+    by_budgets = RunEndedEarly(1, 5, "budgets", clients=1)
+    by_figure = RunEndedEarly(1, 5, "figure", "accuracy", patience=1)
     facts = [SHARED, SUM, MERGED, BudgetSpent(("a",))]
     assert guarantees_of([*facts, by_budgets])[0].epsilon is not None
     assert guarantees_of([*facts, by_figure])[0].reason_code == NoGuarantee.UNKNOWN_EVENT

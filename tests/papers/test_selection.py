@@ -15,6 +15,8 @@ from torch import Tensor
 
 from algorithms.playing import setup_of
 from covey import (
+    ByLoss,
+    ByThreshold,
     Clients,
     Examples,
     Recipe,
@@ -23,8 +25,6 @@ from covey import (
     RoundResult,
     SelectionInputs,
     Streams,
-    select_by_loss,
-    select_by_threshold,
 )
 from covey.algorithms.round import RoundSteps
 from covey.algorithms.selection import UNASSIGNED
@@ -103,9 +103,9 @@ def net(inputs: SelectionInputs, chosen: Tensor) -> float:
 @given(selection_inputs(priced=False))
 def test_at_no_price_whoever_accepts_a_cluster_chooses_as_by_threshold(inputs):
     accepts = (inputs.risks <= inputs.risk_thresholds[:, None]).any(dim=1)
-    assert torch.equal(unconstrained_choice(inputs)[accepts], select_by_threshold(inputs)[accepts])
+    assert torch.equal(unconstrained_choice(inputs)[accepts], ByThreshold().select(inputs)[accepts])
     unsuited = ~accepts
-    assert torch.equal(unconstrained_choice(inputs)[unsuited], select_by_loss(inputs)[unsuited])
+    assert torch.equal(unconstrained_choice(inputs)[unsuited], ByLoss().select(inputs)[unsuited])
 
 
 @given(selection_inputs(most=5), TARGETS)
@@ -181,8 +181,8 @@ def test_a_priced_cluster_changes_hands_by_hand():
 @given(selection_inputs(), TARGETS)
 def test_rebalancing_fills_every_floor_from_clusters_above_it_and_moves_nobody_else(inputs, target):
     floor = min_clients(inputs, target)
-    own = select_by_threshold(inputs)
-    chosen = rebalanced(select_by_threshold, target)(inputs)
+    own = ByThreshold().select(inputs)
+    chosen = rebalanced(ByThreshold().select, target)(inputs)
     were, are = sizes(inputs, own), sizes(inputs, chosen)
     # those elsewhere cannot be drawn, and may be too many
     needed = sum(max(0, floor - n) for n in inputs.absent_counts.tolist())
@@ -238,11 +238,12 @@ def after_one_round(point):
     def nothing(*_: object) -> Never:
         raise AssertionError
 
-    def after(clusters, shares, layers=(("w",),)) -> RoundResult:
+    def after(clusters, shares) -> RoundResult:
         state = initial_state(clusters).with_choices({"A": 0, "B": 1}).with_models(clusters)
         backend = Simulated(ReferenceEngine(torch.nn.Identity()), Recipe())
-        clients = Clients((a, b), backend, RoundSteps(nothing), setup_of(nothing, (a, b), layers))
-        return pooled(RoundResult(state, ()), shares, clients)
+        setup = setup_of(lambda _: clusters[0], (a, b))
+        clients = Clients((a, b), backend, RoundSteps(nothing), setup)
+        return pooled(RoundResult(state, ()), shares, clients, Streams(0))
 
     return after
 
@@ -264,7 +265,7 @@ def values(played: RoundResult, name: str = "w") -> list[float]:
 )
 def test_a_cluster_gives_what_it_keeps(after_one_round, start, shares, end):
     clusters = tuple({"w": torch.tensor([w]), "count": torch.tensor(int(w))} for w in start)
-    played = after_one_round(clusters, (*shares[:2], 1.0)[: len(start)], (("w", "count"),))
+    played = after_one_round(clusters, (*shares[:2], 1.0)[: len(start)])
     assert values(played) == pytest.approx(end)
     assert values(played, "count") == [*start]
     fact = ModelsPooled(shares, model_hash(played.state.clusters))
@@ -274,10 +275,10 @@ def test_a_cluster_gives_what_it_keeps(after_one_round, start, shares, end):
 
 def test_a_layer_given_up_by_one_cluster_comes_from_the_other(after_one_round):
     clusters = tuple(
-        {"first": torch.tensor([x]), "head": torch.tensor([10 * x])} for x in (1.0, 2.0)
+        {"first.w": torch.tensor([x]), "head.w": torch.tensor([10 * x])} for x in (1.0, 2.0)
     )
-    played = after_one_round(clusters, (0.5, 0.0), (("first",), ("head",)))
-    assert (values(played, "first"), values(played, "head")) == ([1.0, 2.0], [20.0, 20.0])
+    played = after_one_round(clusters, (0.5, 0.0))
+    assert (values(played, "first.w"), values(played, "head.w")) == ([1.0, 2.0], [20.0, 20.0])
 
 
 def figure(risk: float, error: float, round_index: int = 5) -> RiskEstimate:

@@ -27,5 +27,5 @@ class Ditto(covey.Algorithm):
         return Pull(strength=self.strength)
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> covey.RoundResult:
-        shared = clients.all_in(0, "shared")
+        shared = clients.all_in_one("shared")
         return clients.train_and_aggregate(state, shared, streams)

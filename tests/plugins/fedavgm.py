@@ -24,7 +24,7 @@ class FedAvgM(Algorithm):
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        together = clients.all_in(0, "shared")
+        together = clients.all_in_one("shared")
         result = clients.train_and_aggregate(state, together, streams)
         old, mean = state.clusters[0], result.state.clusters[0]
         before = state.get_state(Velocity).value

@@ -44,7 +44,7 @@ class FedDyn(covey.Algorithm):
         return Dynamic(alpha=self.alpha)
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> covey.RoundResult:
-        result = clients.train_and_aggregate(state, clients.all_in(0, "shared"), streams)
+        result = clients.train_and_aggregate(state, clients.all_in_one("shared"), streams)
         old, mean = state.clusters[0], result.state.clusters[0]
         share = len(clients) / max(1, len(result.state.assignment))
         past = state.get_state(Drift).h or {name: value * 0 for name, value in old.items()}

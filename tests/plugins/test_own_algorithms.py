@@ -59,7 +59,7 @@ class WithoutEvents(Algorithm):
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         model = state.clusters[0]
-        all_clients = clients.all_in(0, "shared").clusters
+        all_clients = clients.all_in_one("shared").clusters
         updates = [*clients.train(state.clusters, all_clients, streams)]
         for update in updates:
             model = add(model, scale(update.update, 1 / len(updates)))
@@ -71,7 +71,7 @@ class Weighed(Algorithm):
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         half = clients.among(clients.cohort[::2])  # the leaver is in the other half
-        result = half.train_and_aggregate(state, half.all_in(0, "shared"), streams)
+        result = half.train_and_aggregate(state, half.all_in_one("shared"), streams)
         losses = clients.evaluate(state.clusters, streams)
         old, new = state.clusters[0], result.state.clusters[0]
         share = float(losses.mean()) / 10
@@ -85,7 +85,7 @@ class Peeking(Algorithm):
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         first = clients.among(clients.cohort[:1])
         share = sum(int(c.train.labels.sum()) for c in clients.cohort) / 1000
-        result = first.train_and_aggregate(state, first.all_in(0, "shared"), streams)
+        result = first.train_and_aggregate(state, first.all_in_one("shared"), streams)
         old, new = state.clusters[0], result.state.clusters[0]
         moved = {n: old[n] + share * (new[n] - old[n]) for n in old}
         return result._replace(state=replace(result.state, clusters=(moved,)))
@@ -95,7 +95,7 @@ class PartlyDrained(Algorithm):
     """Takes the fourth update that comes, which is the leaver's, and asks for no more."""
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        all_clients = clients.all_in(0, "shared").clusters
+        all_clients = clients.all_in_one("shared").clusters
         updates = clients.train(state.clusters, all_clients, streams)
         *_, last = islice(updates, 4)
         return RoundResult(state.with_models((add(state.clusters[0], last.update),)), ())
@@ -109,7 +109,7 @@ class Foreseeing(FedAvg):
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         share = sum(len(client.train) for client in clients.setup.population) / 1000
         one = clients.among(clients.cohort[:1])
-        result = one.train_and_aggregate(state, one.all_in(0, "shared"), streams)
+        result = one.train_and_aggregate(state, one.all_in_one("shared"), streams)
         moved = scale(result.state.clusters[0], 1 - share)
         return result._replace(state=replace(result.state, clusters=(moved,)))
 
@@ -279,7 +279,7 @@ class Changing(Algorithm):
     change: ClassVar[Change]
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        together = clients.all_in(0, "shared")
+        together = clients.all_in_one("shared")
         result = clients.train_and_aggregate(state, together, streams)
         return type(self).change(result)
 

@@ -188,7 +188,7 @@ def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(values, pa
     end = early_end(History(rounds=rows), config)
     assert (end is not None) == (waited >= patience)
     if end:
-        assert (end.rounds, end.best) == (len(values), best)
+        assert (end.rounds, end.reason) == (len(values), "figure")
 
 
 @given(values=accuracies, target=st.sampled_from([0.1, 0.25, 0.4, 0.5]))
@@ -199,7 +199,7 @@ def test_a_target_is_reached_by_the_latest_round_alone(values, target):
     reached = bool(values) and values[-1] is not None and values[-1] >= target
     assert (end is not None) == reached
     if end:
-        assert (end.rounds, end.best, end.target) == (len(values), values[-1], target)
+        assert (end.rounds, end.accuracy, end.target) == (len(values), values[-1], target)
 
 
 def test_a_run_ends_with_the_first_round_that_reaches_its_target_also_resumed(tmp_path):
@@ -265,7 +265,7 @@ def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
     for part in ("audits", "exposures", "finished", "rounds", "assignment"):
         assert getattr(ended.history, part) == getattr(short.history, part)
     event = ended.history.ended_early
-    assert (event.rounds, event.planned, event.best_round) == (3, 9, 0)
+    assert (event.rounds, event.planned, event.reason) == (3, 9, "figure")
 
 
 def test_a_kill_after_the_decision_ends_in_the_same_ledger(ended, tmp_path, monkeypatch):

@@ -223,8 +223,8 @@ def answered_twice(liar: Liar) -> None:
 
 
 def ended_again(liar: Liar) -> None:
-    body = {"rounds": 1, "planned": 3, "figure": "accuracy", "best": 0.9, "best_round": 0}
-    body |= {"patience": 1, "min_change": 0.0, "clients": None, "target": None}
+    body = {"rounds": 1, "planned": 3, "reason": "figure", "figure": "accuracy", "patience": 1}
+    body |= {"clients": 0, "accuracy": 0.0, "target": 0.0}
     liar.add(Record(None, "RunEndedEarly", body))
 
 

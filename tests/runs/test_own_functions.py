@@ -161,7 +161,7 @@ class Bounded(covey.Loss):
 
 class Half(covey.Algorithm):
     def round(self, state, clients, streams):
-        everybody = clients.all_in(0, "shared")
+        everybody = clients.all_in_one("shared")
         return clients.train_and_aggregate(state, everybody, streams)
 """
 TINY = small(

@@ -113,7 +113,7 @@ own noise & aggregation.weights = "examples"
 choices under noise & method.name = "fedavg"
 choices under noise & method.name = "local"
 choices under noise & method.selection = "threshold"
-choices under noise & method.selection = "covey:select_by_loss"
+choices under noise & method.selection = "plugins.selection_exploring:Exploring"
 choices under noise & method.initialisation = "warm"
 """
 SHORT: dict[str, dict[str, Any]] = {

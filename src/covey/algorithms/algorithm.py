@@ -13,9 +13,7 @@ from covey.algorithms.state import RoundResult, ServerState, initial_state
 from covey.base.components import Component, Positive
 from covey.base.events import ClientsAssigned
 from covey.base.rng import Streams
-from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
-from covey.membership.references import PlayRound
 
 BY_LOSS_ALONE = ByLoss()
 
@@ -50,7 +48,8 @@ class Traits:
         one_client_each: whether no model is ever shared.
         trains: whether clients train its models.
         calibrates: whether its one model can be calibrated by updates that were kept.
-        subtracts: whether it is a `Subtractable`.
+        subtracts: whether its models depend on clients' data through sums alone, from which a
+            client that leaves is subtracted; of covey's own this is `ridge`.
         reads_population: whether a round looks at clients that are not in its cohort.
         keeps_clusters_apart: whether nothing that a client sends reaches another cluster; else
             everybody's exposure counts in every cluster.
@@ -81,7 +80,7 @@ class Algorithm(Component):
         class FedAvg(Algorithm):
             def round(self, state, clients, streams):
                 return clients.train_and_aggregate(
-                    state, clients.all_in(0, "shared"), streams
+                    state, clients.all_in_one("shared"), streams
                 )
 
     What stands beside the three is data: what an algorithm needs, and what it gives away.
@@ -121,11 +120,6 @@ class Algorithm(Component):
     def note(self) -> str:
         """What a reader of the results must know of it; "": nothing."""
         return ""
-
-    @property
-    def reads_population(self) -> bool:
-        """Whether a round looks at clients that are not in its cohort."""
-        return self.traits.reads_population
 
     @property
     def num_models(self) -> int | None:
@@ -216,38 +210,3 @@ class Clustered(Algorithm):
         """What a reader must know: who decided the groups."""
         known = self.initialisation == "groups" and self.num_clusters > 1
         return "Clusters started from the true groups: an oracle." if known else ""
-
-
-class Subtractable(Clustered):
-    """An algorithm whose models depend on clients' data through sums alone.
-
-    A client that leaves is subtracted from them. Every round records `HeadsSolved` and
-    `ModelsMerged`.
-    """
-
-    # sums are over all clients that chose so far, present or not
-    traits: ClassVar[Traits] = Traits(subtracts=True, reads_population=True)
-
-    def reference_round(self, records: LocalRecords) -> PlayRound | None:
-        """Return how an auditor plays a round with one model; None: as clients train.
-
-        Args:
-            records: how examples become features.
-        """
-        del records
-
-    def without(self, state: ServerState, leavers: Clients) -> ServerState:
-        """Return the state in which the sums lack what these clients added.
-
-        Nothing can be subtracted of a client that is not among them: the sums are then made
-        anew, of all others'.
-        """
-        raise NotImplementedError
-
-    def solve(self, state: ServerState, chosen: ClientsAssigned, clients: Clients) -> RoundResult:
-        """Return a round's models, from the sums and these choices, without a request.
-
-        A model that no sums determine stays as it is. Clients that the choices have and the
-        sums do not are counted.
-        """
-        raise NotImplementedError

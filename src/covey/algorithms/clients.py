@@ -8,6 +8,7 @@ A federation is the only way to anybody's data. Two classes are one:
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -137,8 +138,7 @@ class Setup:
         draw_model: draws a fresh model.
         population: all clients that are known from the start, in name order.
         rounds: how many the run has.
-        layers: the names of a model's parameters by layer, from input to output.
-        chance_loss: of the best constant answer, in nats.
+        chance_loss: of the best constant answer, in nats; infinite: it has no bound.
         min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
             they are.
     """
@@ -146,8 +146,7 @@ class Setup:
     draw_model: Callable[[Streams], Params]
     population: Cohort
     rounds: int
-    layers: Sequence[Sequence[str]]
-    chance_loss: float
+    chance_loss: float = inf
     min_cohort: int = 0
 
 
@@ -165,7 +164,6 @@ class Clients:
         own_risks: whether only they know which risks they know.
         recorded: where a run is replayed with the choices that were made: by round, the
             cluster of each client.
-        broadcast: what the server sends along to every client's objective, by name.
         wants_losses: whether the losses of their training are looked at.
     """
 
@@ -178,7 +176,6 @@ class Clients:
     recorded: Mapping[int, Mapping[Handle, int]] = field(
         default_factory=dict[int, Mapping[Handle, int]]
     )
-    broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     wants_losses: bool = False
 
     def __len__(self) -> int:
@@ -188,13 +185,9 @@ class Clients:
         """Return these clients instead, reached in the same way."""
         return replace(self, cohort=cohort)
 
-    def sent_along(self, **broadcast: Params) -> "Clients":
-        """Return the same clients, who get these tensors for their objective by name."""
-        return replace(self, broadcast=broadcast)
-
-    def all_in(self, cluster: int, by: str) -> ClientsAssigned:
-        """Return the fact that all of them train the model of one cluster."""
-        return ClientsAssigned({c.handle: cluster for c in self.cohort}, by)
+    def all_in_one(self, by: str) -> ClientsAssigned:
+        """Return the fact that all of them train the first cluster's model."""
+        return ClientsAssigned({client.handle: 0 for client in self.cohort}, by)
 
     def evaluate(self, models: Models, streams: Streams) -> Float[Tensor, "clients clusters"]:
         """Return every model's loss on every client's selection batch, in nats."""
@@ -237,7 +230,7 @@ class Clients:
                 begin anew, and remote ones keep nothing of it.
             least_steps: at least so many gradient steps; 0: as the recipe says.
         """
-        anew = ObjectiveInputs(broadcast=self.broadcast, wants_losses=self.wants_losses)
+        anew = ObjectiveInputs(wants_losses=self.wants_losses)
         inputs = anew if state is None else self._inputs(state)
         inputs = replace(inputs, least_steps=least_steps)
         return self.federation.train(models, self.cohort, assignment, streams, inputs)
@@ -271,9 +264,10 @@ class Clients:
             inputs=self._inputs(state),
         )
         if updates is not None:
-            own = [update for update in updates if update.handle in clusters]
             placed = {
-                client.handle: replace(client, cluster=clusters[client.handle]) for client in own
+                update.handle: replace(update, cluster=clusters[update.handle])
+                for update in updates
+                if update.handle in clusters
             }
             train = partial(_trained_already, placed)
         return aggregate_round(self.steps, state, chosen, cohort, train, streams)
@@ -289,7 +283,7 @@ class Clients:
     def _inputs(self, state: ServerState) -> ObjectiveInputs:
         """Return what clients' objectives look at in a round."""
         memory, t = state.get_state(ClientMemory), state.round_index
-        return ObjectiveInputs(memory, self.broadcast, t, self.wants_losses)
+        return ObjectiveInputs(memory, t, self.wants_losses)
 
 
 def _trained_already(

@@ -30,7 +30,7 @@ class FedAvg(Algorithm):
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let all of them train, and aggregate."""
-        everybody = clients.all_in(0, "shared")
+        everybody = clients.all_in_one("shared")
         return clients.train_and_aggregate(state, everybody, streams)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from covey.algorithms.algorithm import Clustered, Subtractable, Traits
+from covey.algorithms.algorithm import Clustered, Traits
 from covey.algorithms.clients import Clients, Comparison, Setup, SumsAnswer
 from covey.algorithms.selection import ClusterSelection, Weighted
 from covey.algorithms.start import gap_split
@@ -161,7 +161,7 @@ def first_clusters(
         drawn = {h: int(draw.integers(num_clusters)) for h, draw in draws.items()}
         return ClientsAssigned(drawn, "chance"), ()
     if len(cohort) <= num_clusters:
-        return clients.all_in(0, "shared"), ()
+        return clients.all_in_one("shared"), ()
     by_handle = clients.federation.means(state, cohort)
     if len(by_handle) <= num_clusters:
         return ClientsAssigned(dict.fromkeys(by_handle, 0), "shared"), ()
@@ -204,7 +204,7 @@ def _risks(state: ServerState) -> tuple[float | None, ...]:
 
 
 @component("algorithm", "ridge")
-class Ridge(Subtractable):
+class Ridge(Clustered):
     """FedAvg, IFCA and IFCA-MIR with ridge heads in closed form, from sums.
 
     What it gives away: `docs/concepts/ridge-heads.md`.
@@ -231,8 +231,9 @@ class Ridge(Subtractable):
         Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020.
     """
 
-    traits: ClassVar[Traits] = replace(
-        Subtractable.traits, trains=False, sends_sums=True, seen=SEEN
+    # sums are over all clients that chose so far, present or not
+    traits: ClassVar[Traits] = Traits(
+        trains=False, subtracts=True, reads_population=True, sends_sums=True, seen=SEEN
     )
 
     selection: Annotated[ClusterSelection, Part("selection")] = Weighted()
@@ -258,7 +259,7 @@ class Ridge(Subtractable):
         """Let clients choose, count their sums, and solve every cluster's head."""
         if not len(clients):
             merged = ModelsMerged(model_hash(state.clusters), (0,) * len(state.clusters))
-            none = clients.all_in(0, "clients")
+            none = clients.all_in_one("clients")
             return RoundResult(state.with_models(state.clusters), (none, merged))
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.as_recorded(state, chosen)
@@ -268,11 +269,19 @@ class Ridge(Subtractable):
         return RoundResult(played.state.with_state(converged), (*events, *played.events))
 
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
-        """Return the state in which the sums lack what these clients added."""
+        """Return the state in which the sums lack what these clients added.
+
+        Nothing can be subtracted of a client that is not among them: the sums are then made
+        anew, of all others'.
+        """
         return without_leavers(state, leavers)
 
     def solve(self, state: ServerState, chosen: ClientsAssigned, clients: Clients) -> RoundResult:
-        """Solve every cluster's head for these choices; no client chooses again."""
+        """Solve every cluster's head for these choices; no client chooses again.
+
+        A head that no sums determine stays as it is. Clients that the choices have and the
+        sums do not are counted.
+        """
         return self._solve_heads(recount(state, chosen.clusters, clients), chosen)
 
     def _solve_heads(self, recounted: Recount, chosen: ClientsAssigned) -> RoundResult:
@@ -305,7 +314,7 @@ class Ridge(Subtractable):
     ) -> tuple[ServerState, ClientsAssigned, tuple[Event, ...]]:
         """Return what each client takes: by the start, as before, or by comparing."""
         if self.num_clusters == 1:
-            return state, clients.all_in(0, "shared"), ()
+            return state, clients.all_in_one("shared"), ()
         if not state.assignment:
             return state, *first_clusters(self, state, clients, streams)
         if not self.choice.has_state and state.get_state(Converged).holds(state, clients.cohort):

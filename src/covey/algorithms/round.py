@@ -121,7 +121,7 @@ def aggregate_round(
         state: before the round.
         chosen: which cluster each client trains.
         cohort: these clients, in name order; who sends nothing has taken no part.
-        train: lets them train.
+        train: lets them train; called again for those whom the aggregation has in `again`.
         streams: of the round.
     """
     aggregation = steps.aggregation(state.clusters, streams.at("merge"))

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.server import Models
-from covey.algorithms.algorithm import Algorithm, Subtractable
+from covey.algorithms.algorithm import Algorithm
 from covey.algorithms.clients import Clients, Comparison, Federation, Setup, SumsAnswer
 from covey.algorithms.own_steps import mistaken, models_problem
 from covey.algorithms.redteam import RiskMeasurement
+from covey.algorithms.ridge import Ridge
 from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult
 from covey.algorithms.state import NO_INPUTS, Cohort, ObjectiveInputs, RoundResult, ServerState
 from covey.base.errors import ConfigError, user_function
@@ -133,7 +134,7 @@ class RunAlgorithm:
         is_checked: whether a user wrote it: then nothing that it returns is believed.
 
     Raises:
-        ConfigError: a user's own has no rounds, or subtracts and is no `Subtractable`.
+        ConfigError: a user's own has no rounds, or subtracts and is no `Ridge`.
     """
 
     algorithm: Algorithm
@@ -149,10 +150,10 @@ class RunAlgorithm:
                 f"Your {self._part} must have a `round`, found none: write `def round(self, state, "
                 f"clients, streams)`, which returns a covey.RoundResult."
             )
-        if self.algorithm.traits.subtracts and not isinstance(self.algorithm, Subtractable):
+        if self.algorithm.traits.subtracts and not isinstance(self.algorithm, Ridge):
             raise ConfigError(
-                f"Your {self._part} must be a covey.Subtractable, as it `subtracts`, found "
-                f"another: derive it from that class, and give it `without` and `solve`."
+                f"Your {self._part} must have traits without `subtracts`, as it has no ridge "
+                f"heads, found it set: take it out."
             )
 
     def init(self, streams: Streams) -> ServerState:
@@ -204,13 +205,13 @@ class RunAlgorithm:
 
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
         """Return the state in which the sums lack what these clients added."""
-        without = cast("Subtractable", self.algorithm).without
+        without = cast("Ridge", self.algorithm).without
         take_off = user_function(self._part, without) if self.is_checked else without
         return take_off(state, leavers)
 
     def solve(self, state: ServerState, chosen: ClientsAssigned, clients: Clients) -> RoundResult:
         """Return a round's models, from the sums and these choices: a round like any other."""
-        solve = cast("Subtractable", self.algorithm).solve
+        solve = cast("Ridge", self.algorithm).solve
         return self._played("solve", state, clients, lambda present: solve(state, chosen, present))
 
     def _measured(
@@ -230,7 +231,7 @@ class RunAlgorithm:
 
         Then everybody is handed out in every round.
         """
-        return setup if self.algorithm.reads_population else _without_data(setup)
+        return setup if self.algorithm.traits.reads_population else _without_data(setup)
 
     def _returned(
         self, where: str, before: ServerState, play: Callable[[], RoundResult]

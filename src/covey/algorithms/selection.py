@@ -1,7 +1,7 @@
 """Which cluster a client joins: by loss (IFCA), by loss and risk (IFCA-MIR), by a threshold.
 
-Every selection is a function `SelectionInputs -> cluster index per client`. A user's own
-is one too: `package.module:function`.
+A user's own is a class with `select`, or a function `SelectionInputs -> cluster index per
+client`: `package.module:function`.
 
 References:
     McSherry, Talwar, Mechanism Design via Differential Privacy, 2007.
@@ -21,7 +21,6 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.algorithms.state import Cohort, RoundResult, ServerState
-from covey.base.arguments import in_range
 from covey.base.built_ins import component
 from covey.base.component_state import ComponentState, States, get_state
 from covey.base.components import Component, NotNegative, OwnFunction
@@ -78,74 +77,6 @@ class SelectionInputs:
 
 
 Selection = Callable[[SelectionInputs], Int[Tensor, " clients"]]
-
-
-def select_by_loss(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
-    """Send every client to the offered cluster with the lowest loss (IFCA).
-
-    j_i = argmin_j loss[i, j]
-
-    References:
-        Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020.
-    """
-    return _lowest(inputs.losses, inputs.available)
-
-
-def select_weighted(inputs: SelectionInputs, ties: float = 0.0) -> Int[Tensor, " clients"]:
-    """Send every client to the cluster that best balances loss and risk (IFCA-MIR).
-
-    j_i = argmin_j  alpha_i loss[i, j] + beta_i risk[i, j],   alpha_i = 1 - beta_i
-
-    Of equal costs the first cluster is taken. While an offered cluster has no figure, loss
-    alone decides: an unknown risk can be compared with nothing.
-
-    Args:
-        inputs: what the clients know.
-        ties: not the paper's, where it is not 0: risks that differ from the safest by less
-            than so many standard errors count as equal to it, all are clamped to [0.5, 1], and
-            of equal costs the lowest loss is taken.
-
-    References:
-        Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
-    """
-    cost = weighted_cost(inputs, in_range("ties", ties, NotNegative))
-    if ties == 0:
-        return _lowest(cost, inputs.available)
-    best = torch.where(inputs.available, cost, torch.inf).amin(dim=1, keepdim=True)
-    return _lowest(inputs.losses, inputs.available & (cost == best))
-
-
-def weighted_cost(inputs: SelectionInputs, ties: float = 0.0) -> Float[Tensor, "clients clusters"]:
-    """Return what `select_weighted` compares."""
-    unknown = (inputs.risks.isnan() & inputs.available).any(dim=1, keepdim=True)
-    beta = inputs.risk_weights[:, None]
-    losses, risks = replace_nonfinite(inputs.losses), _with_ties(inputs, ties)
-    if ties > 0:
-        risks = risks.clamp(0.5, 1)  # a risk below a coin toss is there by chance
-    return torch.where(unknown, losses, (1 - beta) * losses + beta * risks)
-
-
-def select_by_threshold(inputs: SelectionInputs, ties: float = 0.0) -> Int[Tensor, " clients"]:
-    """Send every client to the lowest loss among the clusters that it accepts.
-
-    A_i = {j offered: risk[i, j] <= tau_i};  j_i = argmin_{j in A_i} loss[i, j]
-
-    An unknown risk is above every tau. A client that accepts nothing takes the safest
-    cluster; of equally safe ones, the one with the lowest loss.
-
-    Args:
-        inputs: what the clients know.
-        ties: clusters are equally safe if their risks differ from the lowest by less than
-            so many standard errors.
-    """
-    known = ~inputs.risks.isnan() & inputs.available
-    accepted = known & (inputs.risks <= inputs.risk_thresholds[:, None])
-    ties = in_range("ties", ties, NotNegative)
-    risks = torch.where(known, _with_ties(inputs, ties), torch.inf)
-    safest = known & (risks == risks.amin(dim=1, keepdim=True))
-    admitted = torch.where(accepted.any(dim=1, keepdim=True), accepted, safest)
-    nothing_known = ~known.any(dim=1, keepdim=True)
-    return _lowest(inputs.losses, torch.where(nothing_known, inputs.available, admitted))
 
 
 def _with_ties(inputs: SelectionInputs, ties: float) -> Float[Tensor, "clients clusters"]:
@@ -206,7 +137,7 @@ def report_noisy_min(cost: CostFunction, bound: float, noise: float) -> Selectio
 
 
 def choice_epsilon(noise: float) -> float:
-    """Return the epsilon of one choice by `report_noisy_min`."""
+    """Return the epsilon of one choice by `report_noisy_min` with b = `noise`."""
     return 2 / noise
 
 
@@ -261,13 +192,19 @@ class OwnSelection(ClusterSelection, OwnFunction):
 
 @component("selection", "loss")
 class ByLoss(ClusterSelection):
-    """The lowest loss (IFCA)."""
+    """The lowest loss (IFCA).
+
+    j_i = argmin_j loss[i, j]
+
+    References:
+        Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020.
+    """
 
     weighs: ClassVar[bool] = False
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
-        """Return the cluster with the lowest loss."""
-        return select_by_loss(inputs)
+        """Return the offered cluster with the lowest loss."""
+        return _lowest(inputs.losses, inputs.available)
 
     def cost(self, inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
         """Return the losses."""
@@ -278,26 +215,48 @@ class ByLoss(ClusterSelection):
 class Weighted(ClusterSelection):
     """The best alpha * loss + beta * risk (IFCA-MIR).
 
+    j_i = argmin_j  alpha_i loss[i, j] + beta_i risk[i, j],   alpha_i = 1 - beta_i
+
+    Of equal costs the first cluster is taken. While an offered cluster has no figure, loss
+    alone decides: an unknown risk can be compared with nothing.
+
     Attributes:
         ties: risks within so many standard errors of the safest count as equal to it, none
             is below 0.5, and equal costs go by the loss; 0: as the paper has it, on the figures
             as they are.
+
+    References:
+        Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
     """
 
     ties: NotNegative = 0.0
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
-        """Return the cluster with the lowest cost."""
-        return select_weighted(inputs, self.ties)
+        """Return the offered cluster with the lowest cost."""
+        cost = self.cost(inputs)
+        if self.ties == 0:
+            return _lowest(cost, inputs.available)
+        best = torch.where(inputs.available, cost, torch.inf).amin(dim=1, keepdim=True)
+        return _lowest(inputs.losses, inputs.available & (cost == best))
 
     def cost(self, inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
         """Return alpha * loss + beta * risk."""
-        return weighted_cost(inputs, self.ties)
+        unknown = (inputs.risks.isnan() & inputs.available).any(dim=1, keepdim=True)
+        beta = inputs.risk_weights[:, None]
+        losses, risks = replace_nonfinite(inputs.losses), _with_ties(inputs, self.ties)
+        if self.ties > 0:
+            risks = risks.clamp(0.5, 1)  # a risk below a coin toss is there by chance
+        return torch.where(unknown, losses, (1 - beta) * losses + beta * risks)
 
 
 @component("selection", "threshold")
 class ByThreshold(ClusterSelection):
     """The lowest loss among clusters whose risk the client accepts, else the safest.
+
+    A_i = {j offered: risk[i, j] <= tau_i};  j_i = argmin_{j in A_i} loss[i, j]
+
+    An unknown risk is above every tau. Of equally safe clusters, the client takes the one
+    with the lowest loss.
 
     Attributes:
         ties: clusters within so many standard errors of the lowest risk are equally safe.
@@ -309,7 +268,13 @@ class ByThreshold(ClusterSelection):
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
         """Return the best acceptable cluster."""
-        return select_by_threshold(inputs, self.ties)
+        known = ~inputs.risks.isnan() & inputs.available
+        accepted = known & (inputs.risks <= inputs.risk_thresholds[:, None])
+        risks = torch.where(known, _with_ties(inputs, self.ties), torch.inf)
+        safest = known & (risks == risks.amin(dim=1, keepdim=True))
+        admitted = torch.where(accepted.any(dim=1, keepdim=True), accepted, safest)
+        nothing_known = ~known.any(dim=1, keepdim=True)
+        return _lowest(inputs.losses, torch.where(nothing_known, inputs.available, admitted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +292,7 @@ class SelectionConfig:
     epsilon: float | None = None
 
 
-BY_LOSS = SelectionConfig(select_by_loss)
+BY_LOSS = SelectionConfig(ByLoss().select)
 """IFCA: the lowest loss, and nothing else."""
 
 

@@ -145,7 +145,7 @@ def _shared_round(
     updates: Sequence[ClientUpdate] | None = None,
 ) -> RoundResult:
     """Train one model together; every cluster gets it."""
-    everybody = clients.all_in(0, "shared")
+    everybody = clients.all_in_one("shared")
     stalled = state.get_state(Stalled).clusters
     alone = replace(initial_state(state.clusters[:1]), round_index=state.round_index).with_state(
         Stalled(clusters=stalled & {0}), state.get_state(ClientMemory)

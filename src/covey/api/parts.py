@@ -179,9 +179,7 @@ class RecordedRun(BuiltRun):
     def algorithm(self) -> RunAlgorithm:
         """Its algorithm, which has no model to begin with."""
         clients, rounds = self.population.clients, self.config.rounds
-        return RunAlgorithm(
-            self.config.method, Setup(self.init, clients, rounds, layers=(), chance_loss=0.0)
-        )
+        return RunAlgorithm(self.config.method, Setup(self.init, clients, rounds))
 
     @cached_property
     def no_clients(self) -> Clients:

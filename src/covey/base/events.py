@@ -675,26 +675,23 @@ class RunEndedEarly(Event):
     Attributes:
         rounds: how many there are: the end is recorded with this index.
         planned: how many there were to be.
-        figure: what got no better; see `stopping.figure` in the settings. "participants":
-            nobody took part in the last rounds.
-        best: its best value.
-        best_round: the round that had it first.
-        patience: in how many rounds with a known figure it got no better, or nobody took part.
-        min_change: by how much more than this it would have had to be better.
-        clients: how many have any budget left, where the run ends for that; None: it ends by
-            its figure.
-        target: the accuracy that its last round reached, where it ends for that.
+        reason: a figure got no better, the accuracy reached its target, clients' budgets are
+            spent, or nobody took part.
+        figure: which figure; see `stopping.figure` in the settings.
+        patience: in how many rounds it got no better while it was known, or nobody took part.
+        clients: how many have any budget left.
+        accuracy: that the last round reached.
+        target: that it had to reach.
     """
 
     rounds: Annotated[int, Field(ge=1)]
     planned: Annotated[int, Field(ge=1)]
-    figure: str
-    best: float
-    best_round: Count
-    patience: Count
-    min_change: float
-    clients: Count | None = None
-    target: float | None = None
+    reason: Literal["figure", "target", "budgets", "participants"]
+    figure: str = ""
+    patience: Count = 0
+    clients: Count = 0
+    accuracy: float = 0.0
+    target: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Figure:
     @property
     def lower_bound(self) -> float:
         """What the number is at least, with 97.5%; NaN where it is unknown."""
-        return float(self) - 1.96 * (self.error or 0.0)
+        return float(self) - Z * (self.error or 0.0)
 
     @property
     def cell(self) -> str:
@@ -73,9 +73,9 @@ class Figure:
         return f"{self.value:.3f}" + ("" if self.error is None else f" ± {self.error:.3f}")
 
 
-def number(value: float | None, reason: str = "") -> str:
-    """Return the wording of a number without an error, or why it is unknown."""
-    return str(Figure(value, reason=reason))
+def number(value: float | None) -> str:
+    """Return the wording of a number without an error."""
+    return str(Figure(value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ runs at a write. So a file's own list of what it holds is compared before anythi
 read.
 """
 
-import ctypes
 import hashlib
 import json
 import os
@@ -16,16 +15,11 @@ import re
 import sqlite3
 import stat
 import sys
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import Any, cast
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Parameters of glibc's `mallopt`."""
-
 
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What Windows takes for a device, whatever folder it is in."""
@@ -66,31 +60,6 @@ def permissions_of_others(mode: int) -> int:
     None on Windows, where the bits say nothing of who may read a file.
     """
     return 0 if sys.platform == "win32" else mode & 0o077
-
-
-def keep_freed_memory(most: int, largest: int) -> bool:
-    """Let threads keep freed memory for what they take next, where the system is glibc's.
-
-    By itself glibc gives back what a step of training frees at its end, and requests it
-    again in the next: thousands of page faults a second, for which threads wait for each
-    other. What the process's environment says of it stands.
-
-    Args:
-        most: bytes at the end of an arena that are kept.
-        largest: bytes of what is kept at all; more is taken, and given back, alone.
-
-    Returns:
-        Whether it is so from now on.
-    """
-    is_set = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
-        name.startswith("MALLOC_") for name in os.environ
-    )
-    if sys.platform != "linux" or is_set:
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and bool(
-        mallopt(M_MMAP_THRESHOLD, largest) and mallopt(M_TRIM_THRESHOLD, most)
-    )
 
 
 class Disk:
@@ -182,7 +151,7 @@ def path_inside(folder: Path, relative: str) -> Path:
     return path
 
 
-def leaving_link(folder: Path, others: str = "") -> Path | None:
+def leaving_link(folder: Path, others: str) -> Path | None:
     """Return a link below a folder that leads out of it; None: there is none.
 
     Args:
@@ -195,7 +164,7 @@ def leaving_link(folder: Path, others: str = "") -> Path | None:
         for path in (Path(place, name) for name in (*inner, *files)):
             if path.is_symlink() and not path.resolve().is_relative_to(home):
                 return path
-        if others and Path(place).parent == folder / others:
+        if Path(place).parent == folder / others:
             inner.clear()
     return None
 
@@ -292,24 +261,6 @@ def file_hash(path: Path) -> str:
     check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def gunzip(content: bytes, at_most: int) -> bytes:
-    """Return the one gzip member in `content`, unpacked.
-
-    Raises:
-        ValueError: it is no whole gzip file, or holds more bytes than `at_most`.
-    """
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    try:
-        unpacked = unpacker.decompress(content, at_most + 1)
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
-    if len(unpacked) > at_most:
-        raise ValueError(f"it holds more than {at_most:,} bytes")
-    if not unpacker.eof or unpacker.unused_data:
-        raise ValueError("it ends too early, or goes on after its end")
-    return unpacked
 
 
 def checked_json(document: Mapping[str, Any]) -> bytes:

@@ -415,7 +415,7 @@ class _Fold:
         self.reached = dict.fromkeys(range(num_clusters), everybody)
 
     def _pooled(self, event: events.ModelsPooled) -> None:
-        """Note the shares, and that the shared model carries traces of everybody."""
+        """Note the shares, and that the shared model has traces of everybody who trained so far."""
         everybody = frozenset(self.trained)
         self.reached |= {j: everybody for j, share in enumerate(event.shares) if share > 0}
         self.pooling = event.shares

@@ -113,7 +113,7 @@ class FlatParams(dict[str, Tensor]):
         """Say whether another model's vector has the same entries at the same places."""
         return self.places is other.places or self.places == other.places
 
-    def with_vector(self, vector: Tensor) -> "FlatParams":
+    def _with_vector(self, vector: Tensor) -> "FlatParams":
         """Return a model of the same shapes."""
         return FlatParams.at(vector, self.places)
 
@@ -125,7 +125,7 @@ class FlatParams(dict[str, Tensor]):
         """
         if wrong := misfit(self, other):
             raise RuntimeError(f"A model must have the parameters of the module: {wrong}.")
-        return _filled(self.with_vector(torch.zeros_like(self.vector)), other)
+        return _filled(self._with_vector(torch.zeros_like(self.vector)), other)
 
     def unstacked(self, vectors: Sequence[Float[Tensor, " numbers"]]) -> "Iterator[FlatParams]":
         """Yield the models that such vectors are, which share their memory."""
@@ -209,7 +209,7 @@ def add_scaled(total: dict[str, Tensor], params: Params, factor: float) -> None:
 def scale(params: Params, factor: float) -> Params:
     """Return `factor * params`; counters keep their value."""
     if isinstance(params, FlatParams):
-        return params.with_vector(params.vector * factor)
+        return params._with_vector(params.vector * factor)
     return {
         name: value * factor if value.is_floating_point() else value
         for name, value in params.items()
@@ -284,32 +284,21 @@ def trained(params: Params) -> Params:
     }
 
 
-def layers_of(params: Params) -> tuple[tuple[str, ...], ...]:
-    """Return the names of a fresh model's parameters, layer by layer, input to output.
-
-    A layer is one module with parameters of its own; modules register in forward order.
-    """
-    layers: dict[str, list[str]] = {}
-    for name in params:
-        layers.setdefault(name.rpartition(".")[0], []).append(name)
-    return tuple(tuple(names) for names in layers.values())
-
-
-def named(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
-    """Return several models as one flat mapping: `prefix/index/name`."""
+def named(models: Sequence[Params]) -> dict[str, Tensor]:
+    """Return several models as one flat mapping: `cluster/index/name`."""
     return {
-        f"{prefix}/{index}/{name}": value
+        f"cluster/{index}/{name}": value
         for index, model in enumerate(models)
         for name, value in model.items()
     }
 
 
-def unprefixed(tensors: Params, prefix: str) -> tuple[Params, ...]:
-    """Undo `named`: the models stored under `prefix`, by index."""
+def unprefixed(tensors: Params) -> tuple[Params, ...]:
+    """Undo `named`: the models by index; other tensors are left out."""
     models: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         head, _, rest = key.partition("/")
-        if head == prefix:
+        if head == "cluster":
             index, _, name = rest.partition("/")
             models.setdefault(int(index), {})[name] = value
     return tuple(models[index] for index in sorted(models))
@@ -318,6 +307,6 @@ def unprefixed(tensors: Params, prefix: str) -> tuple[Params, ...]:
 def model_hash(models: Sequence[Params]) -> str:
     """Return SHA-256 over the models' safetensors bytes, as hex."""
     digest = hashlib.sha256()
-    for piece in safetensors_pieces(named(models, "cluster")):
+    for piece in safetensors_pieces(named(models)):
         digest.update(piece)
     return digest.hexdigest()

@@ -274,7 +274,7 @@ def signing_key(path: Path | None = None) -> SigningKey:
             used.
     """
     place = path or _default_key_path()
-    with _explained(place):
+    with _errors_explained(place):
         if not place.exists():
             _write_new(place)
         key, published = _read_private(place), public_keys_path(place)
@@ -287,7 +287,7 @@ def signing_key(path: Path | None = None) -> SigningKey:
     return key
 
 
-def public_keys_path(place: Path | None = None) -> Path:
+def public_keys_path(place: Path | None) -> Path:
     """Return where the public halves of the keys of a private file are."""
     return (place or _default_key_path()).with_suffix(".pub.pem")
 
@@ -299,7 +299,7 @@ def key_records(path: Path) -> tuple[KeyRecord, ...]:
         ConfigError: it holds none, or something else.
     """
     records_by_key: dict[bytes, KeyRecord] = {}
-    with _explained(path):
+    with _errors_explained(path):
         written, start = read_bounded(path, MEBIBYTE), 0
         for block in PUBLIC.finditer(written):
             key = _public_key(block[0])
@@ -333,7 +333,7 @@ def rotate_key(path: Path | None = None) -> SigningKey:
         ConfigError: the files cannot be used.
     """
     place = path or _default_key_path()
-    with _explained(place):
+    with _errors_explained(place):
         if place.exists():
             mark = fingerprint(_read_private(place).public_key())
             place.rename(place.with_name(f"{place.stem}.{mark}.retired"))
@@ -452,7 +452,7 @@ def _publish(place: Path, public: PublicKey) -> None:
 
 
 @contextmanager
-def _explained(place: Path) -> Iterator[None]:
+def _errors_explained(place: Path) -> Iterator[None]:
     """Turn failures of a key file into a ConfigError."""
     try:
         yield

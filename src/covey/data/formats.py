@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from covey.base.errors import DataError, blamed
-from covey.base.files import MEBIBYTE, gunzip
+from covey.base.files import MEBIBYTE
 from covey.data.examples import Examples, PublishedData
 from covey.data.source import PUBLICATIONS, Publication
 
@@ -414,3 +415,21 @@ def parse_patients(content: bytes, path: Path) -> Table:
         if not kinds:
             table[name] = column
     return {**table, "label": (table["label"] > 0).astype(np.int64)}
+
+
+def gunzip(content: bytes, at_most: int) -> bytes:
+    """Return the one gzip member in `content`, unpacked.
+
+    Raises:
+        ValueError: it is no whole gzip file, or holds more bytes than `at_most`.
+    """
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        unpacked = unpacker.decompress(content, at_most + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if len(unpacked) > at_most:
+        raise ValueError(f"it holds more than {at_most:,} bytes")
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("it ends too early, or goes on after its end")
+    return unpacked

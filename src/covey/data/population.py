@@ -384,7 +384,7 @@ def _shifted_per_group(
     return tuple(Examples(inputs, base.labels) for inputs in shifted)
 
 
-def _not_normal(found: str) -> DataError:
+def _cannot_be_normalised(found: str) -> DataError:
     return DataError(
         f"data.normalise = 'image' needs a tensor of images or features, found {found}: set it to "
         f"'none', or make features float32."
@@ -450,11 +450,11 @@ def normalised_population(population: Population) -> Population:
         DataError: examples are ids, or several inputs of a model.
     """
     if population.layout is not None:
-        raise _not_normal(f"several, {population.layout}")
+        raise _cannot_be_normalised(f"several, {population.layout}")
 
     def seen(examples: Examples, owner: str) -> Examples:
         if examples.inputs.dtype == torch.int64:
-            raise _not_normal(f"whole numbers (ids) of {owner}")
+            raise _cannot_be_normalised(f"whole numbers (ids) of {owner}")
         parts = [normalised(part) for part in examples.inputs.split(CHUNK)]
         return Examples(torch.cat(parts), examples.labels)
 

@@ -116,7 +116,7 @@ def is_accounted_for(event: Event) -> bool:
     """Say whether a guarantee pays for an event, or names what it reveals."""
     if isinstance(event, events.ComponentsUsed):  # of covey's own it records options alone
         return own_code(event) <= {FEATURES}
-    by_budgets = isinstance(event, events.RunEndedEarly) and event.clients is not None
+    by_budgets = isinstance(event, events.RunEndedEarly) and event.reason == "budgets"
     return by_budgets or type(event) in {*PAID, *OPEN, *FREE}
 
 

@@ -5,6 +5,9 @@ its client alone. A client's result does not depend on the number of threads, to
 """
 
 import copy
+import ctypes
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -21,7 +24,6 @@ from torch import (
     nn,
 )
 
-from covey.base.files import keep_freed_memory
 from covey.base.names import Params
 from covey.base.params import FlatParams, flat, places_of
 from covey.data.examples import Examples
@@ -315,6 +317,9 @@ SCORED_TOGETHER, SCORING_WORK = 8, 1e7
 """Parts of scoring jobs that a thread is handed at once, at most, and their work."""
 
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's `mallopt`."""
+
 KEPT_MEMORY, LARGEST_KEPT = 64 * 2**20, 32 * 2**20
 """Bytes that a thread keeps, once freed, for its next step, and of the largest tensor."""
 
@@ -342,7 +347,7 @@ class ParallelEngine:
         task: Task = MULTICLASS,
     ) -> None:
         check_dropout(module)
-        keep_freed_memory(KEPT_MEMORY, LARGEST_KEPT)
+        _keep_freed_memory(KEPT_MEMORY, LARGEST_KEPT)
         self._module = module
         self._task = task
         self._workers = workers
@@ -363,7 +368,10 @@ class ParallelEngine:
         model_bytes = sum(value.nbytes for value in first[0].start.values())
         ahead = 1 if model_bytes > LARGE_MODEL else self._workers
         results = self._results(
-            self._train_bundle, chain([first], bundles), self._workers + ahead, here=_is_bundle
+            self._train_bundle,
+            chain([first], bundles),
+            self._workers + ahead,
+            here=lambda jobs: len(jobs) > 1,
         )
         # an error keeps this frame alive, and would leave the caller with one thread
         with closing(results):
@@ -478,10 +486,6 @@ class ParallelEngine:
             del gradients  # before the next ones are made beside them
 
 
-def _is_bundle(jobs: Sequence[TrainingJob]) -> bool:
-    return len(jobs) > 1
-
-
 def _are_alike(jobs: Sequence[TrainingJob]) -> bool:
     """Say whether several jobs' batches can be made at once, and no example for nothing."""
     kinds = set[object]()
@@ -516,3 +520,28 @@ def one_intra_op_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(intra_op_threads)
+
+
+def _keep_freed_memory(most: int, largest: int) -> bool:
+    """Let threads keep freed memory for what they take next, where the system is glibc's.
+
+    By itself glibc gives back what a step of training frees at its end, and requests it
+    again in the next: thousands of page faults a second, for which threads wait for each
+    other. What the process's environment says of it stands.
+
+    Args:
+        most: bytes at the end of an arena that are kept.
+        largest: bytes of what is kept at all; more is taken, and given back, alone.
+
+    Returns:
+        Whether it is so from now on.
+    """
+    is_set = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
+        name.startswith("MALLOC_") for name in os.environ
+    )
+    if sys.platform != "linux" or is_set:
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(
+        mallopt(_M_MMAP_THRESHOLD, largest) and mallopt(_M_TRIM_THRESHOLD, most)
+    )

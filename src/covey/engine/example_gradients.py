@@ -114,7 +114,10 @@ def _sum_of_parts(
 def gradient_norms(
     module: nn.Module, job: TrainingJob, task: Task = MULTICLASS
 ) -> Float[Tensor, " examples"]:
-    """Return |grad f(theta, x)| of each of a client's examples, before it is clipped."""
+    """Return |grad f(theta, x)| of each of a client's examples, before it is clipped.
+
+    From these follow the bounds on what an attacker learns of the examples.
+    """
     losses = job.recipe.loss.of(task)
     parts = (example_gradients(module, part, losses) for part in _parts(module, job.examples))
     return torch.cat([torch.zeros(0), *map(norms_of, parts)])

@@ -90,7 +90,7 @@ def record_requests(
     session: Session,
     clients: Sequence[ClientName | ReturningClient],
     wanted: str,
-    basis: Basis = "none",
+    basis: Basis,
     check: CheckPlan = no_op,
 ) -> tuple[Session, list[LeaveRequest]]:
     """Put these clients' requests down, all of them or none, for the process that plays the rounds.

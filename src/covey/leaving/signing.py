@@ -9,6 +9,7 @@ from covey.algorithms.round import divergences
 from covey.algorithms.state import ServerState
 from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import LedgerError, RunError
+from covey.base.figure import Z
 from covey.base.files import delete_whole, make_folder, path_inside, replace_whole
 from covey.base.names import Basis, Handle
 from covey.base.params import model_hash
@@ -202,8 +203,9 @@ def _attacked(session: Session, leaver: Client, state: ServerState) -> AttackFig
     figure = ClientEstimator().judge(models, (leaver,), context, streams)[leaver.handle][0]
     if figure is None:
         return None
-    half = 1.96 * figure.standard_error
-    return AttackFigure(j, figure.risk, figure.risk - half, figure.risk + half)
+    reach = Z * figure.standard_error
+    low, high = max(0.0, figure.risk - reach), min(1.0, figure.risk + reach)
+    return AttackFigure(j, figure.risk, low, high)
 
 
 def _superseded(folder: RunFolder, option: Option) -> Mapping[Superseded, int]:

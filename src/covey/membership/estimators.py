@@ -295,7 +295,7 @@ class FederatedEstimator(RiskEstimator):
         elif why := copied((c.train for c in clients), (c.holdout for c in clients)):
             return RiskEstimate.unknown(why)
         else:
-            pairs = client_counts(context.engine, target.params, clients, streams)
+            pairs = _client_counts(context.engine, target.params, clients, streams)
             inside, outside = combined_counts(
                 [members for members, _ in pairs], [others for _, others in pairs]
             )
@@ -314,7 +314,7 @@ class FederatedEstimator(RiskEstimator):
         return replace(risk, figure=figure)
 
 
-def client_counts(
+def _client_counts(
     engine: Engine, params: Params, clients: Sequence[Client], streams: Streams
 ) -> list[tuple[Counts, Counts]]:
     """Return what each client counts of its losses, of its members and of its holdout."""
@@ -334,7 +334,7 @@ def own_counts(
     engine: Engine, params: Params, client: Client, streams: Streams
 ) -> tuple[Counts, Counts]:
     """Return what a client counts by itself: nothing, if it holds out copies."""
-    ((inside, outside),) = client_counts(engine, params, [client], streams)
+    ((inside, outside),) = _client_counts(engine, params, [client], streams)
     if copied([client.train], [client.holdout]):
         return 0 * inside, 0 * outside
     return inside, outside

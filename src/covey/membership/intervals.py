@@ -24,6 +24,8 @@ LEVEL = 0.95
 
 ACCUSED = 0.01
 
+ROC_POINTS = 60
+
 
 def stratified(strata: Sequence[RiskEstimate]) -> RiskEstimate | None:
     """Average the estimates of several groups, weighted by their members.
@@ -217,13 +219,13 @@ def _delong(inside: Float[ndarray, " members"], outside: Float[ndarray, " others
     return sum(float(won(*pair).var(ddof=1)) / len(pair[0]) for pair in pairs)
 
 
-def roc(strata: Sequence[Sides], points: int = 60) -> tuple[tuple[float, float], ...]:
+def roc(strata: Sequence[Sides]) -> tuple[tuple[float, float], ...]:
     """Return (FPR, TPR), from 1 / non-members of the smallest group up to (1, 1)."""
     fewest = min((len(others) for _, others in strata), default=0)
     members = sum(len(inside) for inside, _ in strata)
     if not fewest or not members:
         return ()
-    counts = np.unique(np.geomspace(1, fewest, points).round()) / fewest
+    counts = np.unique(np.geomspace(1, fewest, ROC_POINTS).round()) / fewest
     return tuple(
         (float(fpr), sum(_hits(_accused(fpr, len(s[1])), s) for s in strata) / members)
         for fpr in counts

@@ -202,6 +202,9 @@ def exposed_counts(
 ) -> ExposedCounts | None:
     """Return who holds the most exposed 1% of the members, in counts.
 
+    One half of the references ranks the members, the other half says how exposed those on top
+    are: judged by the half that ranked them, they would be exposed by chance alone.
+
     None with fewer references than two pairs, each of which learnt opposite halves.
 
     Args:

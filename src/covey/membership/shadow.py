@@ -70,10 +70,11 @@ def predicted(shadows: Sequence[RiskEstimate]) -> RiskEstimate:
 
     SE = s sqrt(1 + 1 / K): the target is one more draw, and the mean is not certain.
     """
-    return _averaged(shadows, np.sqrt(1 + 1 / len(shadows)))
+    return _mean_with_error(shadows, np.sqrt(1 + 1 / len(shadows)))
 
 
-def _averaged(shadows: Sequence[RiskEstimate], factor: float) -> RiskEstimate:
+def _mean_with_error(shadows: Sequence[RiskEstimate], factor: float) -> RiskEstimate:
+    """Return the shadows' mean risk, with `factor` times their spread as its error."""
     risks = [figure.risk for figure in shadows]
     sampling = float(np.mean([figure.standard_error for figure in shadows]))
     return RiskEstimate(
@@ -93,7 +94,7 @@ def power_law(by_size: Sequence[Sequence[RiskEstimate]], members: int) -> RiskEs
     An advantage below its own standard error counts as that: its logarithm says nothing.
     It is of smaller federations, and so never calibrated.
     """
-    means = [_averaged(group, 1 / np.sqrt(len(group))) for group in by_size]
+    means = [_mean_with_error(group, 1 / np.sqrt(len(group))) for group in by_size]
     errors = np.array([2 * figure.standard_error for figure in means])
     advantages = np.maximum([2 * figure.risk - 1 for figure in means], errors)
     x, y = np.log([figure.members for figure in means]), np.log(advantages)
@@ -107,7 +108,7 @@ def power_law(by_size: Sequence[Sequence[RiskEstimate]], members: int) -> RiskEs
     log_advantage, log_error = slope * at[0] + level, np.sqrt(at @ covariance @ at)
     advantage = min(1.0, float(np.exp(log_advantage)))
     largest = max(by_size, key=lambda group: group[0].members)
-    draw = _averaged(largest, 1.0)
+    draw = _mean_with_error(largest, 1.0)
     error = float(np.hypot(advantage * log_error / 2, draw.standard_error))
     return replace(draw, figure=Figure(0.5 + advantage / 2, error), calibrated=False)
 
@@ -136,7 +137,7 @@ class ShadowFederations(ComponentState):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShadowData:
+class _ShadowData:
     """What the pseudo-clients of one shadow hold; no image is in two places.
 
     Attributes:
@@ -151,7 +152,7 @@ class ShadowData:
     non_members: Mapping[int, Examples]
 
 
-def examples_in(profile: Profile) -> int:
+def _examples_in(profile: Profile) -> int:
     """Return how many examples these clients hold together."""
     return sum(size for _, size in profile)
 
@@ -167,10 +168,10 @@ def plan_shadows(profile: Profile, pool: int, shadows: int) -> tuple[Profile, ..
         pool: how many examples the server has.
         shadows: federations of each size.
     """
-    if examples_in(profile) + MIN_RECORDS <= pool:
+    if _examples_in(profile) + MIN_RECORDS <= pool:
         return (profile,) * shadows
     parts = [_thinned(profile, count) for count in range(1, len(profile) + 1)]
-    largest = sum(1 for part in parts if examples_in(part) <= pool / 2)
+    largest = sum(1 for part in parts if _examples_in(part) <= pool / 2)
     if largest < 3:
         return ()
     counts = (largest, round(largest / 2), round(largest / 4))
@@ -183,7 +184,7 @@ def _thinned(profile: Profile, count: int) -> Profile:
     return tuple(profile[index] for index in middles.astype(int))
 
 
-def shadows_for(
+def _shadows_for(
     target: Target, plan: tuple[Profile, ...], start: Params
 ) -> tuple[ShadowFederation, ...]:
     """Return the shadows so far, or new ones if over 10% of the clients changed."""
@@ -205,8 +206,8 @@ def _still_matches(profile: Profile, wanted: Profile) -> bool:
     return changed.total() <= 0.1 * len(wanted)
 
 
-def advance(
-    federation: ShadowFederation, data: ShadowData, rounds: int, context: RiskContext
+def _advance(
+    federation: ShadowFederation, data: _ShadowData, rounds: int, context: RiskContext
 ) -> ShadowFederation:
     """Play the rounds that the target has played since the last time.
 
@@ -222,7 +223,7 @@ def advance(
     return replace(federation, rounds=rounds, params=params)
 
 
-def draw_shadow_data(federation: ShadowFederation, context: RiskContext) -> ShadowData:
+def _draw_shadow_data(federation: ShadowFederation, context: RiskContext) -> _ShadowData:
     """Deal the pool to members, non-members and bystanders."""
     profile = federation.profile
     generator = context.streams.at("shadow").at(*federation.place).at("pool").generator()
@@ -232,22 +233,22 @@ def draw_shadow_data(federation: ShadowFederation, context: RiskContext) -> Shad
     if context.shared_rounds:
         absent = Counter(context.population_profile) - Counter(profile)
         others = tuple(sorted(absent.elements()))
-    needed = examples_in(profile)
-    room = max(needed, len(rest) - examples_in(others))  # bystanders before more non-members
+    needed = _examples_in(profile)
+    room = max(needed, len(rest) - _examples_in(others))  # bystanders before more non-members
     count = min(len(rest), room, max(MIN_NON_MEMBERS, needed))
     by_group = Counter[int]()
     for group, size in profile:
         by_group[group] += size
     shares = apportion(count, list(by_group.values()))
     outside, rest = _partitioned(rest, tuple(zip(by_group, shares, strict=True)))
-    share = min(1.0, len(rest) / max(1, examples_in(others)))
+    share = min(1.0, len(rest) / max(1, _examples_in(others)))
     bystanders, _ = _partitioned(rest, _thinned(others, int(share * len(others))))
 
     def shifted(group: int, block: Tensor) -> Examples:
         raw, shift = context.pool.take(block), context.shifts[group]
         return Examples(shift.shifted(raw.inputs, generator), raw.labels)
 
-    return ShadowData(
+    return _ShadowData(
         members=tuple(shifted(*member) for member in inside),
         non_members={group: shifted(group, block) for group, block in outside},
         bystanders=tuple(shifted(*bystander) for bystander in bystanders),
@@ -278,8 +279,8 @@ class ShadowResult:
     target_test: float
 
 
-def evaluate_shadow(
-    engine: Engine, federation: ShadowFederation, target: Target, data: ShadowData
+def _evaluate_shadow(
+    engine: Engine, federation: ShadowFederation, target: Target, data: _ShadowData
 ) -> ShadowResult:
     """Score a shadow, and the target beside it."""
     sets: dict[int, list[Examples]] = {}
@@ -329,7 +330,7 @@ def _estimate_of(results: Sequence[ShadowResult], index: int) -> RiskEstimate | 
     return stratified(strata)
 
 
-def gap_risk(train: float, test: float) -> float:
+def _gap_risk(train: float, test: float) -> float:
     """Return the MIA accuracy of "whatever is answered rightly is a member".
 
     1/2 + (train - test) / 2
@@ -340,7 +341,7 @@ def gap_risk(train: float, test: float) -> float:
     return 0.5 + (train - test) / 2
 
 
-def gap_corrected(
+def _gap_corrected(
     estimates: Sequence[RiskEstimate], results: Sequence[ShadowResult], gap: float
 ) -> list[RiskEstimate]:
     """Move each shadow's risk by as much as the gap attack's is lower than the target's.
@@ -351,7 +352,7 @@ def gap_corrected(
     only show by how much a loss threshold does better.
     """
     moved = [
-        estimate.risk + gap - gap_risk(result.train, result.test)
+        estimate.risk + gap - _gap_risk(result.train, result.test)
         for estimate, result in zip(estimates, results, strict=True)
     ]
     return [
@@ -424,7 +425,7 @@ class ShadowEstimator(RiskEstimator):
         if not target.members:
             return RiskEstimate.unknown("no client has chosen this cluster"), ()
         profile = tuple(sorted((c.group or 0, len(c.train)) for c in target.members))
-        members, pool = examples_in(profile), len(context.pool)
+        members, pool = _examples_in(profile), len(context.pool)
         plan = plan_shadows(profile, pool, self.shadows)
         if not plan:
             too_small = (
@@ -434,13 +435,13 @@ class ShadowEstimator(RiskEstimator):
             )
             return RiskEstimate.unknown(too_small), ()
         shadows, results = list[ShadowFederation](), list[ShadowResult]()
-        for shadow in shadows_for(target, plan, context.start[target.cluster]):
-            data = draw_shadow_data(shadow, context)
-            shadows.append(advance(shadow, data, target.round_index, context))
-            results.append(evaluate_shadow(context.engine, shadows[-1], target, data))
+        for shadow in _shadows_for(target, plan, context.start[target.cluster]):
+            data = _draw_shadow_data(shadow, context)
+            shadows.append(_advance(shadow, data, target.round_index, context))
+            results.append(_evaluate_shadow(context.engine, shadows[-1], target, data))
         if any(not_finite(shadow.params) for shadow in shadows):
             return RiskEstimate.unknown("its shadow federations diverged"), ()
-        if examples_in(plan[0]) == members:
+        if _examples_in(plan[0]) == members:
             return _matched_finding(context.engine, target, results), tuple(shadows)
         return self._extrapolated_finding(results, members, pool), tuple(shadows)
 
@@ -484,5 +485,5 @@ def _matched_finding(
         f"{len(results)} shadow federations of {len(target.members)} pseudo-clients; groups "
         f"as the clients report them"
     )
-    corrected = gap_corrected(figures, results, gap_risk(train, test))
+    corrected = _gap_corrected(figures, results, _gap_risk(train, test))
     return replace(predicted(corrected), rests_on=rests_on)

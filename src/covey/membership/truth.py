@@ -482,7 +482,9 @@ def strata_of(
     """
     members = sum(len(client.train) for client in clients)
     groups = dict.fromkeys(client.group for client in clients)
-    order = torch.from_numpy(streams.at("non-members").generator().permutation(_shared(reference)))
+    # the groups share the non-members, one image under each transform
+    shared = len(reference.by_group[0]) if reference.by_group else 0
+    order = torch.from_numpy(streams.at("non-members").generator().permutation(shared))
     strata: list[Stratum] = []
     used = 0
     for group in sorted(groups, key=lambda group: group or 0):
@@ -562,8 +564,3 @@ def _stratum(
         background=members.take(torch.from_numpy(rest)),
         sizes=sizes,
     )
-
-
-def _shared(reference: NonMembers) -> int:
-    """Return how many non-members the groups share, one image under each transform."""
-    return len(reference.by_group[0]) if reference.by_group else 0

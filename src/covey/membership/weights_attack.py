@@ -135,10 +135,7 @@ def population_scores(judged: Equations, others: Equations) -> Float64[Tensor, "
 
 
 def inverse_hessian_scores(
-    layer: Equations,
-    labels: Int64[Tensor, " records"],
-    member: Bool[Tensor, " records"],
-    damping: float = DAMPING,
+    layer: Equations, labels: Int64[Tensor, " records"], member: Bool[Tensor, " records"]
 ) -> Float64[Tensor, " records"]:
     """Return how much likelier the layer is with a record, of who knows all other members.
 
@@ -149,13 +146,12 @@ def inverse_hessian_scores(
     with equal variance in all directions, that is the log-ratio of the densities. It is
     the paper's score (IHA) but for its term of the loss alone, which another attack has.
 
-        H = mean_i (diag(p_i) - p_i p_i^T) kron phi_i phi_i^T + damping I
+        H = mean_i (diag(p_i) - p_i p_i^T) kron phi_i phi_i^T + DAMPING I
 
     Args:
         layer: of all members and all others, trained by cross-entropy.
         labels: their classes.
         member: which of them are members; a record's own flag changes nothing but g_0.
-        damping: of H.
 
     References:
         Suri, Zhang, Evans, 2024: the Inverse Hessian Attack.
@@ -168,7 +164,7 @@ def inverse_hessian_scores(
         for column in weight.unbind(1)
     ]
     hessian = torch.cat(rows) / len(phi)
-    hessian.diagonal().add_(damping)
+    hessian.diagonal().add_(DAMPING)
     g = -(layer.residuals[:, :, None] * phi[:, None, :]).reshape(len(phi), -1)
     lower, own = _lower(hessian), member.double()[:, None]
     others = (g[member].sum(dim=0) - own * g) / (n - own)

@@ -338,12 +338,12 @@ def dropout_layers(module: nn.Module) -> list[nn.Module]:
     return [layer for layer in module.modules() if isinstance(layer, _DROPOUTS) and layer.p > 0]
 
 
-def refuse_batch_norm(module: nn.Module, why: str) -> None:
+def refuse_batch_norm(module: nn.Module, feature: str) -> None:
     """Refuse BatchNorm, and whatever else keeps statistics over the examples of a batch.
 
     Args:
         module: the model.
-        why: what cannot be had with them, as the subject of a sentence.
+        feature: what cannot be had with them, as the subject of a sentence.
 
     Raises:
         ModelError: naming the first such layer.
@@ -352,8 +352,8 @@ def refuse_batch_norm(module: nn.Module, why: str) -> None:
         running = isinstance(layer, _INSTANCE_NORMS) and layer.track_running_stats
         if running or isinstance(layer, _BATCH_NORMS):
             raise ModelError(
-                f"{why} needs a model that sees every example alone, found {layer}, which mixes a "
-                f"batch's: use nn.GroupNorm instead."
+                f"{feature} needs a model that sees every example alone, found {layer}, which "
+                f"mixes a batch's: use nn.GroupNorm instead."
             )
 
 

@@ -536,14 +536,13 @@ def describe_early_end(ended: events.RunEndedEarly | None) -> str:
     if ended is None:
         return ""
     figure = FIGURES.get(ended.figure, ended.figure)
-    why = f"no improvement of {figure} for {ended.patience} rounds"
-    if ended.figure == "participants":
-        why = f"nobody took part in {ended.patience} rounds in a row"
-    if ended.clients is not None:
-        why = f"budgets are spent, and {ended.clients} clients are left"
-    if ended.target is not None:
-        why = f"an accuracy of {ended.best:.3f} reaches stopping.target = {ended.target:g}"
-    return f"ended early after round {ended.rounds} of {ended.planned}: {why}"
+    why = {
+        "figure": f"no improvement of {figure} for {ended.patience} rounds",
+        "target": f"an accuracy of {ended.accuracy:.3f} reaches stopping.target = {ended.target:g}",
+        "budgets": f"budgets are spent, and {ended.clients} clients are left",
+        "participants": f"nobody took part in {ended.patience} rounds in a row",
+    }
+    return f"ended early after round {ended.rounds} of {ended.planned}: {why[ended.reason]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Head:
 
     @property
     def params(self) -> Params:
-        """The parameters of the model that it is the last layer of."""
+        """The parameters of the linear layer."""
         theta = self.theta.float()
         return {"head.weight": theta[:-1].T.contiguous(), "head.bias": theta[-1].clone()}
 

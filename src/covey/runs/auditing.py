@@ -24,6 +24,7 @@ from covey.membership.audit import FEDMIA, WEIGHTS, Auditor, ClusterAuditResult,
 from covey.membership.references import Attribution, attribution, source_of
 from covey.membership.truth import Candidates, Target, has_finite_examples, no_better_than_guessing
 from covey.membership.weights_attack import MAX_POOL
+from covey.runs.evaluation import EVERYBODY
 from covey.runs.folder import RunFolder, now
 from covey.runs.head_attacks import weights_attacks
 from covey.runs.likelihood_ratio import RatioAttack, ratio_attack
@@ -171,7 +172,7 @@ def _by_name(cluster: ClusterAuditResult, groups: Sequence[str]) -> ClusterAudit
         name: replace(
             figures,
             by_group={
-                groups[int(index)] if index else "everybody": part
+                groups[int(index)] if index else EVERYBODY: part
                 for index, part in figures.by_group.items()
             },
         )

@@ -392,15 +392,12 @@ def early_end(history: History, config: Config) -> RunEndedEarly | None:
     wanted, rows = config.stopping, history.rounds
     if not rows or len(rows) >= config.rounds:
         return None
+    ended = partial(RunEndedEarly, len(rows), config.rounds)
     if history.empty_rounds >= wanted.empty_rounds:
-        most = wanted.empty_rounds
-        return RunEndedEarly(len(rows), config.rounds, "participants", 0.0, 0, most, 0.0)
+        return ended("participants", patience=wanted.empty_rounds)
     reached = rows[-1].accuracy
     if wanted.target and reached is not None and reached >= wanted.target:
-        played, last = len(rows), rows[-1].round_index
-        return RunEndedEarly(
-            played, config.rounds, "accuracy", reached, last, 0, 0.0, target=wanted.target
-        )
+        return ended("target", accuracy=reached, target=wanted.target)
     best = best_round(rows, wanted.figure, wanted.min_change)
     if best is None:
         return None
@@ -408,15 +405,7 @@ def early_end(history: History, config: Config) -> RunEndedEarly | None:
     known_since = sum(row.round_index > best.round and value_of(row) is not None for row in rows)
     if known_since < wanted.patience:
         return None
-    return RunEndedEarly(
-        rounds=len(rows),
-        planned=config.rounds,
-        figure=wanted.figure,
-        best=best.value,
-        best_round=best.round,
-        patience=wanted.patience,
-        min_change=wanted.min_change,
-    )
+    return ended("figure", figure=wanted.figure, patience=wanted.patience)
 
 
 def _highest_risk(row: RoundRow) -> float | None:

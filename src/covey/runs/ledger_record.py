@@ -30,7 +30,7 @@ def records_of(events: Iterable[Event], round_index: int | None = None) -> list[
     return [Record(round_index, *kind_and_body(event)) for event in events]
 
 
-def by_round(facts: Iterable[RecordedEvent]) -> Iterator[RoundEntry]:
+def _by_round(facts: Iterable[RecordedEvent]) -> Iterator[RoundEntry]:
     """Group facts that follow each other in one round, or between two."""
     for t, entry in groupby(facts, key=itemgetter(0)):
         yield t, [event for _, event in entry]
@@ -89,7 +89,7 @@ class LedgerRecord:
         """The whole history."""
         at, known = self._folded
         if at:  # and nothing that came since was superseded
-            return with_entries(known, by_round(self.facts[at:]))
+            return with_entries(known, _by_round(self.facts[at:]))
         return self._history_of(self.events)
 
     @cached_property
@@ -126,7 +126,7 @@ class LedgerRecord:
     def _history_of(self, facts: Iterable[RecordedEvent]) -> History:
         judged = zip(self.facts, self.counting, strict=True)
         superseded = (event for (_, event), counts in judged if not counts)
-        return history_of(by_round(facts), superseded)
+        return history_of(_by_round(facts), superseded)
 
     def latest(self, number: int) -> list["RecentEvents"]:
         """Return the newest events first; several alike that follow each other are one."""
@@ -181,7 +181,7 @@ class LedgerReader:
         known = self._grammar.terms
         if known is None or known.started != terms.started:
             judged, position = Grammar(terms), 0
-            for t, entry in by_round(self._facts):
+            for t, entry in _by_round(self._facts):
                 records = records_of(entry, t)
                 judged.read(replace(r, position=position + i) for i, r in enumerate(records, 1))
                 position += len(records)

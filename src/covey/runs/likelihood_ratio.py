@@ -48,7 +48,7 @@ RATIO = "likelihood-ratio"
 """The best attack there is on a record in sums under noise."""
 
 
-def bounds_of(history: History) -> Mapping[Handle, IndividualBound]:
+def _bounds_of(history: History) -> Mapping[Handle, IndividualBound]:
     """Return the bound of every client, where noise guarantees one; else none."""
     held = {
         guarantee.unit
@@ -63,7 +63,7 @@ def bound_facts(
     history: History, assignment: Mapping[Handle, int], model_hash: str
 ) -> Iterator[events.ModelAttacked]:
     """Yield each client's bound on any attack on its records, of final models."""
-    for handle, bound in sorted(bounds_of(history).items()):
+    for handle, bound in sorted(_bounds_of(history).items()):
         if handle in assignment and math.isfinite(bound.mu):
             estimate = RiskEstimate(Figure(bound.success, 0.0), source=BOUND)
             yield events.ModelAttacked(assignment[handle], estimate, model_hash, handle)
@@ -107,7 +107,7 @@ def ratio_attack(session: Session) -> RatioAttack | None:
     None: they did not, or nothing is guaranteed, as with a seed that anybody may have.
     """
     run, history = session.run, session.record.history
-    bounds = bounds_of(history) if run.config.privacy_plan.sums_gradients else {}
+    bounds = _bounds_of(history) if run.config.privacy_plan.sums_gradients else {}
     trained = (client for client in run.population.clients if len(client.train))
     clients = {client.handle: client for client in trained if client.handle in bounds}
     if not clients:

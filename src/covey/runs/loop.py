@@ -75,12 +75,12 @@ TESTS_PER_ROUND = 2_000
 """Test images per group for the curve over rounds; the end is judged by all of them."""
 
 
-def has_budgets(run: BuiltRun) -> bool:
+def _has_budgets(run: BuiltRun) -> bool:
     """Say whether a client may have a budget: else nothing recorded has to be looked at."""
     return run.client_backend is not None or bool(run.config.population.epsilon_limits)
 
 
-def recorded_as_spent(facts: Iterable[Event]) -> set[Handle]:
+def _recorded_as_spent(facts: Iterable[Event]) -> set[Handle]:
     """Return the clients that take part no more."""
     return {handle for fact in of_kinds(facts, BudgetSpent) for handle in fact.clients}
 
@@ -104,7 +104,7 @@ def spent(run: BuiltRun, state: ServerState, facts: Sequence[Event]) -> tuple[Ha
     rounds = Counter(
         h for f in of_kinds(facts, ClientsAssigned) if f.by != "final" for h in f.clusters
     )
-    known = recorded_as_spent(facts)
+    known = _recorded_as_spent(facts)
 
     def is_spent(handle: Handle, limit: float) -> bool:
         weight = budget_weight(plan, size, limit)
@@ -116,21 +116,21 @@ def spent(run: BuiltRun, state: ServerState, facts: Sequence[Event]) -> tuple[Ha
     return tuple(handle for handle, limit in left if is_spent(handle, limit))
 
 
-def ended_by_budgets(run: BuiltRun, history: History) -> RunEndedEarly | None:
+def _ended_by_budgets(run: BuiltRun, history: History) -> RunEndedEarly | None:
     """Return that the run ends, as too few clients have any budget left."""
-    if not has_budgets(run):
+    if not _has_budgets(run):
         return None
     config = run.config
-    gone, played = recorded_as_spent(history.all_events), len(history.rounds)
+    gone, played = _recorded_as_spent(history.all_events), len(history.rounds)
     left = sum(client.handle not in gone for client in run.population.clients)
     needed = max(config.min_clients, run.config.privacy_plan.min_cohort)
     if not gone or left >= needed or played >= config.rounds:
         return None
-    return RunEndedEarly(played, config.rounds, "budgets", 0.0, 0, 0, 0.0, left)
+    return RunEndedEarly(played, config.rounds, "budgets", clients=left)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replay:
+class _Replay:
     """Rounds that were taken back, and are not all played again.
 
     Attributes:
@@ -164,7 +164,7 @@ class Replay:
         return self.choices.get(self.event.round_index, none)
 
 
-def replay_of(record: LedgerRecord, round_index: int) -> Replay | None:
+def _replay_of(record: LedgerRecord, round_index: int) -> _Replay | None:
     """Return what of the newest roll back is still to be played, from a round on."""
     for at in reversed(range(len(record.facts))):
         event = record.facts[at][1]
@@ -173,13 +173,13 @@ def replay_of(record: LedgerRecord, round_index: int) -> Replay | None:
                 return None
             before = record.until(at).events
             chosen = ((t, e) for t, e in before if isinstance(e, ClientsAssigned))
-            return Replay(
+            return _Replay(
                 event, {t: e for t, e in chosen if t is not None and t >= event.round_index}
             )
     return None
 
 
-def solved_again(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
+def _solved_again(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
     """Solve the models of a round from sums, with the choices that were recorded."""
     counted = chosen.clusters.keys()
     if run.client_backend is not None:  # who was missing when sums were counted anew
@@ -207,7 +207,7 @@ class Position:
     is_saved: bool
     history: History
     tested: Population
-    replay: Replay | None = None
+    replay: _Replay | None = None
 
     @property
     def round_index(self) -> int:
@@ -267,7 +267,7 @@ def begin(
     history = record.history if last == session.rounds == t else record.history_before(t)
     session.observe(history)
     tested = with_fewer_tests(run.population, TESTS_PER_ROUND)
-    return Position(session, state, is_saved, history, tested, replay_of(record, t))
+    return Position(session, state, is_saved, history, tested, _replay_of(record, t))
 
 
 def play_round(at: Position, *, wants_losses: bool) -> tuple[Position, Played]:
@@ -276,8 +276,8 @@ def play_round(at: Position, *, wants_losses: bool) -> tuple[Position, Played]:
     chosen = None if at.replay is None else at.replay.solved_by(t)
     if chosen is not None:
         return at, Played(_solve_round(session.run, state, chosen))
-    before = at.history.all_events if has_budgets(session.run) else ()
-    gone = recorded_as_spent(before) | {*spent(session.run, state, before)}
+    before = at.history.all_events if _has_budgets(session.run) else ()
+    gone = _recorded_as_spent(before) | {*spent(session.run, state, before)}
     session, present, joined = _gather_present(session, gone)
     at = replace(at, session=session)
     played = _round(at, present, wants_losses=wants_losses)
@@ -315,7 +315,7 @@ def ended_early(at: Position) -> Position:
     if not history.rounds or history.ended_early:
         return at
     run = session.run
-    ended = early_end(history, run.config) or ended_by_budgets(run, history)
+    ended = early_end(history, run.config) or _ended_by_budgets(run, history)
     if not ended:
         return at
     session.append([ended])
@@ -407,7 +407,7 @@ def _round(at: Position, present: Cohort, *, wants_losses: bool) -> Played:
 
 def _solve_round(run: BuiltRun, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
     """Play a round again of which the sums are known, without requests or measurements."""
-    played = solved_again(run, state, chosen)
+    played = _solved_again(run, state, chosen)
     empty = replace(run.population, clients=())
     measured = round_measured({}, played.state.assignment, empty, run.num_clusters)
     # whether they are there or not
@@ -483,7 +483,7 @@ def _restored(session: Session, before: int | None) -> tuple[ServerState, bool]:
 
 
 def _store_round(
-    session: Session, played: RoundResult, replay: Replay | None, history: History
+    session: Session, played: RoundResult, replay: _Replay | None, history: History
 ) -> bool:
     """Put on the disk what the settings ask to keep of a round; say if the state is."""
     config, done = session.run.config, played.state.round_index

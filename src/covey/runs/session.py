@@ -136,12 +136,12 @@ class Session:
     def members(self, names: Collection[ClientName]) -> frozenset[ClientName]:
         """Return which of these clients have not left."""
         run = self.run.with_clients_named(names)
-        run = with_recorded_handles(run, self.roster, self.secrets)
+        run = _with_recorded_handles(run, self.roster, self.secrets)
         return frozenset(c.name for c in run.population.clients).intersection(names)
 
     def with_newcomers(self, names: Collection[ClientName]) -> "Session":
         """Return the same run with these clients in it, unless they have left."""
-        run = with_recorded_handles(self.run.with_clients_named(names), self.roster, self.secrets)
+        run = _with_recorded_handles(self.run.with_clients_named(names), self.roster, self.secrets)
         backend = run.client_backend
         self.ledger.enrol(
             {c.handle: c.name for c in run.population.clients},
@@ -248,7 +248,7 @@ def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session,
     if source == "os":
         check_secret(folder.secret_marker, ledger)
     secrets = secrets_of(run.streams, source, folder.secret_marker)
-    active = with_recorded_handles(run, roster, secrets)
+    active = _with_recorded_handles(run, roster, secrets)
     history, stopped = folder.reader.record.history, roster.stopped
     inputs = check_inputs(run, active, history, ledger, roster, secrets)
     returned = {
@@ -273,7 +273,7 @@ def _is_unrecorded(folder: RunFolder) -> bool:
         return False
 
 
-def with_recorded_handles(run: BuiltRun, roster: ClientRoster, secrets: Secrets) -> BuiltRun:
+def _with_recorded_handles(run: BuiltRun, roster: ClientRoster, secrets: Secrets) -> BuiltRun:
     """Return the run with the clients that have not left, under their handles."""
     all_clients, tombstones, handles = run.population.clients, roster.tombstones, roster.handles
 

@@ -160,12 +160,19 @@ def state_bytes(state: ServerState, ledger_head: str) -> bytes:
         "states": states,
         "ledger_head": ledger_head,
     }
-    models = named(state.clusters, "cluster")
+    models = named(state.clusters)
     return checkpoint_bytes(state.round_index - 1, models | tensors, rest)
 
 
 def save_state(folder: Path, state: ServerState, ledger_head: str, files: FileHashes) -> None:
-    """Write a state that outlives a power cut from the moment this returns."""
+    """Write a state that outlives a power cut from the moment this returns.
+
+    Args:
+        folder: of the states.
+        state: after a round.
+        ledger_head: the head of the ledger that the state is of, by which it is checked later.
+        files: where the hash of the file is noted, before there is the file.
+    """
     payload, t = state_bytes(state, ledger_head), state.round_index - 1
     files.note_state(t, hashlib.sha256(payload).hexdigest())
     make_folder(folder)
@@ -180,7 +187,7 @@ def load_state(path: Path) -> tuple[ServerState, str]:
     """
     checkpoint = load_checkpoint(path)
     try:
-        models = unprefixed(checkpoint.tensors, "cluster")
+        models = unprefixed(checkpoint.tensors)
         names = checkpoint.state["parameters"]  # in the order in which they were written
         state = ServerState(
             round_index=checkpoint.round_index + 1,

@@ -21,7 +21,6 @@ from covey.algorithms.selection import (
 from covey.algorithms.simulated import Simulated
 from covey.base.errors import ConfigError
 from covey.base.names import Handle, Params
-from covey.base.params import layers_of
 from covey.base.rng import Streams
 from covey.engine.recipe import TASKS, Recipe
 from covey.settings.aggregation import (
@@ -32,7 +31,7 @@ from covey.settings.aggregation import (
     post_processors_of,
 )
 from covey.settings.load import Config
-from covey.settings.risk import Components, risk_measurement
+from covey.settings.risk import RunParts, risk_measurement
 from covey.settings.schema import balances_classes
 from covey.settings.trust import trust
 
@@ -47,7 +46,7 @@ SUMS_ALONE = (
 )
 
 
-def algorithm_of(components: Components) -> RunAlgorithm:
+def algorithm_of(components: RunParts) -> RunAlgorithm:
     """Return the algorithm in its run, with its red team.
 
     Raises:
@@ -58,7 +57,6 @@ def algorithm_of(components: Components) -> RunAlgorithm:
         draw_model=components.init,
         population=components.population.clients,
         rounds=config.rounds,
-        layers=layers_of(components.init(streams.at("initial model", 0))),
         chance_loss=_chance_loss(config, components.population.num_classes),
         min_cohort=components.config.privacy_plan.min_cohort,
     )
@@ -67,7 +65,7 @@ def algorithm_of(components: Components) -> RunAlgorithm:
     return replace(algorithm, risk=risk_measurement(components, start))
 
 
-def clients_of(components: Components, setup: Setup) -> Clients:
+def clients_of(components: RunParts, setup: Setup) -> Clients:
     """Return how clients get requests in the first round, with no client in its cohort yet."""
     config, population = components.config, components.population
     recipe = components.recipe(0)
@@ -81,7 +79,7 @@ def clients_of(components: Components, setup: Setup) -> Clients:
     )
 
 
-def round_steps(components: Components, recipe: Recipe) -> RoundSteps:
+def round_steps(components: RunParts, recipe: Recipe) -> RoundSteps:
     """Return what becomes of updates in a round of this recipe."""
     config, plan = components.config, components.config.privacy_plan
     remote, own = components.send is not None, plan.clients_add_noise
@@ -104,7 +102,7 @@ def round_steps(components: Components, recipe: Recipe) -> RoundSteps:
 
 
 def federation_of(
-    components: Components, recipe: Recipe, stored: Mapping[Handle, Params] | None = None
+    components: RunParts, recipe: Recipe, stored: Mapping[Handle, Params] | None = None
 ) -> Federation:
     """Return how clients are reached: here, or by messages.
 

@@ -232,7 +232,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
 
 
 def read_settings(
-    path: str | Path | None, overrides: Sequence[str] = ()
+    path: str | Path | None, overrides: Sequence[str]
 ) -> tuple[dict[str, Any], tuple[Problem, ...]]:
     """Read settings as `load_config` does, unchecked; and what is wrong with the pairs.
 

@@ -9,11 +9,11 @@ from statistics import fmean
 from torch import nn
 
 from covey.aggregation.mean import count_of_numbers
-from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
 from covey.algorithms.own_steps import checked_assess, checked_judge
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import loss_counter, masked_counts
+from covey.algorithms.ridge import Ridge
 from covey.algorithms.round import RoundSteps, aggregate_round
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.start import SPLIT_STEPS
@@ -40,7 +40,7 @@ from covey.settings.schema import recipe_for
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Components:
+class RunParts:
     """What a run is composed of, beside the steps of its method.
 
     Attributes:
@@ -108,7 +108,7 @@ class Components:
         return lambda request, cohort: send(replace(request, frozen=frozen), cohort)
 
 
-def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskMeasurement | None:
+def risk_measurement(components: RunParts, start: tuple[Params, ...]) -> RiskMeasurement | None:
     """Return what measures the risk that clients receive; None: it is not measured here.
 
     Remote clients measure by themselves where it is theirs to measure. `start` are the
@@ -141,7 +141,7 @@ def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment
     return lambda models, cohort, streams: judge(models, cohort, context, streams)
 
 
-def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
+def _context(components: RunParts, start: tuple[Params, ...]) -> RiskContext:
     config, population = components.config, components.population
     return RiskContext(
         engine=components.engine,
@@ -160,7 +160,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
     )
 
 
-def _count(components: Components) -> CountFunction | None:
+def _count(components: RunParts) -> CountFunction | None:
     """Return how clients count their losses, where it is not in the open, and here."""
     plan, send = components.config.privacy_plan, components.send
     shares, least = plan.shares(COUNTS_NORM), plan.min_cohort
@@ -172,7 +172,7 @@ def _count(components: Components) -> CountFunction | None:
     return lambda target, streams: count_all([target], lambda _: streams)[0]
 
 
-def retrain_recipe(components: Components) -> RetrainRecipe:
+def retrain_recipe(components: RunParts) -> RetrainRecipe:
     """Return how an auditor plays this run's recipe again."""
     config, recipe = components.config, components.recipe(0)
     task = TASKS[config.model.task]
@@ -180,7 +180,7 @@ def retrain_recipe(components: Components) -> RetrainRecipe:
     return RetrainRecipe(components.init, _round_of(components, engine), recipe, config.rounds)
 
 
-def _recipe_by_round(components: Components) -> Callable[[int], Recipe]:
+def _recipe_by_round(components: RunParts) -> Callable[[int], Recipe]:
     """Return how clients train their shared model, by the index of the round."""
     config = components.config
     split_round = config.method.opening(config.rounds).split_round
@@ -192,11 +192,11 @@ def _recipe_by_round(components: Components) -> Callable[[int], Recipe]:
     return recipe
 
 
-def _round_of(components: Components, engine: Engine) -> PlayRound:
+def _round_of(components: RunParts, engine: Engine) -> PlayRound:
     """Return a round of this run's own steps, for data that the server holds."""
     config, population = components.config, components.population
     records, algorithm = components.records, config.method
-    own = isinstance(algorithm, Subtractable) and records and algorithm.reference_round(records)
+    own = isinstance(algorithm, Ridge) and records and algorithm.reference_round(records)
     if own:
         return own
     recipe, accounted = _recipe_by_round(components), noise_on_clients(config)

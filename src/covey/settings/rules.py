@@ -11,7 +11,7 @@ from typing import NamedTuple
 from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.robust import NormBounded
 from covey.aggregation.server import NoServerOptimizer
-from covey.algorithms.algorithm import Clustered, Subtractable
+from covey.algorithms.algorithm import Clustered
 from covey.base.components import components_in
 from covey.base.names import unknown
 from covey.data.partition import Dirichlet
@@ -242,7 +242,7 @@ def _aggregations(config: Sections) -> Conflicts:
     """Who has a model of its own shares none; where clients count alike, no example weighs."""
     method, aggregation, key = config.method, config.aggregation, "aggregation.name"
     alone = method.traits.one_client_each
-    absent = method.reads_population and not isinstance(method, Subtractable)
+    absent = method.traits.reads_population and not method.traits.subtracts
     unknown = (alone or absent) and config.engine.is_remote
     yield Clash(unknown, "method.name", KNOWN_FROM_START, "engine.name")
     yield Clash(aggregation.needs_shared_models and alone, key, SHARED_MODELS, "method.name")

@@ -27,12 +27,12 @@ from covey.settings.clients import (
 )
 from covey.settings.load import Config
 from covey.settings.model import check_trains, engine_of, model_of, notes_of_model
-from covey.settings.risk import Components, retrain_recipe
+from covey.settings.risk import RunParts, retrain_recipe
 from covey.settings.schema import check_enough
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class BuiltRun(Components):
+class BuiltRun(RunParts):
     """Everything that a run is made of.
 
     Attributes:
