@@ -22,7 +22,7 @@ import covey
 from covey.leaving.case import Case
 from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
-from covey.settings.ledger_terms import terms_of
+from covey.runs.ledger_terms import terms_of
 from runs.left_runs import NARROW, SETTINGS, SUMS
 
 STORED = {"aggregation": {"name": "mean"}, "leaving": {"store_updates": 1}}

@@ -19,7 +19,7 @@ from covey.base.errors import ConfigError
 from covey.base.files import user_folder
 from covey.base.own_code import CodeSource
 from covey.runs.folder import FederationMetadata, RunFolder
-from covey.settings.ledger_terms import own_parts
+from covey.runs.ledger_terms import own_parts
 from covey.settings.load import settings_hash
 from covey_desk.lifecycle import add_request
 from support.resealed import reseal, rows_of

@@ -266,7 +266,7 @@ def forget(
 
 def _name_own_parts(folder: RunFolder) -> None:
     """Say before an answer which parts of the run are not covey's code."""
-    from covey.settings.ledger_terms import own_parts
+    from covey.runs.ledger_terms import own_parts
 
     for setting, name in own_parts(folder.config()).items():
         errors.print(

@@ -44,6 +44,7 @@ from covey.models.feature_store import FeatureStore
 from covey.runs.evaluation import OnRound
 from covey.runs.folder import checkpoint_path, checkpoint_paths, round_of
 from covey.runs.inputs import input_hashes
+from covey.runs.ledger_terms import own_parts
 from covey.runs.loop import Position, begin, conclude, ended_early, play_round, record_round, save
 from covey.runs.session import Session, no_op
 from covey.runs.states import (
@@ -55,7 +56,6 @@ from covey.runs.states import (
     state_problem,
 )
 from covey.settings.clients import ClientReports
-from covey.settings.ledger_terms import own_parts
 from covey.settings.run import BuiltRun
 
 Phase = Literal["requested", "recorded", "tidied", "replayed", "signed"]

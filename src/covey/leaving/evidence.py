@@ -33,9 +33,9 @@ from covey.ledger.participation import Participation, latest_models, latest_sums
 from covey.ledger.requests import LeaveRequest
 from covey.ledger.tree import entries_of, inclusion_proof, root_of
 from covey.runs.ledger_record import LedgerRecord
+from covey.runs.ledger_terms import own_parts
 from covey.settings.aggregation import anonymity_of
 from covey.settings.algorithm import depends_on_population
-from covey.settings.ledger_terms import own_parts
 from covey.settings.load import Config
 
 Events = Sequence[tuple[int | None, Event]]

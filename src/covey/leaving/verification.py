@@ -282,7 +282,7 @@ def _compared(
 ) -> _Seen:
     """Read the ledger by its grammar, find the facts again from it, and compare them."""
     from covey.leaving.evidence import facts, find_answer, unknown_facts
-    from covey.settings.ledger_terms import terms_of
+    from covey.runs.ledger_terms import terms_of
 
     config = place.config()
     place.reader.compare_with(terms_of(config))

@@ -22,7 +22,7 @@ from covey.base.names import Handle
 from covey.leaving.plan import AnswerRules, Option, check_basis, option_for, replay_kind
 from covey.ledger.chain import Record, event_of, no_event
 from covey.ledger.participation import participation_of
-from covey.ledger.round_grammar import (
+from covey.runs.round_grammar import (
     HIDING,
     JudgedRound,
     Problem,

@@ -14,9 +14,9 @@ from covey.base.events import Event, kind_and_body
 from covey.base.history import History, history_of, with_entries
 from covey.ledger.chain import GENESIS, Link, Record, verify
 from covey.ledger.participation import Participation, participation_of
-from covey.ledger.round_grammar import RoundTerms
 from covey.ledger.store import Ledger
 from covey.runs.grammar import Grammar
+from covey.runs.round_grammar import RoundTerms
 
 RecordedEvent = tuple[int | None, Event]
 """An event with its round; None: it happened between two."""

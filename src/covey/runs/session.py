@@ -20,11 +20,11 @@ from covey.models.build import held_params
 from covey.runs.folder import RunFolder, check_settings, now
 from covey.runs.inputs import check_inputs
 from covey.runs.ledger_record import LedgerRecord
+from covey.runs.ledger_terms import terms_of
 from covey.runs.receipts import check_anchors
 from covey.runs.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runs.states import keep_frozen
 from covey.settings.aggregation import anonymity_of
-from covey.settings.ledger_terms import terms_of
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
 

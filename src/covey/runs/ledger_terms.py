@@ -12,7 +12,7 @@ from covey.base.components import UnloadedComponent
 from covey.base.events import Event
 from covey.base.rng import Streams
 from covey.engine.protocol import num_steps
-from covey.ledger.round_grammar import Agrees, RoundTerms, SetTerms
+from covey.runs.round_grammar import Agrees, RoundTerms, SetTerms
 from covey.settings.aggregation import mixes_clusters, recorded_parts, reported_delta
 from covey.settings.load import Config, settings_hash
 from covey.settings.schema import recipe_of
