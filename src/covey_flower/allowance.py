@@ -192,10 +192,10 @@ def _kind(request: ClientRequest) -> str:
 def _digest(request: ClientRequest, context: ClientContext, client: Client) -> str:
     """Return what names a question to a client with these records and preferences."""
     same = replace(request, contexts={"": replace(context, session="")}, letters={})
-    text = _request_json(same, exclude={"models", "roots"})
+    text = _request_json(same, exclude={"models", "roots", "broadcast"})
     digest = hashlib.sha256(text + repr(client.preference).encode())
     roots = [{str(j): root} for j, root in request.roots.items()]
-    for params in (*request.models, *roots):
+    for params in (*request.models, *roots, *request.broadcast.values()):
         digest.update(bytes.fromhex(model_hash([params])))
     for examples in (client.train, client.holdout):
         digest.update(examples.inputs.numpy().tobytes() + examples.labels.numpy().tobytes())

@@ -223,7 +223,7 @@ class ClientRuntime:
             own = self.own_noise(request)
             made = ClientUpdate(handle, cluster, update, weight, streams=own)
             return self._hidden(made, exposures)
-        inputs = ObjectiveInputs(ClientMemory(kept={handle: memory}))
+        inputs = ObjectiveInputs(ClientMemory(kept={handle: memory}), request.broadcast)
         (made,) = self._alone(recipe, exposures).train(
             request.models, (self.client,), {handle: cluster}, self._streams(request), inputs
         )

@@ -67,7 +67,7 @@ Counts = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
 
 
-_AS_ARRAYS = {"request": {"models", "roots", "letters"}}
+_AS_ARRAYS = {"request": {"models", "roots", "broadcast", "letters"}}
 """What of a question is no text."""
 
 
@@ -185,6 +185,7 @@ def make_message(
     content = encode(question, letter=request.letters.get(question.name, b""))
     models = enumerate(request.models)
     named = {f"model-{j}": (model, request.roots.get(j)) for j, model in models if model}
+    named |= {f"broadcast-{name}": (tensors, None) for name, tensors in request.broadcast.items()}
     for name, (params, root) in named.items():
         key = id(params), root is not None
         if key not in held:
@@ -220,10 +221,16 @@ def question_of(content: RecordDict) -> Question:
     # of the models a client gets some, and with heads that it is in their roots
     names = [f"model-{j}" for j in range(len(question.request.available))]
     models = [_params(_record(content, name)) if name in content else {} for name in names]
+    sent = (name.partition("broadcast-") for name in content)
     request = replace(
         question.request,
         roots={j: model.pop(ROOT) for j, model in enumerate(models) if ROOT in model},
         models=tuple(models),
+        broadcast={
+            name: _params(_record(content, f"{prefix}{name}"))
+            for before, prefix, name in sent
+            if prefix and not before
+        },
         letters={question.name: letter_in(content, inf)},
     )
     return replace(question, request=request)

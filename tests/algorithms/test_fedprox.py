@@ -163,16 +163,16 @@ STREAMS = Streams(0)
 
 
 class Push(Objective):
-    """Add 3 to the gradient of a client that kept nothing yet."""
+    """Add what was sent to the gradient, and keep what was seen of it."""
 
     def correction(self, weights, start, memory):
-        return None if memory else [w * 0 + 3.0 for w in weights]
+        return memory.get("push")
 
     def remember(self, memory, start, trained, steps, recipe):
-        return {"trained": trained}
+        return {"seen": memory["push"]} if "push" in memory else {}
 
 
-def test_an_objective_reads_what_it_kept_in_the_round_before_by_hand(make_client):
+def test_it_reaches_everybody_by_hand_and_is_gone_in_the_next_round(make_client):
     # two clients with x = 1, and y = 1 or -1
     engine = ReferenceEngine(nn.Linear(1, 1, bias=False), REGRESSION)
     recipe = Recipe(local_steps=1, learning_rate=0.1, objective=Push())
@@ -182,18 +182,17 @@ def test_an_objective_reads_what_it_kept_in_the_round_before_by_hand(make_client
     )
     clients = clients_with(Simulated(engine, recipe)).among(cohort)
     start = initial_state(({"weight": torch.zeros(1, 1)},))
-    shared = clients.all_in_one("shared")
-    request = replace(clients, wants_losses=True)
+    sent = clients.sent_along(push={"weight": torch.full((1, 1), 3.0)})
+    shared = sent.all_in_one("shared")
+    request = replace(sent, wants_losses=True)
     updates = list(request.train(start.clusters, shared.clusters, STREAMS))
     known = {update.handle: update.loss for update in updates}
     # w = 0 - 0.1 ((0 - y) + 3): -0.2 for y = 1 and -0.4 for y = -1
     assert [float(u.update["weight"]) for u in updates] == pytest.approx([-0.2, -0.4])
-    assert [float((u.kept or {})["trained"]["weight"]) for u in updates] == pytest.approx(
-        [-0.2, -0.4]
-    )
+    assert all(float((u.kept or {})["seen"]["weight"]) == 3.0 for u in updates)
     # the first step's loss at w = 0 is known as somebody asks: half of (0 - y)^2
     assert known == pytest.approx({"A": 0.5, "B": 0.5})
-    first = clients.train_and_aggregate(start, shared, STREAMS).state
+    first = sent.train_and_aggregate(start, shared, STREAMS).state
     assert float(first.clusters[0]["weight"]) == pytest.approx(-0.3)
     second = clients.train_and_aggregate(first, shared, STREAMS).state
     # w = -0.3 - 0.1 (-0.3 - y), mean over y = 1 and -1

@@ -28,6 +28,7 @@ SOME = {
     "learning_rate": 0.05,
 }
 FEDDYN = ("plugins.feddyn:FedDyn", {"alpha": 0.2})
+SCAFFOLD = ("plugins.scaffold:Scaffold", {"scale": 0.5, "clients": 4})
 
 
 def settings_of(name, options, **sections):
@@ -49,7 +50,7 @@ def memory_of(federation, name):
 
 @pytest.mark.slow
 def test_what_clients_keep_is_the_same_as_in_a_simulation(build):
-    federation = build(settings_of(*FEDDYN))
+    federation = build(settings_of(*SCAFFOLD))
     federated, here = federation.play(nodes=4), federation.simulated()
     assert federated.summary.model_hash == here.summary.model_hash
     memory = last_state(here).get_state(ClientMemory)
@@ -88,7 +89,7 @@ def test_a_lost_or_refused_answer_leaves_what_was_kept_as_it_was(build):
 
 @pytest.mark.slow
 def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(build):
-    federation = build(settings_of(*FEDDYN, train={}), clients=range(3))
+    federation = build(settings_of(*SCAFFOLD, train={}), clients=range(3))
     never = federation.play("never", nodes=3)
     leaver = federation.node("client-00003")
     requests = []

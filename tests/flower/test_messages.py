@@ -95,24 +95,30 @@ REQUEST_FIELDS = {field.name for field in dataclasses.fields(ClientRequest)}
 
 
 @given(
-    questions, requests, slips, st.lists(models, min_size=3, max_size=3), st.sets(st.integers(0, 2))
+    questions,
+    requests,
+    slips,
+    st.lists(models, min_size=3, max_size=3),
+    st.sets(st.integers(0, 2)),
+    models,
 )
-def test_a_question_survives_its_way(fields, request_fields, slip, every, needed):
+def test_a_question_survives_its_way(fields, request_fields, slip, every, needed, broadcast):
     outside_a_run()
     request_fields = {**request_fields, "contexts": {fields["name"]: slip}}
     question = TypeAdapter(Question).validate_python({**fields, "request": request_fields})
     places = range(len(question.request.available))
     sent = tuple(every[j] if j in needed else {} for j in places)
     roots = {j: torch.ones(2) * j for j in places if sent[j]}
-    arrays = {"models": sent, "roots": roots}
+    arrays = {"models": sent, "broadcast": {"x": broadcast}, "roots": roots}
     letters = {question.name: b"letter"}
     question = replace(question, request=replace(question.request, **arrays, letters=letters))
     received = question_of(make_message(question, 7, 60.0).content)
-    for name in REQUEST_FIELDS - {"models", "roots"}:
+    for name in REQUEST_FIELDS - {"models", "broadcast", "roots"}:
         assert getattr(received.request, name) == getattr(question.request, name), name
     assert replace(received, request=question.request) == question
     for model, expected in zip(received.request.models, sent, strict=True):
         assert_same_bits(model, expected)
+    assert_same_bits(received.request.broadcast["x"], broadcast)
     assert {j: root.tolist() for j, root in received.request.roots.items()} == {
         j: root.tolist() for j, root in roots.items()
     }

@@ -16,6 +16,7 @@ from plugins.model_wide import TwoLayers
 from plugins.optimizer_lion import Lion
 from plugins.partition_shards import Shards
 from plugins.risk_confidence import ConfidenceGap
+from plugins.scaffold import Scaffold
 from plugins.server_optimizer_fedavgm import Nesterov
 from plugins.shift_contrast import NoisyContrast
 from support.runs import small
@@ -75,6 +76,7 @@ CASES = {
     "algorithm": case("method.name", FedAvgM, {}, beta=0.5),
     "algorithm with an objective": case("method.name", FedDyn, {}, alpha=0.2),
     "algorithm with personal models": case("method.name", Ditto, {}, strength=0.2),
+    "algorithm that sends tensors along": case("method.name", Scaffold, {}, scale=0.5, clients=5),
     "selection": case(
         "method.selection",
         Cautious,

@@ -17,7 +17,7 @@ from plugins.model_wide import TwoLayers
 from plugins.optimizer_lion import Lion, LionSteps
 
 HERE = Path(__file__).parent
-QUICK = ("algorithm with an objective", "risk estimator", "shift")
+QUICK = ("algorithm that sends tensors along", "risk estimator", "shift")
 cases = pytest.mark.parametrize(
     "case",
     [
@@ -99,7 +99,7 @@ covey.run(config=covey.load_config(sys.argv[1]), out=sys.argv[2], observe=observ
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["algorithm with an objective", "server optimizer"])
+@pytest.mark.parametrize("name", ["algorithm that sends tensors along", "server optimizer"])
 def test_a_killed_process_is_carried_on_to_the_same_bits(name: str, tmp_path: Path):
     file, folder = tmp_path / "own.toml", tmp_path / "killed"
     config = covey.Config.of(CASES[name].settings())
@@ -118,7 +118,7 @@ def test_a_killed_process_is_carried_on_to_the_same_bits(name: str, tmp_path: Pa
 @pytest.mark.parametrize(
     "name",
     [
-        "algorithm with an objective",
+        "algorithm that sends tensors along",
         pytest.param("data source", marks=pytest.mark.slow),
         pytest.param("risk estimator", marks=pytest.mark.slow),
     ],

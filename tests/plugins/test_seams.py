@@ -32,7 +32,7 @@ from covey.engine.recipe import REGRESSION
 from plugins.aggregation_clipped_trimmed import ClippedTrimmedMean
 from plugins.attack_gradient_norm import GradientNorm
 from plugins.fedavgm import FedAvgM
-from plugins.feddyn import FedDyn
+from plugins.scaffold import Scaffold
 from plugins.selection_exploring import Exploring
 from support.aggregating import aggregated, means
 
@@ -71,12 +71,11 @@ def played(algorithm: Algorithm, clients: Clients) -> Vector:
     return np.array(values)
 
 
-def trained(w: Vector, client: Any, h: Vector | float = 0.0, alpha: float = 0.0) -> Vector:
-    """Return w after gradient descent on 1/2 (x w - y)^2 - h w + alpha/2 |w - start|^2."""
-    start = w
+def trained(w: Vector, client: Any, shift: Vector | float = 0.0) -> Vector:
+    """Return w after steps of gradient descent on 1/2 (x w - y)^2, in float64."""
     x, y = client.train.inputs.double().numpy(), client.train.labels.double().numpy()
     for _ in range(STEPS):
-        w = w - RATE * (x.T @ (x @ w - y) / len(y) + alpha * (w - start) - h)
+        w = w - RATE * (x.T @ (x @ w - y) / len(y) + shift)
     return w
 
 
@@ -90,17 +89,18 @@ def test_server_momentum_is_that_of_numpy(make_client):
     assert played(FedAvgM(beta=0.6), clients) == pytest.approx(np.array(expected), abs=1e-5)
 
 
-def test_feddyn_is_that_of_numpy(make_client):
-    alpha = 0.2
-    algorithm = FedDyn(alpha=alpha)
+def test_scaffold_with_nesterov_is_that_of_numpy(make_client):
+    beta = 0.5
+    algorithm = Scaffold(scale=STEPS * RATE, clients=3, beta=beta)
     clients = federation(make_client, algorithm)
-    w, h, own, expected = np.zeros(2), np.zeros(2), np.zeros((3, 2)), []
+    w, v, c, own, expected = np.zeros(2), np.zeros(2), np.zeros(2), np.zeros((3, 2)), []
     for _ in range(ROUNDS):
-        pairs = zip(clients.cohort, own, strict=True)
-        ends = np.array([trained(w, client, h_i, alpha) for client, h_i in pairs])
-        mean, own = ends.mean(axis=0), own - alpha * (ends - w)
-        h = h - alpha * (mean - w)
-        w = mean - h / alpha
+        ends = [trained(w, k, c - c_i) for k, c_i in zip(clients.cohort, own, strict=True)]
+        after = own - c + (w - np.array(ends)) / (STEPS * RATE)
+        moved = np.mean(ends, axis=0) - w
+        v = beta * v + moved
+        w = w + moved + beta * v
+        c, own = c + (after - own).mean(axis=0), after
         expected.append(w)
     assert played(algorithm, clients) == pytest.approx(np.array(expected), abs=1e-4)
 

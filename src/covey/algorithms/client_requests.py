@@ -86,6 +86,7 @@ class ClientRequest:
         recipe: the numbers of how to train; a client has the rest from its settings.
         round_index: of the round, where clients measure risks of their own, or keep
             something for their objective; negative: they are to keep nothing.
+        broadcast: what is sent along for their objective, by name.
         roots: of heads that are compared, where somebody is in them (`Head.root`).
         width: how many features a head has, and its bias, where the request is about them.
         features: fingerprint of the feature map; "": no features are fixed.
@@ -106,6 +107,7 @@ class ClientRequest:
     )
     recipe: RecipeNumbers = field(default_factory=RecipeNumbers)
     round_index: int = 0
+    broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     roots: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])
     width: int = 0
     features: str = ""

@@ -164,6 +164,7 @@ class Clients:
         own_risks: whether only they know which risks they know.
         recorded: where a run is replayed with the choices that were made: by round, the
             cluster of each client.
+        broadcast: what the server sends along to every client's objective, by name.
         wants_losses: whether the losses of their training are looked at.
     """
 
@@ -176,6 +177,7 @@ class Clients:
     recorded: Mapping[int, Mapping[Handle, int]] = field(
         default_factory=dict[int, Mapping[Handle, int]]
     )
+    broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     wants_losses: bool = False
 
     def __len__(self) -> int:
@@ -184,6 +186,10 @@ class Clients:
     def among(self, cohort: Cohort) -> "Clients":
         """Return these clients instead, reached in the same way."""
         return replace(self, cohort=cohort)
+
+    def sent_along(self, **broadcast: Params) -> "Clients":
+        """Return the same clients, who get these tensors for their objective by name."""
+        return replace(self, broadcast=broadcast)
 
     def all_in_one(self, by: str) -> ClientsAssigned:
         """Return the fact that all of them train the first cluster's model."""
@@ -230,7 +236,7 @@ class Clients:
                 begin anew, and remote ones keep nothing of it.
             least_steps: at least so many gradient steps; 0: as the recipe says.
         """
-        anew = ObjectiveInputs(wants_losses=self.wants_losses)
+        anew = ObjectiveInputs(broadcast=self.broadcast, wants_losses=self.wants_losses)
         inputs = anew if state is None else self._inputs(state)
         inputs = replace(inputs, least_steps=least_steps)
         return self.federation.train(models, self.cohort, assignment, streams, inputs)
@@ -283,7 +289,7 @@ class Clients:
     def _inputs(self, state: ServerState) -> ObjectiveInputs:
         """Return what clients' objectives look at in a round."""
         memory, t = state.get_state(ClientMemory), state.round_index
-        return ObjectiveInputs(memory, t, self.wants_losses)
+        return ObjectiveInputs(memory, self.broadcast, t, self.wants_losses)
 
 
 def _trained_already(

@@ -109,7 +109,7 @@ def play_sums(
     """
     (of, length), cohorts = summed, cohorts or SumCohorts()
     members = {client.handle: client for client in cohort}
-    bare = replace(request, models=(), available=(), contexts={})
+    bare = replace(request, models=(), available=(), contexts={}, broadcast={})
     groups = [
         GroupSum.begin([members[handle] for handle in group], Terms.new(length, minimum))
         for group in cohorts.groups(members, minimum)

@@ -117,6 +117,7 @@ class Remote:
             contexts,
             self.recipe.numbers,
             state.round_index,
+            inputs.broadcast,
             features=self.fingerprint if heads else "",
         )
         if heads and heads.sums:
@@ -155,6 +156,7 @@ class Remote:
             contexts,
             replace(numbers, least_steps=inputs.least_steps or numbers.least_steps),
             inputs.round_index,
+            inputs.broadcast,
         )
         if self.min_cohort:
             yield from self._mean_under_masks(request, cohort)

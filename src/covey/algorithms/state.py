@@ -218,6 +218,7 @@ class ObjectiveInputs:
 
     Attributes:
         memory: what each client kept.
+        broadcast: what the server sends along to all of them, by name.
         round_index: in which remote clients keep what comes of it; negative: they do not.
         wants_losses: whether somebody asks for the loss of their training.
         assigned: clusters that clients take without a choice, where they train at once.
@@ -225,6 +226,7 @@ class ObjectiveInputs:
     """
 
     memory: ClientMemory = field(default_factory=ClientMemory)
+    broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     round_index: int = -1
     wants_losses: bool = False
     assigned: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
@@ -232,7 +234,7 @@ class ObjectiveInputs:
 
     def of(self, handle: Handle) -> Mapping[str, Params]:
         """Return what one client's objective looks at."""
-        return self.memory.kept.get(handle, {})
+        return {**self.memory.kept.get(handle, {}), **self.broadcast}
 
 
 NO_INPUTS = ObjectiveInputs()
