@@ -158,6 +158,7 @@ def test_only_a_frame_of_a_users_own_code_is_blamed_on_the_user(covey, tmp_path,
     (tmp_path / "own_report.py").write_text(OWN_MODEL)
     monkeypatch.syspath_prepend(tmp_path)
     own_report = import_module("own_report")
+    covey("report", "nowhere", "--json")  # the schemas are read before the command is another
     for function, said in (
         (own_report.broken, "code of your own raised IndexError: list index out of range in "),
         (lambda: json.loads("{"), "code of your own raised JSONDecodeError"),
