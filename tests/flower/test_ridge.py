@@ -58,7 +58,7 @@ def listened(federation: Built) -> list[tuple[str, int, str]]:
 
 @SLOW
 def test_who_moves_is_asked_for_sums_and_nobody_once_nobody_moves(build):
-    federation = build(ridge(4))
+    federation = build(ridge(4, initialisation="warm"))
     requests = listened(federation)
     result = federation.play(nodes=4)
     names = {handle: name for name, handle in result.names.items()}
