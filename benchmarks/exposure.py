@@ -138,7 +138,8 @@ def _rows(
             },
             "worst record": _largest(columns["worst record"]),
             "bound": _largest(columns["bound"]),
-            "above": sum(columns["above"]),
+            # unknown in one run is unknown in all
+            "above": None if None in columns["above"] else sum(columns["above"]),
             "clients": sum(columns["clients"]),
             "simulated": _largest(columns["simulated"]),
         }

@@ -51,8 +51,8 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "ridge head": (HEADS, ()),
 }
 QUICK = (
-    *("rounds=1", "population.clients=8", "population.examples_per_client=30"),
-    *("population.audit_examples=200", "train.local_epochs=1"),
+    *("rounds=1", "population.clients=4", "population.examples_per_client=20"),
+    *("population.audit_examples=100", "train.local_epochs=1"),
 )
 PARTS = ("", " ±")
 Row = dict[str, Any]

@@ -41,7 +41,7 @@ from covey.settings.run import BuiltRun, build_run
 Images = tuple[Tensor, Tensor]
 Work = Callable[[], object]
 PEERS = Path(__file__).parent / "peers"
-CLASSES = 10
+CLASSES, LEAST_BATCH = 10, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +193,9 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
 
 
 def small(shape: Shape, workers: int) -> Shape:
-    """Return the least of this shape: a few clients with two batches."""
-    few = min(len(shape.sizes), 3 * workers)
-    return replace(shape, sizes=(min(shape.sizes[0], 2 * shape.batch),) * few)
+    """Return the least of this shape: a few clients with two small batches."""
+    few, batch = min(len(shape.sizes), 3 * workers), min(shape.batch, LEAST_BATCH)
+    return replace(shape, batch=batch, epochs=1, sizes=(2 * batch,) * few)
 
 
 def _compared(shape: Shape, chosen: Namespace, python: Path, most: int) -> dict[str, object]:

@@ -22,6 +22,7 @@ __all__ = ["Deployment", "Submitted", "free_ports", "invited", "until"]
 SERVER = "superlink"
 PATIENCE = 120.0  # seconds; a node takes about ten on a quiet machine
 POLL = 0.2
+LIST_PAUSE = 3.0  # a list of nodes takes a processor for as long as a node takes to start
 
 T = TypeVar("T")
 
@@ -149,7 +150,7 @@ class Deployment:
                 assert code is None, f"{name} ended with {code}:\n{self.log(name)}"
             return set(names) <= self.online()
 
-        until(online, f"{', '.join(names)} are online", seconds)
+        until(online, f"{', '.join(names)} are online", seconds, LIST_PAUSE)
 
     def online(self) -> frozenset[str]:
         """The names of the nodes that the server calls online; empty without it."""
@@ -225,11 +226,11 @@ class Deployment:
         return self.folder / "logs" / f"{role}.log"
 
 
-def until(ask: Callable[[], T], wanted: str, seconds: float = PATIENCE) -> T:
+def until(ask: Callable[[], T], wanted: str, seconds: float = PATIENCE, pause: float = POLL) -> T:
     """Ask until the answer is true; return it."""
     end = time.monotonic() + seconds
     while not (answer := ask()):
         if time.monotonic() > end:
             raise TimeoutError(f"waited {seconds:.0f} seconds until {wanted}")
-        time.sleep(POLL)
+        time.sleep(pause)
     return answer

@@ -20,12 +20,7 @@ from flower.deployment import Deployment, Submitted, free_ports, invited, until
 pytestmark = pytest.mark.slow
 
 CONFIG = """
-rounds = 3
-[population]
-clients = 5
-minority_share = 0.4
-examples_per_client = 200
-risk_weight = 0.3
+rounds = 2
 [model]
 name = "mlp"
 [train]
@@ -50,16 +45,21 @@ LONG = 600.0  # seconds that a whole run may take on a busy machine
 
 
 def names(count: int) -> list[str]:
-    """The names of simulated clients, whose nodes need no data of their own."""
+    """The names of simulated clients."""
     return [f"client-{index:05}" for index in range(count)]
 
 
-def as_simulated(folder: Path, count: int, config: str) -> Path:
-    """A federation whose nodes draw and accept what they do in its simulation."""
-    federation = invited(folder, config, names(count))
+def as_simulated(folder: Path, count: int, config: str, records: Path) -> Path:
+    """A federation whose nodes have the records and the seed that they have in its simulation."""
+    held = folder / "records"
+    held.mkdir()
     for name in names(count):
-        node = federation / "nodes" / name / "node.toml"
-        node.write_text(tomli_w.dumps({"name": name, "seed": 0}))
+        (held / f"{name}.npz").symlink_to(records / f"{name}.npz")
+    source = f'[data]\nname = "npz"\ndir = "{held}"\n'
+    federation = invited(folder, config + source, names(count))
+    for name in names(count):
+        file = {"name": name, "seed": 0, "data": str(held / f"{name}.npz")}
+        (federation / "nodes" / name / "node.toml").write_text(tomli_w.dumps(file))
     return federation
 
 
@@ -69,12 +69,12 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
 
 
-def heads(run: Path) -> list[str | None]:
-    """The hashes of a ledger after its first two rounds."""
+def first_head(run: Path) -> str | None:
+    """The hash of a ledger after its first round."""
     folder = RunFolder(run)
     with Ledger.read(folder.ledger) as ledger:
         record = folder.reader.read(ledger)
-        return [record.head_of(t) for t in range(2)]
+        return record.head_of(0)
 
 
 def same(federated: Run, here: Run) -> None:
@@ -90,15 +90,15 @@ def ended(submitted: Submitted) -> str:
     return said
 
 
-def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp_path: Path):
-    folder = as_simulated(tmp_path, 5, CONFIG)
+def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp_path, own_data):
+    folder = as_simulated(tmp_path, 5, CONFIG, own_data)
     run = folder / "runs" / "federation"
     with Deployment(folder) as deployment:
-        deployment.submit().wait_for("round 2/", LONG)
+        deployment.submit().wait_for("round 1/", LONG)
         deployment.kill_superlink()
         assert deployment.online() == frozenset()
         assert load(run).history.finished is None
-        before = heads(run)
+        before = first_head(run)
         for name in deployment.names:
             deployment.kill_node(name)  # else it would end by itself, some time
         deployment.restart_superlink()
@@ -108,11 +108,11 @@ def test_a_deployment_whose_server_was_killed_ends_where_its_simulation_does(tmp
         assert deployment.online() == {*names(5)}
         ended(deployment.covey("resume", run))
     assert deployment.running() == []
-    assert None not in before
-    assert heads(run) == before  # nothing was written again
+    assert before is not None
+    assert first_head(run) == before  # nothing was written again
     config = load_config(folder / "covey.toml", ["engine.name=parallel"])
     federated, here = load(run), covey.run(config=config, out=tmp_path / "simulated")
-    assert [r.round_index for r in federated.history.rounds] == list(range(3))
+    assert [r.round_index for r in federated.history.rounds] == list(range(2))
     assert federated.history.finished is not None
     assert sorted(c.clients for c in here.summary.clusters) == [2, 3]
     assert federated.history.assignment == here.history.assignment
@@ -136,8 +136,6 @@ def linear():
 """
 SHRINKING = """
 rounds = 5
-[population]
-clients = 4
 [model]
 name = "held_model:linear"
 [method]
@@ -166,13 +164,15 @@ def open_if_read(pipe: Path) -> int:
     return 0
 
 
-def test_a_killed_node_is_missed_alone_and_who_has_left_is_never_asked_again(tmp_path, monkeypatch):
+def test_a_killed_node_is_missed_alone_and_who_has_left_is_never_asked_again(
+    tmp_path, own_data, monkeypatch
+):
     """One node is killed while it answers, and then one asks to leave."""
     (tmp_path / "held_model.py").write_text(HELD_MODEL)
     known = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(known))
     monkeypatch.syspath_prepend(tmp_path)
-    folder = invited(tmp_path, SHRINKING, names(4))
+    folder = as_simulated(tmp_path, 4, SHRINKING, own_data)
     pipe = folder / "nodes" / VICTIM / "hold"
     with Deployment(folder) as deployment:
         begun = deployment.submit(None, "--run-config", "timeout=60")
@@ -207,8 +207,6 @@ def test_a_killed_node_is_missed_alone_and_who_has_left_is_never_asked_again(tmp
 
 IN_A_SIMULATION = """
 rounds = 2
-[population]
-clients = 3
 [model]
 name = "linear"
 [method]
@@ -219,10 +217,10 @@ name = "none"
 PORTS = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")
 
 
-def test_flowers_own_simulation_plays_a_federation_too(tmp_path, monkeypatch):
+def test_flowers_own_simulation_plays_a_federation_too(tmp_path, own_data, monkeypatch):
     for key, port in zip(PORTS, free_ports(len(PORTS)), strict=True):
         monkeypatch.setenv(key, str(port))
-    folder = as_simulated(tmp_path, 3, IN_A_SIMULATION)
+    folder = as_simulated(tmp_path, 3, IN_A_SIMULATION, own_data)
     connection = {"covey": {"address": ":local-in-memory:"}}
     (folder / "flwr" / "config.toml").write_text(tomli_w.dumps({"superlink": connection}))
     project = folder / "app" / "pyproject.toml"

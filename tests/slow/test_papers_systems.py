@@ -21,10 +21,10 @@ def played(name, folder, real_data, *overrides):
 
 def test_ifca_mir_measures_by_central_shadows_and_lets_clients_choose_by_that(tmp_path, real_data):
     smaller = (
-        "rounds=4",
-        "population.clients=40",
-        "population.pool=1000",
-        "population.audit_examples=200",
+        "rounds=3",
+        "population.clients=20",
+        "population.pool=400",
+        "population.audit_examples=100",
     )
     run = played("ifca-mir.toml", tmp_path / "run", real_data, *smaller)
     shown = [event.estimate for event in run.history.measured if event.estimate.is_known]
@@ -39,7 +39,7 @@ def test_ifca_mir_measures_by_central_shadows_and_lets_clients_choose_by_that(tm
 
 
 def test_deniable_unlearning_answers_who_leaves_while_it_trains(tmp_path, real_data):
-    smaller = ("rounds=6", "population.examples_per_client=60", "train.batch_size=20")
+    smaller = ("rounds=6", "population.examples_per_client=30", "train.batch_size=10")
     often = ("leaving.request_probability=0.9", "aggregation.deniability_threshold=5")
     run = played("deniable.toml", tmp_path / "run", real_data, *smaller, *often)
     answers = run.summary.left
