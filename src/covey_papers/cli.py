@@ -111,8 +111,8 @@ def reproduce(
 ) -> Reproduced | ExperimentsListed:
     """Reproduce a table or figure of the papers, and update the overview page.
 
-    A run that is on disk is not played again, whichever table asks for it; one that was
-    stopped is continued.
+    A run that is on disk is not played again, whichever table asks for it, nor one of which
+    OUT/measured has the figures; one that was stopped is continued.
     """
     from covey_papers.reproduce.figures import words, write_page
     from covey_papers.reproduce.record import RunCache, records
@@ -130,7 +130,7 @@ def reproduce(
     if not name:
         raise ConfigError("NAME must be an experiment of --list, or all, found none: name one.")
     chosen = list(experiments()) if name == "all" else [name]
-    cache = RunCache(runs or out / "runs", shown)
+    cache = RunCache(runs or out / "runs", shown, out / "measured")
     measured: list[ExperimentMeasured] = []
     for place, experiment in enumerate(chosen, start=1):
         if len(chosen) > 1:

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 from covey import Config, load
-from covey_papers.reproduce.record import RunCache, digest, sources
+from covey_papers.reproduce.federations import federations
+from covey_papers.reproduce.record import RunCache, digest, played_as, sources
 from reproduce.tiny import IFCA, cache
 
 
@@ -133,7 +134,7 @@ def until_the_power_goes(title):
 def test_a_run_that_was_stopped_is_carried_on_to_the_same_end(played, tmp_path):
     wanted = config(played, IFCA, seed=1)
     with pytest.raises(PowerCutError):
-        RunCache(tmp_path, until_the_power_goes).run(wanted, "stopped")
+        RunCache(tmp_path, until_the_power_goes, tmp_path).run(wanted, "stopped")
     path = tmp_path / digest(wanted)
     assert load(path).history.finished is None
     assert not (path / "played.json").exists()
@@ -141,4 +142,14 @@ def test_a_run_that_was_stopped_is_carried_on_to_the_same_end(played, tmp_path):
     assert cache(tmp_path).run(wanted, "carried on") == path
     whole = played.folder / digest(wanted)
     assert load(path).ledger_head == load(whole).ledger_head
-    assert sources([path])["seconds"] > 0
+    assert sources([played_as(path)])["seconds"] > 0
+
+
+def test_what_was_measured_stands_for_a_run_whose_folder_is_gone(played, tmp_path):
+    (tmp_path / "runs").mkdir()
+    measured = played.folder / "measured"
+    elsewhere = RunCache(tmp_path / "runs", until_the_power_goes, measured)
+    assert federations(played.experiment, elsewhere) == played.findings
+    more = played.experiment.model_copy(update={"measures": ("exposure",)})
+    with pytest.raises(PowerCutError):  # of that only the run tells
+        federations(more, elsewhere)

@@ -17,7 +17,7 @@ from covey.data.population import Group, Population, PopulationSpec
 from covey.settings.run import build_run
 from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.corollary import Constants, constants_of, promise
-from covey_papers.reproduce.federations import Seen
+from covey_papers.reproduce.federations import PlayedRun
 from covey_papers.reproduce.mixtures import MixtureSetting, models_of, start_of
 from covey_papers.reproduce.record import RunCache
 from covey_papers.reproduce.specification import experiment, printed_table
@@ -139,7 +139,7 @@ def test_clients_leave_exactly_where_the_margin_says(tilted: Tilt):
 
 
 def cache_in(folder: Path) -> RunCache:
-    return RunCache(folder, lambda _: nullcontext(lambda _: None))
+    return RunCache(folder, lambda _: nullcontext(lambda _: None), folder / "measured")
 
 
 HAND = Constants(
@@ -287,7 +287,7 @@ def test_risks_that_are_put_in_steer_clients_and_are_counted_apart(tmp_path):
         "risk": {"name": "printed", "every": 1, "minority": 0.99, "majority": 0.5},
     }
     played = run(config=Config.of(settings), out=tmp_path / "run")
-    seen = Seen.of(played.folder)
+    seen = PlayedRun.of(played.folder)
     assert seen.summary.group_models["minority"].clients == 0  # nobody accepts .99
     assert seen.reported_risk(-1) == 0.5
     assert seen.measured_violations == 0

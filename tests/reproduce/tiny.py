@@ -61,7 +61,7 @@ def unseen(title: str) -> Generator[Observer]:
 
 
 def cache(folder: Path) -> RunCache:
-    return RunCache(folder, unseen)
+    return RunCache(folder, unseen, folder / "measured")
 
 
 def cell(measure: str, row: str, *values: float | None, **fields: Any) -> Cell:

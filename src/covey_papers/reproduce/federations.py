@@ -1,6 +1,6 @@
 """Experiments over federations and over leaving: rows of methods by columns of data."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -20,10 +20,13 @@ from covey_papers.reproduce.record import (
     Cell,
     FigureLine,
     Findings,
+    MeasuredRun,
+    Points,
     Printed,
     RunCache,
     averaged,
     digest,
+    played_as,
     sources,
 )
 from covey_papers.reproduce.specification import (
@@ -61,14 +64,14 @@ LEAVING_MEASURES: Mapping[str, tuple[str, Callable[[Outcome], Value]]] = {
 
 
 @dataclass(frozen=True)  # no slots: what several measures ask for is found once
-class Seen:
+class PlayedRun:
     """A finished run, as a measure looks at it."""
 
     path: Path
     history: History
 
     @classmethod
-    def of(cls, path: Path) -> "Seen":
+    def of(cls, path: Path) -> "PlayedRun":
         """Read a run."""
         return cls(path, load(path).history)
 
@@ -145,37 +148,28 @@ class Measure:
     Attributes:
         title: how it is called in a table.
         of: finds it; None where it is unknown.
-        why: what runs themselves show of why a paper's number may lie elsewhere.
+        beside: measures that show why a paper's number may lie elsewhere.
+        why: says so, given the values of these, each over all runs.
     """
 
     title: str
-    of: Callable[[Seen], Value]
-    why: Callable[[Sequence[Seen]], str] = lambda _: ""
+    of: Callable[[PlayedRun], Value]
+    beside: tuple[str, ...] = ()
+    why: Callable[..., str] = lambda: ""
 
 
 def _measured(title: str, of: Callable[..., Value], *args: object) -> Measure:
-    return Measure(title, lambda seen: of(seen, *args))
-
-
-def _non_members(which: int) -> Callable[[Sequence[Seen]], str]:
-    def why(seen: Sequence[Seen]) -> str:
-        return non_members_reason(
-            [measured.true_risk(which) for measured in seen],
-            [measured.by_non_members(which, "pooled", "risk") for measured in seen],
-            [measured.by_non_members(which, "pooled", "blind") for measured in seen],
-        )
-
-    return why
+    return Measure(title, lambda run: of(run, *args))
 
 
 MEASURES: Mapping[str, Measure] = {
-    "accuracy": Measure("accuracy", lambda seen: accuracies(seen.history)[OVERALL]),
+    "accuracy": Measure("accuracy", lambda run: accuracies(run.history)[OVERALL]),
     **{
-        f"accuracy_{name}": _measured(f"accuracy, {name}", Seen.accuracy, which)
+        f"accuracy_{name}": _measured(f"accuracy, {name}", PlayedRun.accuracy, which)
         for name, which in GROUPS.items()
     },
     **{
-        f"{short}_{name}": _measured(f"{title} {name}'s model", Seen.model, which, what)
+        f"{short}_{name}": _measured(f"{title} {name}'s model", PlayedRun.model, which, what)
         for short, title, what in (
             ("model_accuracy", "accuracy of the", "accuracy"),
             ("model_clients", "clients of the", "clients"),
@@ -185,17 +179,19 @@ MEASURES: Mapping[str, Measure] = {
     },
     **{
         f"mia_{name}": replace(
-            _measured(f"MIA accuracy, {name}", Seen.true_risk, which), why=_non_members(which)
+            _measured(f"MIA accuracy, {name}", PlayedRun.true_risk, which),
+            beside=(f"mia_{name}", f"mia_{name}_pooled", f"blind_{name}_pooled"),
+            why=non_members_reason,
         )
         for name, which in GROUPS.items()
     },
     **{
-        f"measured_{name}": _measured(f"measured risk, {name}", Seen.reported_risk, which)
+        f"measured_{name}": _measured(f"measured risk, {name}", PlayedRun.reported_risk, which)
         for name, which in GROUPS.items()
     },
     **{
         f"{short}_{name}_{kind}": _measured(
-            f"{title}, {name}, {kind} non-members", Seen.by_non_members, which, kind, what
+            f"{title}, {name}, {kind} non-members", PlayedRun.by_non_members, which, kind, what
         )
         for short, title, what in (
             ("mia", "MIA accuracy", "risk"),
@@ -204,25 +200,29 @@ MEASURES: Mapping[str, Measure] = {
         for name, which in GROUPS.items()
         for kind in KINDS
     },
-    "violations": _measured("violations", Seen.violations, "count"),
-    "violations_lower": _measured("violations, 95% lower bound", Seen.violations, "count_lower"),
+    "violations": _measured("violations", PlayedRun.violations, "count"),
+    "violations_lower": _measured(
+        "violations, 95% lower bound", PlayedRun.violations, "count_lower"
+    ),
     "violations_measured": Measure(
-        "violations, by the measured risk", lambda s: s.measured_violations
+        "violations, by the measured risk", lambda run: run.measured_violations
     ),
     "violations_exposed": _measured(
-        "clients ever exposed above their threshold", Seen.violations, "count_exposed"
+        "clients ever exposed above their threshold", PlayedRun.violations, "count_exposed"
     ),
-    "exposure": _measured("mean exposure", Seen.summarised, "exposure", "mean"),
+    "exposure": _measured("mean exposure", PlayedRun.summarised, "exposure", "mean"),
     **{
-        gap: _measured(gap.replace("_", " "), Seen.summarised, "fairness", gap, "mean")
+        gap: _measured(gap.replace("_", " "), PlayedRun.summarised, "fairness", gap, "mean")
         for gap in GAPS
     },
-    "adjusted_rand_index": _measured("adjusted Rand index", Seen.summarised, "adjusted_rand_index"),
+    "adjusted_rand_index": _measured(
+        "adjusted Rand index", PlayedRun.summarised, "adjusted_rand_index"
+    ),
 }
 
 
-Runs = Mapping[tuple[str, str], Sequence[Seen]]
-"""Row and column to its repeats."""
+Runs = Mapping[tuple[str, str], Mapping[str, MeasuredRun]]
+"""Row and column to its repeats, by the digests of their settings."""
 
 
 def federations(experiment: Experiment, cache: RunCache) -> Findings:
@@ -231,18 +231,18 @@ def federations(experiment: Experiment, cache: RunCache) -> Findings:
     A column whose data are not there is left out, and says which files to put where.
     """
     runs, missing = _played(experiment, cache)
-    paths = [seen.path for run in runs.values() for seen in run]
+    every = {key: run for repeats in runs.values() for key, run in repeats.items()}
     return Findings(
-        cells=tuple(_cells(experiment, runs, missing)),
+        cells=tuple(_cells(experiment, runs, missing, cache.folder)),
         lines=tuple(_lines(runs)) if experiment.figure == "lines" else (),
         notes=tuple(missing.values()),
-        **sources(paths),
+        **sources(every.values()),
     )
 
 
 def _played(experiment: Experiment, cache: RunCache) -> tuple[Runs, Mapping[str, str]]:
     """Return the runs, and per column without data the reason."""
-    runs: dict[tuple[str, str], list[Seen]] = {}
+    runs: dict[tuple[str, str], dict[str, MeasuredRun]] = {}
     missing: dict[str, str] = {}
     wanted = [
         (seed, column, row)
@@ -254,78 +254,113 @@ def _played(experiment: Experiment, cache: RunCache) -> tuple[Runs, Mapping[str,
     for seed, column, row in wanted:
         if column.name in missing:
             continue
-        settings = experiment.settings_of(column, row)
+        config = Config.of({**experiment.settings_of(column, row), "seed": seed})
         title = f"{column.name}, {row.name}, seed {seed}"
         try:
-            path = cache.run(Config.of({**settings, "seed": seed}), title)
+            if experiment.distances:  # of models, which only the run has
+                cache.run(config, title)
+            run = cache.measure(config, title, _names(experiment, row, column), measured)
         except DataError as error:
             missing[column.name] = f"not played: {error}"
         else:
-            runs.setdefault((row.name, column.name), []).append(Seen.of(path))
+            runs.setdefault((row.name, column.name), {})[digest(config)] = run
     return runs, missing
 
 
-def _cells(experiment: Experiment, runs: Runs, missing: Mapping[str, str]) -> Iterator[Cell]:
-    table = printed_table(experiment.paper, experiment.table) if experiment.table else {}
+def measured(path: Path, names: Iterable[str]) -> MeasuredRun:
+    """Measure these things of the finished run in a folder."""
+    run = PlayedRun.of(path)
+    lines = {name: _points(line) for name, line in utility_lines(run.history).items()}
+    return replace(
+        played_as(path), values={name: MEASURES[name].of(run) for name in names}, lines=lines
+    )
+
+
+def _points(line: Iterable[tuple[int, float]]) -> Points:
+    return tuple((float(at), value) for at, value in line)
+
+
+def _names(experiment: Experiment, row: TableRow, column: Column) -> Iterator[str]:
+    """Yield the measures that a cell shows, and those that explain them."""
+    yield from (*experiment.measures, *experiment.factors, *experiment.differences)
+    for name in experiment.measures:
+        if _printed(experiment, row, column, name):
+            yield from MEASURES[name].beside
+
+
+def _over(runs: Mapping[str, MeasuredRun], name: str) -> Sequence[Value]:
+    """Return a measure's value in each repeat."""
+    return [run.values[name] for run in runs.values()]
+
+
+def _cells(
+    experiment: Experiment, runs: Runs, missing: Mapping[str, str], folder: Path
+) -> Iterator[Cell]:
     for column in experiment.columns:
         for row in experiment.rows_of(column):
-            seen = runs.get((row.name, column.name), ())
+            own = runs.get((row.name, column.name), {})
             config = Config.of(experiment.settings_of(column, row))
-            for measure in experiment.measures:
-                of, printed = MEASURES[measure], _printed(table, row, column, measure)
-                text = with_settings(experiment.why.get(measure, ""), config)
+            for name in experiment.measures:
+                of, printed = MEASURES[name], _printed(experiment, row, column, name)
+                why = ""
+                if own and printed:
+                    text = with_settings(experiment.why.get(name, ""), config)
+                    why = f"{text} {of.why(*(_over(own, other) for other in of.beside))}".strip()
                 yield Cell(
                     row=row.name,
                     column=column.name,
                     measure=of.title,
-                    values=tuple(of.of(measured) for measured in seen),
+                    values=tuple(_over(own, name)),
                     printed=printed,
-                    why=f"{text} {of.why(seen)}".strip() if seen and printed else "",
+                    why=why,
                     reason=missing.get(column.name, ""),
                 )
             reason = missing.get(column.name)
             yield from (
                 replace(cell, reason=reason) if reason else cell
-                for cell in _compared(experiment, runs, row, column)
+                for cell in _compared(experiment, runs, row, column, folder)
             )
 
 
-def _compared(experiment: Experiment, runs: Runs, row: TableRow, column: Column) -> Iterator[Cell]:
+def _compared(
+    experiment: Experiment, runs: Runs, row: TableRow, column: Column, folder: Path
+) -> Iterator[Cell]:
     """Compare a row with `against`, seed by seed: both saw the same data."""
-    theirs = runs.get((experiment.against, column.name), ())
-    own = runs.get((row.name, column.name), ())
+    theirs = runs.get((experiment.against, column.name), {})
+    own = runs.get((row.name, column.name), {})
     if row.name == experiment.against:
         return
     for name in experiment.factors:
-        of = MEASURES[name]
-        pairs = [(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False)]
-        values = tuple(None if a is None or not b else a / b for a, b in pairs)
-        title = f"{of.title}: {experiment.against}'s / own"
-        ends = [of.of(measured) for measured in (*theirs, *own)]
-        reason = "" if None in ends else UNBOUNDED
+        ends = _over(theirs, name), _over(own, name)
+        values = tuple(None if a is None or not b else a / b for a, b in zip(*ends, strict=False))
+        title = f"{MEASURES[name].title}: {experiment.against}'s / own"
+        reason = UNBOUNDED if all(None not in values for values in ends) else ""
         yield Cell(row.name, column.name, title, values, reason=reason)
     for name in experiment.differences:
-        of = MEASURES[name]
-        pairs = [(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False)]
+        pairs = zip(_over(theirs, name), _over(own, name), strict=False)
         values = tuple(None if a is None or b is None else b - a for a, b in pairs)
-        title = f"{of.title} minus {experiment.against}'s"
+        title = f"{MEASURES[name].title} minus {experiment.against}'s"
         yield Cell(row.name, column.name, title, values)
     if experiment.distances:
-        models = [[load(e.path).params(0) for e in both] for both in zip(theirs, own, strict=False)]
+        pairs = zip(theirs, own, strict=False)
+        models = [[load(folder / key).params(0) for key in both] for both in pairs]
         values = tuple(norm(subtract(b, a)) / norm(a) for a, b in models)
         title = f"distance to {experiment.against}'s model, relative to its length"
         yield Cell(row.name, column.name, title, values)
 
 
-def _printed(table: Table, row: TableRow, column: Column, measure: str) -> Printed | None:
+def _printed(experiment: Experiment, row: TableRow, column: Column, measure: str) -> Printed | None:
     name = row.printed.get(measure)
-    return table.get((name, column.printed or column.name)) if name else None
+    if not (experiment.table and name):
+        return None
+    table = printed_table(experiment.paper, experiment.table)
+    return table.get((name, column.printed or column.name))
 
 
 def _lines(runs: Runs) -> Iterator[FigureLine]:
     """Average each group's accuracy per round over the repeats."""
     for (row, column), repeats in runs.items():
-        every = [utility_lines(seen.history) for seen in repeats]
+        every = [run.lines for run in repeats.values()]
         for group in list(every[0])[1:]:
             points = averaged([lines[group] for lines in every])
             yield FigureLine(column, f"{row}, {group}", points)
@@ -371,7 +406,7 @@ def leaving(experiment: Experiment, cache: RunCache) -> Findings:
         if experiment.figure == "lines":
             lines += _leaving_lines(column, places, by_seed)
         folders += places
-    return Findings(tuple(cells), tuple(lines), tuple(missing), **sources(folders))
+    return Findings(tuple(cells), tuple(lines), tuple(missing), **sources(map(played_as, folders)))
 
 
 def _leaving_lines(

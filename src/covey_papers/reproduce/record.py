@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -171,7 +171,7 @@ class FigureLine:
     bound: bool = False
 
 
-def averaged(repeats: Sequence[Sequence[tuple[int, float]]]) -> Points:
+def averaged(repeats: Sequence[Sequence[tuple[float, float]]]) -> Points:
     """Return the mean of y over the repeats, at every x that all of them reached."""
     return tuple((float(at[0][0]), fmean(y for _, y in at)) for at in zip(*repeats, strict=False))
 
@@ -234,20 +234,60 @@ def records(out: Path) -> list[ExperimentRecord]:
     return [read(path.read_bytes()) for path in sorted(out.glob("*.json"))]
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """What tables and figures ask of a finished run.
+
+    Attributes:
+        commit: of the code that played it.
+        seconds: that playing it took.
+        values: by the name of the measure; None: unknown.
+        lines: accuracy by round, of all clients and of each group.
+    """
+
+    commit: str = ""
+    seconds: float = 0.0
+    values: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    lines: Mapping[str, Points] = field(default_factory=dict[str, Points])
+
+
 Shown = Callable[[str], AbstractContextManager[Observer]]
 """Shows a run as it goes on, under a title."""
+
+Measuring = Callable[[Path, Iterable[str]], MeasuredRun]
+"""Measures these things of the finished run in a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCache:
-    """A folder of runs.
+    """A folder of runs, and what was measured of them.
+
+    A measured run is not played again, even if its folder is gone: machines may change
+    between tables, and models take more room than figures.
 
     Attributes:
         shown: how a run that has to be played is shown meanwhile.
+        measured: the folder of what was measured, a small file for each run.
     """
 
     folder: Path
     shown: Shown
+    measured: Path
+
+    def measure(
+        self, config: Config, title: str, names: Iterable[str], measuring: Measuring
+    ) -> MeasuredRun:
+        """Return these measures of a run, which is played where one of them is not known yet."""
+        file = self.measured / f"{digest(config)}.json"
+        known = MeasuredRun()
+        if file.is_file():
+            known = TypeAdapter(MeasuredRun).validate_json(file.read_bytes())
+        if missing := sorted(set(names) - known.values.keys()):
+            new = measuring(self.run(config, title), missing)
+            known = replace(new, values={**known.values, **new.values})
+            self.measured.mkdir(parents=True, exist_ok=True)
+            note(file, known)
+        return known
 
     def run(self, config: Config, title: str) -> Path:
         """Return a finished run of these settings: played now, unless it is there.
@@ -292,14 +332,16 @@ def note(path: Path, what: object) -> None:
     replace_whole(path, json.dumps(json_of(what), indent=1, allow_nan=False).encode())
 
 
-def sources(paths: Iterable[Path]) -> dict[str, Any]:
+def played_as(path: Path) -> MeasuredRun:
+    """Return which code played a run, and how many seconds that took; nothing is measured."""
+    file = path / "played.json"
+    return MeasuredRun(**json.loads(file.read_text("utf-8"))) if file.is_file() else MeasuredRun()
+
+
+def sources(runs: Iterable[MeasuredRun]) -> dict[str, Any]:
     """Return which code played these runs, and how many seconds that took."""
-    played = [
-        json.loads(place.read_text(encoding="utf-8"))
-        for place in (path / "played.json" for path in sorted(set(paths)))
-        if place.is_file()
-    ]
+    played = [run for run in runs if run.commit]
     return {
-        "commits": tuple(sorted({run["commit"] for run in played})),
-        "seconds": sum((run["seconds"] for run in played), 0.0),
+        "commits": tuple(sorted({run.commit for run in played})),
+        "seconds": sum((run.seconds for run in played), 0.0),
     }

@@ -47,6 +47,7 @@ from covey_papers.reproduce.record import (
     RunCache,
     commit,
     digest,
+    played_as,
     sources,
 )
 from covey_papers.reproduce.specification import Experiment, printed_table
@@ -340,7 +341,9 @@ def contraction(experiment: Experiment, cache: RunCache) -> Findings:
         lines += _ratios(name, same[0])
         paths += [cache.folder / digest(setting.config(method, seed)) for seed in seeds]
     notes = (*LIMITS, *(promise(_named(setting), setting) for setting in settings))
-    return Findings(tuple(cells), tuple(lines), notes, **sources(paths))
+    return Findings(
+        tuple(cells), tuple(lines), notes, **sources(map(played_as, sorted(set(paths))))
+    )
 
 
 def _named(setting: MixtureSetting) -> str:
@@ -372,7 +375,9 @@ def margin(experiment: Experiment, cache: RunCache) -> Findings:
         FigureLine("misassigned share by beta", name, tuple(zip(beta, of, strict=True)))
         for name, of in (("all rounds", every), ("last round", last))
     ]
-    return Findings(tuple(cells), tuple(lines), LIMITS, **sources(paths))
+    return Findings(
+        tuple(cells), tuple(lines), LIMITS, **sources(map(played_as, sorted(set(paths))))
+    )
 
 
 def _bounded(name: str, same: Sequence[Descent]) -> Iterator[Cell]:
