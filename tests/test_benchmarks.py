@@ -21,6 +21,8 @@ from covey.aggregation.base import FederationInfo
 from support.aggregating import aggregated
 
 ROOT = Path(script.__file__).parents[1]
+LONG = ("around", "calibration", "headline", "private_clusters", "scale")
+"""Those that take most of a minute: they are played before a release."""
 
 
 def played(*words: str) -> dict[str, list[dict[str, object]]]:
@@ -31,8 +33,15 @@ def played(*words: str) -> dict[str, list[dict[str, object]]]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", script.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.slow, *([pytest.mark.results] if name in LONG else [])]
+        )
+        for name in script.NAMES
+    ],
+)
 def test_every_benchmark_plays_at_its_least_size(name: str):
     for rows in played(name, "--quick").values():
         assert rows

@@ -14,7 +14,7 @@ from covey.ledger.store import Ledger
 from covey.runs.folder import RunFolder
 from flower.deployment import Deployment, invited, until
 
-pytestmark = pytest.mark.results
+pytestmark = [pytest.mark.slow, pytest.mark.results]
 
 MODEL = """
 from torch import nn
