@@ -17,6 +17,7 @@ TINY: dict[str, Any] = {
         "local_steps": 0,
         "local_epochs": 5,
         "batch_size": 10,
+        "learning_rate": 0.05,
         "optimizer": {"momentum": 0.9},
     },
     "population": {
@@ -26,6 +27,7 @@ TINY: dict[str, Any] = {
         "audit_examples": 200,
         "minority_share": 0.25,
         "shift": "brightness",
+        "shift_per": "image",
         "minority": [0.2, 0.4],
         "majority": [0.9, 1.2],
     },
@@ -33,7 +35,10 @@ TINY: dict[str, Any] = {
 """What columns on the base "mnist" set, to be played in a second or two."""
 
 FEDAVG = TableRow(name="FedAvg", settings={"method": {"name": "fedavg"}})
-IFCA = TableRow(name="IFCA", settings={"method": {"name": "ifca", "initialisation": "groups"}})
+IFCA = TableRow(
+    name="IFCA",
+    settings={"method": {"name": "ifca", "initialisation": "groups", "same_batch": False}},
+)
 
 
 def column(name: str = "digits", **changed: Any) -> Column:

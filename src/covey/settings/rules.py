@@ -385,6 +385,8 @@ def _sums_of_gradients(config: Sections) -> Conflicts:
         ("method.initialisation", method.starts_warm),
     ):
         remedy = "leave it at its default; steps of the server: aggregation.server_optimizer."
+        if other == "method.initialisation":  # which starts warm by default
+            remedy = "choose random."
         name = "method.name" if other == "train.objective" and method.objective else other
         yield Clash(holds, key, step, name, remedy)
     sees = config.aggregation.sees_updates
