@@ -27,12 +27,15 @@ class ExperimentMeasured:
     Attributes:
         quick: whether it is the scaled-down form.
         shows: what to read off it.
+        compared: how many rows, the first ones, stand beside a number of the paper; all where
+            it prints none.
     """
 
     name: str
     title: str
     shows: str
     quick: bool
+    compared: int
     rows: Sequence[RowInWords]
     notes: Sequence[str]
 
@@ -52,7 +55,10 @@ class Reproduced(CommandResult):
         """Yield what each experiment shows, and its table."""
         for experiment in self.experiments:
             yield from (experiment.title, experiment.shows, "")
-            yield from [table_of(experiment.rows)] if experiment.rows else []
+            rows = experiment.rows[: experiment.compared]
+            yield from [table_of(rows)] if rows else []
+            if others := len(experiment.rows) - len(rows):
+                yield f"{others} figures that the paper does not print: {self.page}"
             yield from (*experiment.notes, "")
         yield f"page: {self.page}"
 
@@ -64,12 +70,14 @@ class ExperimentListed:
     Attributes:
         minutes_quick: with `--quick`, about.
         minutes: in full, about.
+        columns: what --column takes.
     """
 
     name: str
     title: str
     minutes_quick: float
     minutes: float
+    columns: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ def reproduce(
     A run that is on disk is not played again, whichever table asks for it, nor one of which
     OUT/measured has the figures; one that was stopped is continued.
     """
-    from covey_papers.reproduce.figures import words, write_page
+    from covey_papers.reproduce.figures import printed_first, words, write_page
     from covey_papers.reproduce.record import RunCache, records
     from covey_papers.reproduce.runner import reproduced
     from covey_papers.reproduce.specification import experiments
@@ -123,7 +131,9 @@ def reproduce(
         known = experiments().items()
         return ExperimentsListed(
             [
-                ExperimentListed(key, experiment.title, *experiment.minutes)
+                ExperimentListed(
+                    key, experiment.title, *experiment.minutes, [c.name for c in experiment.columns]
+                )
                 for key, experiment in known
             ]
         )
@@ -145,12 +155,10 @@ def reproduce(
             overrides=overrides,
         )
         findings = record.findings
-        rows = [words(cell) for cell in findings.cells]
-        measured.append(
-            ExperimentMeasured(
-                record.name, record.title, record.shows, record.quick, rows, findings.notes
-            )
-        )
+        first, others = printed_first(findings.cells)
+        rows = [words(cell) for cell in (*first, *others)]
+        named = record.name, record.title, record.shows, record.quick
+        measured.append(ExperimentMeasured(*named, len(first), rows, findings.notes))
     return Reproduced(measured, write_page(records(out), out))
 
 

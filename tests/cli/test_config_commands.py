@@ -179,7 +179,7 @@ def test_the_list_names_every_experiment_and_its_minutes(covey, answer):
     known = experiments()
     assert [experiment["name"] for experiment in listed] == list(known)
     for experiment in listed:
-        assert set(experiment) == {"name", "title", "minutes_quick", "minutes"}
+        assert set(experiment) == {"name", "title", "columns", "minutes_quick", "minutes"}
         assert (experiment["minutes_quick"], experiment["minutes"]) == known[
             experiment["name"]
         ].minutes

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.report.figures import svg
-from covey_papers.reproduce.figures import drawn, words, write_page
+from covey_papers.reproduce.figures import drawn, printed_first, words, write_page
 from covey_papers.reproduce.record import Cell, FigureLine, Findings, Printed, note, records
 from covey_papers.reproduce.specification import non_members_reason
 from covey_papers.reproduce.theory import bound_verdict
@@ -128,13 +128,26 @@ def test_a_page_has_the_table_and_why_columns_are_missing(page):
     html = page(TABLE)
     rows = re.findall(r"<tr>(<td>.*?)</tr>", html, flags=re.S)
     assert len(rows) == 3  # what was not played is no row
-    said = prose(rows[1])
+    shown, folded = html.split("<details>")
+    assert [part.count("<tr><td>") for part in (shown, folded)] == [1, 2]
+    assert "2 figures that the paper does not print" in prose(folded)
+    said = prose(rows[0])
     assert "1.000 ± 0.020" in said
     assert "0.700" in said
     assert "above the interval. The paper trains on <other> digits." in said
     assert "unknown: some run has no such figure" in prose(rows[2])
     assert prose(html).count("not played: femnist needs the file a.json") == 1
     assert "<other>" not in html
+
+
+def test_where_a_paper_prints_nothing_all_figures_stand_first():
+    printed, verdict, neither = (
+        FINDINGS.cells[1],
+        replace(FINDINGS.cells[0], says="no"),
+        FINDINGS.cells[2],
+    )
+    assert printed_first((neither, verdict, printed)) == ([verdict, printed], [neither])
+    assert printed_first((neither,)) == ([neither], ())
 
 
 def test_a_page_needs_nothing_but_itself(page, tmp_path):

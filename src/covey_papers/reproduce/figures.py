@@ -162,6 +162,21 @@ def as_csv(record: ExperimentRecord) -> str:
     return text.getvalue()
 
 
+def printed_first(cells: Sequence[Cell]) -> tuple[Sequence[Cell], Sequence[Cell]]:
+    """Return the cells that stand beside a paper's number, or a verdict, and the others.
+
+    Where there are none of the first kind, all stand there.
+    """
+    first = [cell for cell in cells if cell.printed or cell.says]
+    others = [cell for cell in cells if not (cell.printed or cell.says)]
+    return (first, others) if first else (others, ())
+
+
+def _row(cell: Cell) -> tuple[tuple[str, ...], bool]:
+    """Return a row of the page, and whether its figure is known."""
+    return astuple(words(cell)), cell.mean is not None
+
+
 def _short(value: float) -> str:
     """Return three decimals, of large numbers fewer, of small ones as many as matter."""
     if value and abs(value) < 0.0005:
@@ -172,19 +187,21 @@ def _short(value: float) -> str:
 def write_page(records: Sequence[ExperimentRecord], out: Path) -> Path:
     """Write `reproduction.html`, which needs nothing beside it and no network.
 
-    Columns that were not played stand above an experiment's rows, by reason.
+    Columns that were not played stand above an experiment's rows, by reason. What the paper
+    does not print is folded, where it prints anything.
     """
     places = {record.stem: out / "figures" / f"{record.stem}.svg" for record in records}
     pictures = {stem: place.read_bytes() for stem, place in places.items() if place.is_file()}
     sections = [
         {
             "record": record,
-            "rows": [(astuple(words(c)), c.mean is not None) for c in cells if c.values],
-            "reasons": list(dict.fromkeys(c.reason for c in cells if not c.values)),
+            "rows": [_row(cell) for cell in first if cell.values],
+            "folded": [_row(cell) for cell in others if cell.values],
+            "reasons": list(dict.fromkeys(c.reason for c in (*first, *others) if not c.values)),
             "minutes": record.findings.seconds / 60,
         }
         for record in records
-        for cells in [record.findings.cells]
+        for first, others in [printed_first(record.findings.cells)]
     ]
     page = rendered(PAGE, pictures, {"sections": sections}, "covey_papers.reproduce")
     replace_whole(out / PAGE, page)
