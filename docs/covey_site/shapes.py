@@ -12,7 +12,7 @@ from covey.base.names import Basis
 from covey.leaving.proof import Proof
 from covey.report.summary import Summary
 from covey.runs.auditing import Audit
-from covey_papers.reproduce.record import ExperimentRecord
+from covey_papers.reproduce.record import ExperimentRecord, MeasuredRun
 
 
 class DivergedInRun(TypedDict):
@@ -308,5 +308,6 @@ FILES: Mapping[str, Any] = {
     "receipts/REQUEST.json": ReceiptDocument,
     "Run.summary": Summary,
     "EXPERIMENT.json of covey reproduce": ExperimentRecord,
+    "measured/RUN.json of covey reproduce": MeasuredRun,
 }
 """By file: those that a run's folder or an audit is given."""
