@@ -5,7 +5,7 @@ from dataclasses import astuple
 from itertools import groupby
 from pathlib import Path
 
-from covey_papers.reproduce.figures import words
+from covey_papers.reproduce.figures import printed_first, words
 from covey_papers.reproduce.record import ExperimentRecord, records
 from covey_site.markdown import escaped, hidden_tree
 
@@ -55,7 +55,8 @@ def _section(record: ExperimentRecord, docs: Path) -> Iterator[str]:
         yield from (f"![{record.title}](figures/{record.stem}.svg)", "")
     if played:
         yield from (HEAD, "|---" * (HEAD.count("|") - 1) + "|")
-        cells = (astuple(words(cell)) for cell in played)
+        first, others = printed_first(played)
+        cells = (astuple(words(cell)) for cell in (*first, *others))
         yield from (f"| {' | '.join(map(escaped, row))} |" for row in cells)
         yield ""
     reasons = dict.fromkeys(cell.reason for cell in record.findings.cells if not cell.values)

@@ -61,7 +61,8 @@ def test_three_nodes_play_and_one_leaves_with_a_proof_that_holds(trying):
 def test_an_interrupt_ends_all_that_was_started(trying):
     start, mark = trying
     process, folder = start()
-    until((folder / "logs" / "alice.log").exists, "a node starts", LONG)
+    log = folder / "logs" / "bob.log"
+    until(lambda: log.exists() and "SuperNode" in log.read_text(), "a node starts", LONG)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=LONG)
     assert process.returncode != 0

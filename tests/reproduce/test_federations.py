@@ -6,7 +6,7 @@ import pytest
 
 from covey import Config, load
 from covey_papers.reproduce.federations import federations
-from covey_papers.reproduce.record import RunCache, digest, played_as, sources
+from covey_papers.reproduce.record import RunCache, digest, sources_of
 from reproduce.tiny import IFCA, cache
 
 
@@ -142,7 +142,7 @@ def test_a_run_that_was_stopped_is_carried_on_to_the_same_end(played, tmp_path):
     assert cache(tmp_path).run(wanted, "carried on") == path
     whole = played.folder / digest(wanted)
     assert load(path).ledger_head == load(whole).ledger_head
-    assert sources([played_as(path)])["seconds"] > 0
+    assert sources_of([path])["seconds"] > 0
 
 
 def test_what_was_measured_stands_for_a_run_whose_folder_is_gone(played, tmp_path):

@@ -382,13 +382,11 @@ def _sums_of_gradients(config: Sections) -> Conflicts:
         ("train.objective", objective.corrects or objective.remembers),
         ("model.personal", bool(config.model.personal)),
         ("leaving.store_updates", config.leaving.store_updates > 0),
-        ("method.initialisation", method.starts_warm),
     ):
         remedy = "leave it at its default; steps of the server: aggregation.server_optimizer."
-        if other == "method.initialisation":  # which starts warm by default
-            remedy = "choose random."
         name = "method.name" if other == "train.objective" and method.objective else other
         yield Clash(holds, key, step, name, remedy)
+    yield Clash(method.starts_warm, key, step, "method.initialisation", "choose random.")
     sees = config.aggregation.sees_updates
     yield Clash(sees, key, "the mean of updates", "aggregation.name")
     open_choices = config.privacy.selection_noise == 0 or train.participation < 1

@@ -28,6 +28,7 @@ from covey_papers.reproduce.record import (
     digest,
     played_as,
     sources,
+    sources_of,
 )
 from covey_papers.reproduce.specification import (
     Column,
@@ -406,7 +407,7 @@ def leaving(experiment: Experiment, cache: RunCache) -> Findings:
         if experiment.figure == "lines":
             lines += _leaving_lines(column, places, by_seed)
         folders += places
-    return Findings(tuple(cells), tuple(lines), tuple(missing), **sources(map(played_as, folders)))
+    return Findings(tuple(cells), tuple(lines), tuple(missing), **sources_of(folders))
 
 
 def _leaving_lines(

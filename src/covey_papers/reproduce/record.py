@@ -338,6 +338,11 @@ def played_as(path: Path) -> MeasuredRun:
     return MeasuredRun(**json.loads(file.read_text("utf-8"))) if file.is_file() else MeasuredRun()
 
 
+def sources_of(paths: Iterable[Path]) -> dict[str, Any]:
+    """Return which code played the runs in these folders, and how many seconds that took."""
+    return sources(played_as(path) for path in sorted(set(paths)))
+
+
 def sources(runs: Iterable[MeasuredRun]) -> dict[str, Any]:
     """Return which code played these runs, and how many seconds that took."""
     played = [run for run in runs if run.commit]

@@ -47,8 +47,7 @@ from covey_papers.reproduce.record import (
     RunCache,
     commit,
     digest,
-    played_as,
-    sources,
+    sources_of,
 )
 from covey_papers.reproduce.specification import Experiment, printed_table
 
@@ -341,9 +340,7 @@ def contraction(experiment: Experiment, cache: RunCache) -> Findings:
         lines += _ratios(name, same[0])
         paths += [cache.folder / digest(setting.config(method, seed)) for seed in seeds]
     notes = (*LIMITS, *(promise(_named(setting), setting) for setting in settings))
-    return Findings(
-        tuple(cells), tuple(lines), notes, **sources(map(played_as, sorted(set(paths))))
-    )
+    return Findings(tuple(cells), tuple(lines), notes, **sources_of(paths))
 
 
 def _named(setting: MixtureSetting) -> str:
@@ -375,9 +372,7 @@ def margin(experiment: Experiment, cache: RunCache) -> Findings:
         FigureLine("misassigned share by beta", name, tuple(zip(beta, of, strict=True)))
         for name, of in (("all rounds", every), ("last round", last))
     ]
-    return Findings(
-        tuple(cells), tuple(lines), LIMITS, **sources(map(played_as, sorted(set(paths))))
-    )
+    return Findings(tuple(cells), tuple(lines), LIMITS, **sources_of(paths))
 
 
 def _bounded(name: str, same: Sequence[Descent]) -> Iterator[Cell]:
