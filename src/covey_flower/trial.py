@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from covey import ConfigError, RunError
 from covey.base.as_json import OPTIONAL
 from covey.base.files import read_bounded, read_text
 from covey.base.names import how_to_install
 from covey_flower.deployment import DeploymentPlan, write_federation
+
+if TYPE_CHECKING:
+    import psutil
 
 _TRIED = """
 rounds = 3
@@ -40,7 +43,11 @@ _STAYING, _LEAVING = ("alice", "bob"), "carol"
 
 _TRIAL_SECONDS = 600.0  # a trial takes about one minute
 
+_END_SECONDS = 10.0  # for the processes of a trial that were killed
+
 _POLL_SECONDS = 0.2
+
+_FOLDER_VARIABLE = "XDG_CONFIG_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +138,8 @@ def _share_digits(nodes: Sequence[Path]) -> None:
 class _Processes:
     """Processes of one trial, all of which end with it, and all that these have started.
 
-    Each is in a session of its own, so that Ctrl-C reaches this one alone, which ends them.
+    Each is in a session of its own, so that Ctrl-C reaches this one alone, which ends them. What
+    they start meanwhile is known by the environment, as a list of children is old at once.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -140,33 +148,42 @@ class _Processes:
         programs = (str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
         path = os.pathsep.join([*programs, os.environ["PATH"]])
         # nothing is read or written in the user's own folders
-        self._environment = {**os.environ, "PATH": path, "XDG_CONFIG_HOME": str(folder / "config")}
+        own = {"PATH": path, _FOLDER_VARIABLE: str((folder / "config").absolute())}
+        self._environment = {**os.environ, **own}
 
     def __enter__(self) -> "_Processes":
         return self
 
     def __exit__(self, *_: object) -> None:
-        from psutil import NoSuchProcess, Process, wait_procs
+        from psutil import NoSuchProcess, wait_procs
 
         signals = (signal.SIGINT, signal.SIGTERM)
         before = [signal.signal(number, signal.SIG_IGN) for number in signals]
-        started: list[Process] = []
-        for process in self._running.values():
-            with suppress(NoSuchProcess):
-                started += Process(process.pid).children(recursive=True)
         for process in reversed(self._running.values()):  # the nodes before the server
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(10.0)
             process.kill()
             process.wait()
-        left = wait_procs(started, timeout=5.0)[1]
-        for child in left:
-            with suppress(NoSuchProcess):
-                child.kill()
-        wait_procs(left, timeout=5.0)
+        end = time.monotonic() + _END_SECONDS
+        while (left := self._started()) and time.monotonic() < end:
+            for child in left:
+                with suppress(NoSuchProcess):
+                    child.kill()
+            wait_procs(left, timeout=_POLL_SECONDS)
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
+
+    def _started(self) -> "list[psutil.Process]":
+        """Return the processes with this trial's environment, however they were started."""
+        from psutil import Error, process_iter
+
+        started = []
+        for process in process_iter():
+            with suppress(Error):  # it has ended, or is another user's
+                if process.environ().get(_FOLDER_VARIABLE) == self._environment[_FOLDER_VARIABLE]:
+                    started.append(process)
+        return started
 
     def start(self, name: str, *words: str | Path) -> "subprocess.Popen[bytes]":
         """Start a process that goes on."""
