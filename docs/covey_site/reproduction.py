@@ -1,12 +1,12 @@
 """The papers' tables and figures beside covey's, from the records in docs/results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import groupby
 from pathlib import Path
 
 from covey_papers.reproduce.figures import printed_first, words
-from covey_papers.reproduce.record import ExperimentRecord, records
+from covey_papers.reproduce.record import Cell, ExperimentRecord, records
 from covey_site.markdown import escaped, hidden_tree
 
 ADDRESS = "results/reproduction"
@@ -39,6 +39,15 @@ def reproduction_page(docs: Path) -> Mapping[str, str]:
     return {ADDRESS: "\n".join(parts)}
 
 
+def _table(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a table of figures, if there are some."""
+    if cells:
+        yield from (HEAD, "|---" * (HEAD.count("|") - 1) + "|")
+        rows = (astuple(words(cell)) for cell in cells)
+        yield from (f"| {' | '.join(map(escaped, row))} |" for row in rows)
+        yield ""
+
+
 def _section(record: ExperimentRecord, docs: Path) -> Iterator[str]:
     """Yield one table or figure, closed: its title, then what is in it."""
     played = [cell for cell in record.findings.cells if cell.values]
@@ -53,12 +62,12 @@ def _section(record: ExperimentRecord, docs: Path) -> Iterator[str]:
     yield from (escaped(" ".join(record.shows.split())), "")
     if (docs / "results" / "figures" / f"{record.stem}.svg").is_file():
         yield from (f"![{record.title}](figures/{record.stem}.svg)", "")
-    if played:
-        yield from (HEAD, "|---" * (HEAD.count("|") - 1) + "|")
-        first, others = printed_first(played)
-        cells = (astuple(words(cell)) for cell in (*first, *others))
-        yield from (f"| {' | '.join(map(escaped, row))} |" for row in cells)
-        yield ""
+    first, others = printed_first(played)
+    yield from _table(first)
+    if others:
+        count = f"{len(others)} figures that the paper does not print"
+        yield from ("<details>", f"<summary>{count}</summary>", "")
+        yield from (*_table(others), "</details>", "")
     reasons = dict.fromkeys(cell.reason for cell in record.findings.cells if not cell.values)
     yield from (
         f"- {escaped(each)}" for each in {**reasons, **dict.fromkeys(record.findings.notes)}

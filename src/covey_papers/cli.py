@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import click
 from covey import ConfigError
 from covey.cli.answer import CommandResult, Line, table_of
 from covey.cli.commands import PATH, PRIVACY, CommandRow, argument, command
-from covey.cli.console import console, shown
+from covey.cli.console import bar_of, console, shown
 from covey.cli.runs import set_option
 
 if TYPE_CHECKING:
@@ -125,40 +126,42 @@ def reproduce(
     from covey_papers.reproduce.figures import printed_first, words, write_page
     from covey_papers.reproduce.record import RunCache, records
     from covey_papers.reproduce.runner import reproduced
-    from covey_papers.reproduce.specification import experiments
+    from covey_papers.reproduce.specification import experiment, experiments
 
     if listed:
         known = experiments().items()
         return ExperimentsListed(
             [
-                ExperimentListed(
-                    key, experiment.title, *experiment.minutes, [c.name for c in experiment.columns]
-                )
-                for key, experiment in known
+                ExperimentListed(key, entry.title, *entry.minutes, [c.name for c in entry.columns])
+                for key, entry in known
             ]
         )
     if not name:
         raise ConfigError("NAME must be an experiment of --list, or all, found none: name one.")
     chosen = list(experiments()) if name == "all" else [name]
+    minutes = [experiment(known).minutes[not quick] for known in chosen]
     cache = RunCache(runs or out / "runs", shown, out / "measured")
     measured: list[ExperimentMeasured] = []
-    for place, experiment in enumerate(chosen, start=1):
-        if len(chosen) > 1:
-            console.print(f"{place} of {len(chosen)}: {experiment}", style="bold", highlight=False)
-        record = reproduced(
-            experiment,
-            out,
-            cache,
-            quick=quick,
-            columns=columns,
-            repeats=repeats,
-            overrides=overrides,
-        )
-        findings = record.findings
-        first, others = printed_first(findings.cells)
-        rows = [words(cell) for cell in (*first, *others)]
-        named = record.name, record.title, record.shows, record.quick
-        measured.append(ExperimentMeasured(*named, len(first), rows, findings.notes))
+    with bar_of("all") as bar:
+        task = bar.add_task("minutes", total=ceil(sum(minutes)), visible=len(chosen) > 1)
+        for place, known in enumerate(chosen, start=1):
+            if len(chosen) > 1:
+                console.print(f"{place} of {len(chosen)}: {known}", style="bold", highlight=False)
+            record = reproduced(
+                known,
+                out,
+                cache,
+                quick=quick,
+                columns=columns,
+                repeats=repeats,
+                overrides=overrides,
+            )
+            findings = record.findings
+            first, others = printed_first(findings.cells)
+            rows = [words(cell) for cell in (*first, *others)]
+            named = record.name, record.title, record.shows, record.quick
+            measured.append(ExperimentMeasured(*named, len(first), rows, findings.notes))
+            bar.advance(task, minutes[place - 1])
     return Reproduced(measured, write_page(records(out), out))
 
 

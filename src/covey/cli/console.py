@@ -24,6 +24,8 @@ from rich.console import Console
 from covey.base.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from covey.base.history import History
     from covey.runs.session import Observer
 
@@ -89,17 +91,24 @@ def _add(handler: logging.Handler) -> None:
     covey.setLevel(logging.DEBUG)
 
 
-@contextmanager
-def shown(title: str) -> Generator[Observer]:
-    """Show a run as it goes on, and log every round."""
+def bar_of(title: str) -> Progress:
+    """Return a bar with its title, a count and the time left, which a terminal alone shows.
+
+    A bar that is opened inside another one stands below it.
+    """
     from rich import progress as bars  # the slow half of rich
 
     name = title.replace("{", "{{").replace("}", "}}")
-    what = bars.TextColumn(f"{name} {{task.description}}", markup=False)
-    columns = what, bars.BarColumn(), bars.MofNCompleteColumn()
+    text = bars.TextColumn(f"{name} {{task.description}}", markup=False)
+    columns = text, bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
     is_live = console.is_terminal and not console.quiet
-    left = bars.TimeRemainingColumn()
-    bar = bars.Progress(*columns, left, console=console, disable=not is_live)
+    return bars.Progress(*columns, console=console, disable=not is_live)
+
+
+@contextmanager
+def shown(title: str) -> Generator[Observer]:
+    """Show a run as it goes on, and log every round."""
+    bar = bar_of(title)
     known, task = 0, bar.add_task("", total=None)
 
     def observe(history: History) -> None:
