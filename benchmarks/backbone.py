@@ -109,7 +109,7 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
     if chosen.figure:
         replace_whole(chosen.figure, svg(_drawn(means)))
         replace_whole(chosen.figure.with_suffix(".csv"), headline.table(means, FIGURES).encode())
-    return {f"{seeds} seeds, {chosen.references} references": [*headline.printed(means, FIGURES)]}
+    return {f"{chosen.references} references": [*headline.printed(means, FIGURES)]}
 
 
 def _settings(

@@ -102,23 +102,25 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
         means = {name: known[name] for name in METHODS if name in known}
         replace_whole(chosen.figure, svg(_drawn(means)))
         replace_whole(place, table(means).encode())
-    return {f"{seeds} seeds, {chosen.references} references": [*printed(means)]}
+    return {f"{chosen.references} references": [*printed(means)]}
 
 
 def printed(means: Mapping[str, Row], figures_of: Sequence[str] = FIGURES) -> Iterator[Row]:
     """Yield a row for a reader per method."""
     for name, mean_row in means.items():
-        figures = {key: "{:.3f} ± {:.3f}".format(*mean_row[key]) for key in figures_of}
-        unknown, count = (
-            isnan(mean_row["violations"]),
-            f"{mean_row['violations']} of {mean_row['clients']}",
-        )
+        count = f"{mean_row['violations']} of {mean_row['clients']}"
         yield {
             "model": name,
-            **figures,
+            **{key: _with_interval(*mean_row[key]) for key in figures_of},
             "attacks": mean_row["attacks"],
-            "violations": "unknown" if unknown else count,
+            "violations": "unknown" if isnan(mean_row["violations"]) else count,
+            "seeds": mean_row["seeds"],
         }
+
+
+def _with_interval(mean: float, half: float) -> str:
+    """Return a mean with its interval, which one seed does not have."""
+    return f"{mean:.3f}" if isnan(half) else f"{mean:.3f} ± {half:.3f}"
 
 
 def played_runs(
