@@ -92,6 +92,7 @@ def _draw(axes: Axes, cells: Sequence[Cell], rows: Sequence[str], columns: Seque
         if cell.printed:
             axes.plot(cell.printed.value, y, **PRINTED)
     axes.set_xlim(min(seen) - room, max(seen) + room)
+    axes.locator_params(axis="x", nbins=5)  # or labels of a narrow range overlap
 
 
 def _lines(record: ExperimentRecord) -> Figure:
