@@ -97,11 +97,12 @@ def measure(chosen: Namespace) -> dict[str, list[Row]]:
             for name in chosen.only
         }
     if chosen.figure:
-        place = chosen.figure.with_suffix(".csv")
-        known = {**(read_table(place.read_text()) if place.is_file() else {}), **means}
-        means = {name: known[name] for name in METHODS if name in known}
+        file = chosen.figure.with_suffix(".csv")
+        if file.is_file() and not chosen.quick:  # never a small figure among large ones
+            known = {**read_table(file.read_text()), **means}
+            means = {name: known[name] for name in METHODS if name in known}
         replace_whole(chosen.figure, svg(_drawn(means)))
-        replace_whole(place, table(means).encode())
+        replace_whole(file, table(means).encode())
     return {f"{chosen.references} references": [*printed(means)]}
 
 
@@ -198,13 +199,13 @@ def _drawn(means: dict[str, Row]) -> Figure:
     return figure
 
 
-def read_table(text: str, names: Sequence[str] = FIGURES) -> dict[str, Row]:
+def read_table(text: str) -> dict[str, Row]:
     """Return the rows of a table that was written."""
     counts = ("violations", "clients", "seeds")
     return {
         row["model"]: {
-            **{name: tuple(float(row[f"{name}{part}"]) for part in PARTS) for name in names},
-            **{name: float(row[name]) if row[name] == "nan" else int(row[name]) for name in counts},
+            **{name: tuple(float(row[f"{name}{part}"]) for part in PARTS) for name in FIGURES},
+            **{name: nan if row[name] == "nan" else int(row[name]) for name in counts},
             "attacks": row["attacks"],
         }
         for row in csv.DictReader(StringIO(text))

@@ -47,7 +47,7 @@ _END_SECONDS = 10.0  # for the processes of a trial that were killed
 
 _POLL_SECONDS = 0.2
 
-_FOLDER_VARIABLE = "XDG_CONFIG_HOME"
+_CONFIG_VARIABLE = "XDG_CONFIG_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ def _share_digits(nodes: Sequence[Path]) -> None:
 class _Processes:
     """Processes of one trial, all of which end with it, and all that these have started.
 
-    Each is in a session of its own, so that Ctrl-C reaches this one alone, which ends them. What
-    they start meanwhile is known by the environment, as a list of children is old at once.
+    Each is in a session of its own, so that Ctrl-C reaches this one alone, which ends them. Their
+    environment marks what they start: a list of children misses those that start meanwhile.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -148,7 +148,7 @@ class _Processes:
         programs = (str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
         path = os.pathsep.join([*programs, os.environ["PATH"]])
         # nothing is read or written in the user's own folders
-        own = {"PATH": path, _FOLDER_VARIABLE: str((folder / "config").absolute())}
+        own = {"PATH": path, _CONFIG_VARIABLE: str((folder / "config").absolute())}
         self._environment = {**os.environ, **own}
 
     def __enter__(self) -> "_Processes":
@@ -181,7 +181,7 @@ class _Processes:
         started = []
         for process in process_iter():
             with suppress(Error):  # it has ended, or is another user's
-                if process.environ().get(_FOLDER_VARIABLE) == self._environment[_FOLDER_VARIABLE]:
+                if process.environ().get(_CONFIG_VARIABLE) == self._environment[_CONFIG_VARIABLE]:
                     started.append(process)
         return started
 

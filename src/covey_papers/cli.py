@@ -138,30 +138,24 @@ def reproduce(
         )
     if not name:
         raise ConfigError("NAME must be an experiment of --list, or all, found none: name one.")
-    chosen = list(experiments()) if name == "all" else [name]
-    minutes = [experiment(known).minutes[not quick] for known in chosen]
+    chosen = experiments() if name == "all" else {name: experiment(name)}
+    minutes = {key: entry.minutes[0 if quick else 1] for key, entry in chosen.items()}
     cache = RunCache(runs or out / "runs", shown, out / "measured")
     measured: list[ExperimentMeasured] = []
     with bar_of("all") as bar:
-        task = bar.add_task("minutes", total=ceil(sum(minutes)), visible=len(chosen) > 1)
-        for place, known in enumerate(chosen, start=1):
+        task = bar.add_task("minutes", total=ceil(sum(minutes.values())), visible=len(chosen) > 1)
+        for place, key in enumerate(chosen, start=1):
             if len(chosen) > 1:
-                console.print(f"{place} of {len(chosen)}: {known}", style="bold", highlight=False)
+                console.print(f"{place} of {len(chosen)}: {key}", style="bold", highlight=False)
             record = reproduced(
-                known,
-                out,
-                cache,
-                quick=quick,
-                columns=columns,
-                repeats=repeats,
-                overrides=overrides,
+                key, out, cache, quick=quick, columns=columns, repeats=repeats, overrides=overrides
             )
             findings = record.findings
             first, others = printed_first(findings.cells)
             rows = [words(cell) for cell in (*first, *others)]
             named = record.name, record.title, record.shows, record.quick
             measured.append(ExperimentMeasured(*named, len(first), rows, findings.notes))
-            bar.advance(task, minutes[place - 1])
+            bar.advance(task, minutes[key])
     return Reproduced(measured, write_page(records(out), out))
 
 
