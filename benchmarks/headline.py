@@ -41,7 +41,7 @@ NETWORKS, HEADS, BOUNDED = "cifar-small.toml", "ridge.toml", "exposure.toml"
 ATTACKS = ("loss", "lira", "rmia")
 FIGURES = ("accuracy", "minority", "risk")
 TO_THE_LETTER = (
-    *("rounds=100", "train.local_steps=1", "train.batch_size=50", "train.learning_rate=0.1"),
+    *("rounds=50", "train.local_steps=1", "train.batch_size=50", "train.learning_rate=0.1"),
     *("train.optimizer.momentum=0", "population.shift_per=client"),
     *("method.initialisation=random", "method.same_batch=true", "method.selection=weighted"),
     *("risk.name=paper", "population.pool=8000"),
