@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from covey_papers.reproduce.federations import federations
+from covey_papers.reproduce.federations import MEASURES, federations
 from covey_papers.reproduce.record import Cell, Findings, RunCache
 from covey_papers.reproduce.specification import Experiment, printed_table
 
@@ -42,8 +42,15 @@ def largest_factor(minor: float, major: float, share: float) -> float:
 
 
 def violations(experiment: Experiment, cache: RunCache) -> Findings:
-    """Play the experiment's runs, and put the arithmetic beside them."""
+    """Play the experiment's runs, and put the arithmetic beside them.
+
+    Violations by what clients were told compare only where the same red team told them.
+    """
     runs = federations(experiment, cache)
+    red_teams = {row.name: row.settings["risk"] for row in experiment.rows}
+    same = {name for name, team in red_teams.items() if team == red_teams[experiment.against]}
+    factor = f"{MEASURES['violations_measured'].title}:"
+    cells = (c for c in runs.cells if c.row in same or not c.measure.startswith(factor))
     bounds = tuple(_bounds(experiment))
     largest = max(cell.known[0] for cell in bounds)
     note = (
@@ -51,7 +58,7 @@ def violations(experiment: Experiment, cache: RunCache) -> Findings:
         f"{list(THRESHOLDS)}, no assignment of clients has {CLAIMED} times fewer violations "
         f"but where half of the clients are the minority: the largest factor is {largest:.1f}."
     )
-    return replace(runs, cells=(*runs.cells, *bounds), notes=(*runs.notes, note))
+    return replace(runs, cells=(*cells, *bounds), notes=(*runs.notes, note))
 
 
 def _bounds(experiment: Experiment) -> Iterator[Cell]:
