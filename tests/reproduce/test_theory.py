@@ -19,7 +19,7 @@ from covey_papers.linear_mixture import LinearMixture
 from covey_papers.reproduce.corollary import Constants, constants_of, promise
 from covey_papers.reproduce.federations import PlayedRun
 from covey_papers.reproduce.mixtures import MixtureSetting, models_of, start_of
-from covey_papers.reproduce.record import RunCache
+from covey_papers.reproduce.record import MeasuredRun, RunCache, digest, note
 from covey_papers.reproduce.specification import experiment, printed_table
 from covey_papers.reproduce.theory import (
     TILTED,
@@ -33,7 +33,7 @@ from covey_papers.reproduce.theory import (
     safe_risk_weight,
     tilt,
 )
-from covey_papers.reproduce.violation_bound import largest_factor, violating_share
+from covey_papers.reproduce.violation_bound import largest_factor, violating_share, violations
 
 SMALL = MixtureSetting(clients=10, dimension=4, examples=50, noise=0.05, rounds=8)
 
@@ -297,6 +297,22 @@ def test_risks_that_are_put_in_steer_clients_and_are_counted_apart(tmp_path):
 def test_the_experiment_names_every_red_team():
     names = {row.settings["risk"]["name"] for row in experiment("ifca-mir-violations").rows}
     assert names == {"printed", "paper", "shadow", "federated", "client", "oracle"}
+
+
+def test_what_clients_were_told_compares_where_the_same_red_team_told_it(tmp_path):
+    whole = experiment("ifca-mir-violations").model_copy(update={"repeats": 1})
+    cache = cache_in(tmp_path)
+    cache.measured.mkdir(exist_ok=True)
+    for row in whole.rows:
+        config = Config.of({**whole.settings_of(whole.columns[0], row), "seed": 0})
+        known = MeasuredRun(values=dict.fromkeys(whole.measures, 2.0))
+        note(cache.measured / f"{digest(config)}.json", known)
+    cells = violations(whole, cache).cells
+    told = "violations, by the measured risk: IFCA's / own"
+    printed = {"weighted, printed risks", "threshold, printed risks"}
+    assert {cell.row for cell in cells if cell.measure == told} == printed
+    others = {row.name for row in whole.rows} - {"IFCA"}
+    assert {cell.row for cell in cells if cell.measure == "violations: IFCA's / own"} == others
 
 
 @pytest.fixture(scope="module")
