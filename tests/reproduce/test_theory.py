@@ -308,9 +308,9 @@ def test_what_clients_were_told_compares_where_the_same_red_team_told_it(tmp_pat
         known = MeasuredRun(values=dict.fromkeys(whole.measures, 2.0))
         note(cache.measured / f"{digest(config)}.json", known)
     cells = violations(whole, cache).cells
-    told = "violations, by the measured risk: IFCA's / own"
+    factor = "violations, by the measured risk: IFCA's / own"
     printed = {"weighted, printed risks", "threshold, printed risks"}
-    assert {cell.row for cell in cells if cell.measure == told} == printed
+    assert {cell.row for cell in cells if cell.measure == factor} == printed
     others = {row.name for row in whole.rows} - {"IFCA"}
     assert {cell.row for cell in cells if cell.measure == "violations: IFCA's / own"} == others
 
