@@ -373,7 +373,8 @@ def changed(value: Any, draw: random.Random) -> Any:
         case int() | float():
             return value + draw.choice([-1, 1, 7])
         case str():
-            return draw.choice(["0" * 64, "x", value[:-1] + "0"])
+            end = "1" if value.endswith("0") else "0"
+            return draw.choice(["0" * 64, "x", value[:-1] + end])
         case list() if value:
             at = draw.randrange(len(value))
             return draw.choice([value[:at] + value[at + 1 :], [*value, value[at]]])
