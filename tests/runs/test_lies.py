@@ -74,6 +74,11 @@ def as_coveys(liar: Liar) -> None:
         body["components"]["train.loss"]["source"] = ""
 
 
+def unhashed(liar: Liar) -> None:
+    for body in liar.of("ComponentsUsed"):
+        del body["components"]["model.features"]["tensors"]
+
+
 # who took part
 
 
@@ -142,6 +147,12 @@ def another_partition(liar: Liar) -> None:
 
 def fewer_merged(liar: Liar) -> None:
     in_first(liar, "ModelsMerged")["participants"] = [6]
+
+
+def waits_twice(liar: Liar) -> None:
+    for _, records in liar.entries:
+        if waited := [r for r in records if r.kind == "ClusterWaited"]:
+            records.insert(records.index(waited[0]), waited[0])
 
 
 def joined(liar: Liar) -> None:
@@ -291,6 +302,13 @@ LIES: dict[str, tuple[str, Lie, str]] = {
         "sets of no members, it says 1",
     ),
     "a part of one's own as covey's": ("retrain,own", as_coveys, "train.loss: the settings say"),
+    "features of any numbers": ("subtract", unhashed, "what its numbers hash to"),
+    "a cluster without clients": (
+        "roll_back,clusters",
+        in_every("ClusterWaited", clients=0),
+        "for its cluster, it says 0",
+    ),
+    "a cluster that waits twice": ("roll_back,clusters", waits_twice, "its cluster waits twice"),
     "a set below k": ("deny", small_set, "sets have 4 to 7 members, not 3"),
     "a member that was not drawn": ("deny", undrawn_member, "a client that was not drawn"),
     "a member that did not train": (

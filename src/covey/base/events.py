@@ -20,6 +20,9 @@ Amount = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
+FEATURES = "model.features"
+"""The setting under which fixed features are recorded."""
+
 FROZEN = "model.frozen"
 """Under this key stands what a run's module holds for all of its models."""
 

@@ -46,9 +46,6 @@ FREE = (
 )
 """Events of which all that they reveal of anybody another one reveals, or a guarantee names."""
 
-FEATURES = "model.features"
-"""The one setting behind which a user's own code may stand: a guarantee names it."""
-
 
 class Release(NamedTuple):
     """What an event of noise says was released, and how that is paid for.
@@ -115,7 +112,7 @@ PAID: Mapping[type[Event], Callable[[Any], Release]] = {
 def is_accounted_for(event: Event) -> bool:
     """Say whether a guarantee pays for an event, or names what it reveals."""
     if isinstance(event, events.ComponentsUsed):  # of covey's own it records options alone
-        return own_code(event) <= {FEATURES}
+        return own_code(event) <= {events.FEATURES}  # which a guarantee names
     by_budgets = isinstance(event, events.RunEndedEarly) and event.reason == "budgets"
     return by_budgets or type(event) in {*PAID, *OPEN, *FREE}
 

@@ -30,7 +30,6 @@ from covey.dp.accountant import (
     shares,
 )
 from covey.dp.releases import (
-    FEATURES,
     OPEN,
     Adversary,
     Release,
@@ -251,7 +250,7 @@ def _sums_of_records(merges: Sequence[_Aggregation]) -> bool:
 def _is_whitened_by_examples(merges: Sequence[_Aggregation]) -> bool:
     """Say whether public examples are behind the features."""
     used = of_kinds(chain.from_iterable(merge.facts for merge in merges), events.ComponentsUsed)
-    return any("public" in fact.components.get(FEATURES, {}) for fact in used)
+    return any("public" in fact.components.get(events.FEATURES, {}) for fact in used)
 
 
 def _counts_are_noisy(merges: Sequence[_Aggregation]) -> bool:
@@ -299,7 +298,7 @@ def _uncovered(unit: Unit, view: Adversary, merges: Sequence[_Aggregation]) -> t
     balanced = any(options.get("class_weights") == "balanced" for options in losses)
     data = [fact.components.get("data.name", {}).get("options", {}) for fact in used]
     scaled = any(options.get("standardise") == "client" for options in data)
-    own_features = any(FEATURES in own_code(fact) for fact in used)
+    own_features = any(events.FEATURES in own_code(fact) for fact in used)
     return (
         *([Term.SERVER] if view == Term.SEES_MODELS else []),
         *([Term.EXPECTED_RECORDS] if _sums_of_records(merges) else []),

@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby, pairwise
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from covey.base import events
 from covey.base.errors import RunError
-from covey.base.events import Event
+from covey.base.events import FEATURES, Event
 from covey.base.history import FINAL, of_kinds
 from covey.base.names import Handle
 from covey.leaving.plan import AnswerRules, Option, check_basis, option_for, replay_kind
@@ -310,17 +310,10 @@ class Grammar:
             if (self._x is not None) != (k > 0) or not 0 <= (self._x or 0) <= k:
                 yield began, f"x: the settings have sets of {k or 'no'} members, it says {self._x}"
         used = [*of_kinds(facts, events.ComponentsUsed)]
-        recorded = used[0].components if used else {}
-        if len(used) > 1 or (used and used[0].mixes_clusters and not terms.mixes_clusters):
+        recorded = used[0] if used else events.ComponentsUsed({})
+        if len(used) > 1 or (recorded.mixes_clusters and not terms.mixes_clusters):
             yield used[-1], "its parts are recorded once, and as they are"
-        for setting, part in terms.parts.items():
-            said = recorded.get(setting, {})
-            # a source of nothing is covey's own
-            if not part.items() <= said.items() or not (said.get("source") or "source" in part):
-                name = part["name"]
-                yield began, f"{setting}: the settings say {name!a}, it is recorded otherwise"
-        if extra := {k for k in recorded.keys() - terms.parts.keys() if not k.startswith("model.")}:
-            yield used[0], f"{min(extra)}: its settings have no such part"
+        yield from ((began, problem) for problem in _other_parts(recorded.components, terms))
 
     def _end(self, facts: Sequence[Event]) -> Iterator[Problem]:
         """Judge the end: its models are those of the last round."""
@@ -397,3 +390,18 @@ def _texts(value: object) -> set[str]:
     if isinstance(value, Sequence):
         return set[str]().union(*map(_texts, cast("Sequence[object]", value)))
     return set()
+
+
+def _other_parts(recorded: Mapping[str, Mapping[str, Any]], terms: RoundTerms) -> Iterator[str]:
+    """Yield which parts are not recorded as the settings say, or not by their numbers."""
+    for setting, part in terms.parts.items():
+        said = recorded.get(setting, {})
+        # a source of nothing is covey's own
+        if not part.items() <= said.items() or not (said.get("source") or "source" in part):
+            yield f"{setting}: the settings say {part['name']!a}, it is recorded otherwise"
+    of_models = {setting for setting in recorded if setting.startswith("model.")}
+    if extra := recorded.keys() - terms.parts.keys() - of_models:
+        yield f"{min(extra)}: its settings have no such part"
+    fixed = of_models - terms.parts.keys() | of_models & ({FEATURES} if terms.subtracts else set())
+    if unknown := {setting for setting in fixed if not recorded[setting].get("tensors")}:
+        yield f"{min(unknown)}: it must say what its numbers hash to, found nothing"

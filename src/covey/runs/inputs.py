@@ -83,7 +83,7 @@ def check_inputs(
 
 def _other_sources(run: BuiltRun, history: History) -> Iterator[str]:
     recorded, now = map(_sources, (history.components, next(iter(run.components_used), None)))
-    yield from (f"The {what}" for what in now if recorded.get(what, now[what]) != now[what])
+    yield from (f"The {what}" for what in now if recorded.get(what) != now[what])
 
 
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:
