@@ -10,9 +10,13 @@ from torch import Tensor, nn
 import covey
 from covey import ConfigError, FeatureMap, ModelError, Streams
 from covey.base.components import create
+from covey.ledger.rows import seal_tables
+from covey.ledger.store import Ledger
 from covey.models.build import ModelFactory, build_model
 from covey.models.linear_head import LinearHead, LinearHeadNetwork
 from covey.models.linear_head import build_features as built_features
+from covey.runs.folder import now
+from runs.lying import entries_in, write_anew
 
 
 def build_features(name, shape, seed, options=None):
@@ -139,19 +143,35 @@ def test_all_models_of_a_run_have_the_same_features_and_those_of_another_seed_ot
         LinearHead().build((1, 8, 8), 3)
 
 
+WEIGHTED = {
+    "rounds": 2,
+    "method": {"name": "fedavg"},
+    "population": {"clients": 4, "examples_per_client": 30, "audit_examples": 0},
+    "risk": {"name": "none"},
+    "model": {"name": "linear-head", "features": f"{__name__}:weighted"},
+}
+
+
 def test_a_run_goes_on_with_the_weights_alone_that_began_it(tmp_path, monkeypatch):
     """A backbone's weights lie outside of its source file."""
     monkeypatch.setattr(sys.modules[__name__], "weight", [1.0])
-    how = {
-        "rounds": 2,
-        "method": {"name": "fedavg"},
-        "population": {"clients": 4, "examples_per_client": 30, "audit_examples": 0},
-        "risk": {"name": "none"},
-        "model": {"name": "linear-head", "features": f"{__name__}:weighted"},
-    }
-    run = covey.run(config=how, out=tmp_path / "run")
+    run = covey.run(config=WEIGHTED, out=tmp_path / "run")
     assert set(run.params(0)) == {"head.weight", "head.bias"}
     assert covey.resume(run.folder).summary.rounds == 2
     monkeypatch.setattr(sys.modules[__name__], "weight", [2.0])
+    with pytest.raises(covey.RunError, match=r"tensors of model\.features must be what"):
+        covey.resume(run.folder)
+
+
+def test_a_run_that_does_not_say_its_weights_does_not_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "weight", [1.0])
+    run = covey.run(config=WEIGHTED, out=tmp_path / "run")
+    with Ledger.open(run.folder / "ledger.sqlite", now) as ledger:
+        entries = entries_in(ledger)
+        (used,) = [r.body for _, own in entries for r in own if r.kind == "ComponentsUsed"]
+        del used["components"]["model.features"]["tensors"]
+        with ledger._database.reading() as connection:
+            write_anew(connection, entries)
+            seal_tables(connection)
     with pytest.raises(covey.RunError, match=r"tensors of model\.features must be what"):
         covey.resume(run.folder)

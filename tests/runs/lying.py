@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from covey import LedgerError, verify
 from covey.base.signature import SigningKey, document_json, sign, signing_key
@@ -189,6 +189,17 @@ def rounds_of(entries: Entries) -> Entries:
     return [e for e in rounds if not any(r.kind == "RunFinished" for r in e[1])]
 
 
+def write_anew(connection: Connection, entries: Entries) -> None:
+    """Put these events in the place of all that a ledger has; `seal_tables` follows."""
+    for table in (events, clock):
+        connection.execute(delete(table))
+    for when, records in entries:
+        rows.add(connection, records[0].round_index, records, when)
+        at = select(func.max(events.c.position)).scalar_subquery()
+        stamp = update(clock).where(clock.c.position == at).values(written_at=when)
+        connection.execute(stamp)
+
+
 def in_the_ledger(lie: Callable[[Liar], Any]) -> Callable[[Forger], None]:
     """Return a forgery that rewrites the ledger, seals it again, and signs what follows."""
 
@@ -198,13 +209,7 @@ def in_the_ledger(lie: Callable[[Liar], Any]) -> Callable[[Forger], None]:
             liar = Liar(ledger, forger)
             lie(liar)
             with ledger._database.reading() as connection:
-                for table in (events, clock):
-                    connection.execute(delete(table))
-                for when, records in liar.entries:
-                    rows.add(connection, records[0].round_index, records, when)
-                    at = select(func.max(events.c.position)).scalar_subquery()
-                    stamp = update(clock).where(clock.c.position == at).values(written_at=when)
-                    connection.execute(stamp)
+                write_anew(connection, liar.entries)
                 for handle, name in liar.renamed.items():
                     connection.execute(delete(clients).where(clients.c.handle == handle))
                     if name is not None:
