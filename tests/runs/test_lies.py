@@ -35,6 +35,11 @@ def in_every(kind: str, **changes: Any) -> Lie:
     return lambda liar: [body.update(changes) for body in liar.of(kind)]
 
 
+def without(kind: str) -> Lie:
+    """Leave out every event of a kind."""
+    return lambda liar: liar.drop(kind)
+
+
 SUM = {"cluster": 0, "clip": 1.0, "noise_multiplier": 9.0, "sampling": 1.0, "unit": "client"}
 SHARES = {"of": "updates", "cluster": 0, "clip": 1.0, "noise_multiplier": 9.0, "honest": 5}
 SHARES |= {"unit": "client", "rounding": 0.0}
@@ -276,6 +281,8 @@ LIES: dict[str, tuple[str, Lie, str]] = {
     "fewer clients": ("stop,noisy", in_every("SumPerturbed", sampling=0.01), "other noise"),
     "noise for records": ("stop,noisy", in_every("SumPerturbed", unit="record"), "other noise"),
     "fewer steps": ("stop,steps", fewer_steps, "other noise"),
+    "no noise on sums": ("stop,noisy", without("SumPerturbed"), "and cluster 0 has none"),
+    "no noise in steps": ("stop,steps", without("StepsPerturbed"), "its settings add noise, and"),
     "secrets of the system": (
         "deny",
         in_every("RunStarted", secrets="os"),
@@ -379,8 +386,13 @@ WORD = {
     ("HeadsSolved", "regularisation"),
     ("ClientLeft", "data_hash"),
     ("ClientLeft", "subject"),
+    ("ComponentsUsed", "mixes_clusters"),
+    ("StepsPerturbed", "steps"),
 }
-"""What rests on the operator's word: fields that no other event or setting contradicts."""
+"""What rests on the operator's word: fields that no other event or setting contradicts.
+
+Steps, and what a user's own part mixes, may only be more than they were: less is refused.
+"""
 
 
 def changed(value: Any, draw: random.Random) -> Any:
@@ -431,7 +443,11 @@ def mutation(draw: random.Random, done: list[tuple[str, str]]) -> Callable[[Liar
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["deny", "retrain", "stop,noisy", "roll_back,clusters", "subtract"]
+    "kind",
+    [
+        *("deny", "deny,blind", "retrain", "retrain,own", "stop,noisy", "stop,steps"),
+        *("roll_back,clusters", "subtract", "calibrate"),
+    ],
 )
 def test_no_change_of_a_ledger_is_silent(left, kind, tmp_path):
     draw, silent = random.Random(kind), set[tuple[str, ...]]()  # noqa: S311 - seeded

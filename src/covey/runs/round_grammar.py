@@ -311,10 +311,8 @@ class RoundFacts:
             return
         sizes = {e.cluster: [*map(len, e.sets)] for e in self.of(events.AnonymitySetsFormed)}
         noise = self.of(*NOISE)
-        if events.SumPerturbed in self.terms.noise:
-            noised = {event.cluster for event in self.of(events.SumPerturbed)}
-            if bare := {*self.clusters.values()} - noised:
-                yield self.cohort, f"its settings add noise, and cluster {min(bare)} has none"
+        if self.terms.noise:
+            yield from self._bare(self.terms, sizes)
         for i, event in enumerate(noise):
             if event in noise[:i]:
                 yield event, "the same noise is recorded twice"
@@ -326,6 +324,26 @@ class RoundFacts:
         for event in self.of(events.RepresentativesPerturbed):
             if [*event.sizes] != sizes.get(event.cluster):
                 yield event, "it is not of the sets that were formed"
+
+    def _bare(self, terms: RoundTerms, sizes: Mapping[int, object]) -> Iterator[Problem]:
+        """Judge that nobody is without the noise that the settings add."""
+        for kind, clusters in (
+            (events.SumPerturbed, {*self.clusters.values()}),
+            (events.RepresentativesPerturbed, {*sizes}),
+        ):
+            noised = {event.cluster for event in self.of(kind)}
+            if kind in terms.noise and (bare := clusters - noised):
+                yield self.cohort, f"its settings add noise, and cluster {min(bare)} has none"
+        if terms.is_remote or self.is_own:  # a node may not say it; a user's may train fewer
+            return
+        of_steps = {h for event in self.of(events.StepsPerturbed) for h in event.steps}
+        of_updates = {h for event in self.of(events.UpdatesPerturbed) for h in event.clients}
+        for kind, noised in (
+            (events.StepsPerturbed, of_steps),
+            (events.UpdatesPerturbed, of_updates),
+        ):
+            if kind in terms.noise and (bare := self.clusters.keys() - noised):
+                yield self.cohort, f"its settings add noise, and {min(bare)!a} has none"
 
     def _again(self, replay: ReplayTerms) -> Iterator[Problem]:
         """Judge a round that is played again by what it was."""
