@@ -403,5 +403,5 @@ def _other_parts(recorded: Mapping[str, Mapping[str, Any]], terms: RoundTerms) -
     if extra := recorded.keys() - terms.parts.keys() - of_models:
         yield f"{min(extra)}: its settings have no such part"
     fixed = of_models - terms.parts.keys() | of_models & ({FEATURES} if terms.subtracts else set())
-    if unknown := {setting for setting in fixed if not recorded[setting].get("tensors")}:
+    if unknown := {setting for setting in fixed if "tensors" not in recorded[setting]}:
         yield f"{min(unknown)}: it must say what its numbers hash to, found nothing"
