@@ -402,6 +402,8 @@ def _other_parts(recorded: Mapping[str, Mapping[str, Any]], terms: RoundTerms) -
     of_models = {setting for setting in recorded if setting.startswith("model.")}
     if extra := recorded.keys() - terms.parts.keys() - of_models:
         yield f"{min(extra)}: its settings have no such part"
-    fixed = of_models - terms.parts.keys() | of_models & ({FEATURES} if terms.subtracts else set())
+    fixed = {part for part in of_models if part not in terms.parts}
+    if terms.subtracts:  # heads are solved on nothing else
+        fixed |= of_models & {FEATURES}
     if unknown := {setting for setting in fixed if "tensors" not in recorded[setting]}:
         yield f"{min(unknown)}: it must say what its numbers hash to, found nothing"
