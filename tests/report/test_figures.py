@@ -58,6 +58,13 @@ def test_filled_points_are_the_violations(histories: dict[str, History]):
     assert sum(len(np.atleast_1d(line.get_xdata())) for line in filled) == 3  # h0, h1, h2
 
 
+def test_an_attack_hides_no_point_that_is_no_bound(histories: dict[str, History]):
+    figure = violations_figure(histories["two clusters"])
+    diamonds = [line for line in figure.axes[0].lines if line.get_marker() == "D"]
+    assert [len(np.atleast_1d(line.get_xdata())) for line in diamonds] == [0]
+    assert "strongest attack" not in words(figure)
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=9))
 def test_the_front_is_what_nothing_dominates(pairs: list[tuple[int, int]]):
     points = [(float(violations), float(accuracy)) for violations, accuracy in pairs]

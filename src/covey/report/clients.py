@@ -101,8 +101,8 @@ def client_summaries(
             exposure = risk.figure if risk else own[handle][0].figure
         elif exposure.value is not None and by != LOSS:
             # the loss threshold is tried on those who trained a model, others on who uses it
-            others = (attack.figure for j in reached if (attack := strongest_on.get(j)))
-            exposure = max([exposure, *others], key=float)
+            others = filter(None, map(strongest_on.get, reached))
+            exposure = max([exposure, *(other.figure for other in others)], key=float)
         return ClientSummary(
             handle=handle,
             group=groups.get(handle),
