@@ -59,6 +59,19 @@ def left_runs(base: Path) -> Callable[[str], Left]:
             "aggregation": {"name": "mean"},
             "privacy": {"client_clip": 1.0, "client_noise": 1.0},
         },
+        "stop,local": {
+            "aggregation": {"name": "mean"},
+            "privacy": {"client_clip": 1.0, "client_noise": 1.0, "noise_model": "local"},
+        },
+        "deny,sound": {
+            "aggregation": {
+                **SETTINGS["aggregation"],
+                "partition": "public-random",
+                "noise": "sound",
+                "radius": 1.0,
+                "epsilon": 8.0,
+            }
+        },
         "stop,steps": {
             "aggregation": {"name": "mean"},
             "train": {"batch_size": 10},

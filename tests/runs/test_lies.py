@@ -282,6 +282,12 @@ LIES: dict[str, tuple[str, Lie, str]] = {
     "noise for records": ("stop,noisy", in_every("SumPerturbed", unit="record"), "other noise"),
     "fewer steps": ("stop,steps", fewer_steps, "other noise"),
     "no noise on sums": ("stop,noisy", without("SumPerturbed"), "and cluster 0 has none"),
+    "no noise on updates": ("stop,local", without("UpdatesPerturbed"), "its settings add noise"),
+    "no noise on sets": (
+        "deny,sound",
+        without("RepresentativesPerturbed"),
+        "and cluster 0 has none",
+    ),
     "no noise in steps": ("stop,steps", without("StepsPerturbed"), "its settings add noise, and"),
     "secrets of the system": (
         "deny",
@@ -314,6 +320,11 @@ LIES: dict[str, tuple[str, Lie, str]] = {
         "roll_back,clusters",
         in_every("ClusterWaited", clients=0),
         "for its cluster, it says 0",
+    ),
+    "a cluster that waits for others": (
+        "roll_back,clusters",
+        in_every("ClusterWaited", min_anonymity=9),
+        "clusters wait for 2 clients, not for 9",
     ),
     "a cluster that waits twice": ("roll_back,clusters", waits_twice, "its cluster waits twice"),
     "a set below k": ("deny", small_set, "sets have 4 to 7 members, not 3"),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from covey.base import events
 from covey.base.errors import RunError
-from covey.base.events import FEATURES, Event
+from covey.base.events import Event
 from covey.base.history import FINAL, of_kinds
 from covey.base.names import Handle
 from covey.leaving.plan import AnswerRules, Option, check_basis, option_for, replay_kind
@@ -404,6 +404,6 @@ def _other_parts(recorded: Mapping[str, Mapping[str, Any]], terms: RoundTerms) -
         yield f"{min(extra)}: its settings have no such part"
     fixed = {part for part in of_models if part not in terms.parts}
     if terms.subtracts:  # heads are solved on nothing else
-        fixed |= of_models & {FEATURES}
+        fixed |= of_models & {events.FEATURES}
     if unknown := {setting for setting in fixed if "tensors" not in recorded[setting]}:
         yield f"{min(unknown)}: it must say what its numbers hash to, found nothing"

@@ -264,30 +264,29 @@ class RoundFacts:
         terms = self.terms
         if terms is None or terms.own_sets:
             return
-        yield from self._waiting(is_counted=not terms.is_remote)
+        yield from self._waiting(terms)
         if terms.sets is None:
             yield from ((e, "its settings hide no updates") for e in self.of(*HIDING))
             return
         for j in sorted({*self.clusters.values()}):
             yield from self._partition(j, terms.sets, formed.get(j))
 
-    def _waiting(self, *, is_counted: bool) -> Iterator[Problem]:
+    def _waiting(self, terms: RoundTerms) -> Iterator[Problem]:
         """Judge which clusters wait for more clients; where nodes fail, how many came is open."""
         waited, refused = self.of(events.ClusterWaited), len(self.of(events.AnswerRefused))
         if len({event.cluster for event in waited}) < len(waited):
             yield waited[-1], "its cluster waits twice"
         for event in waited:
             n = len(self.inside(event.cluster))
-            if is_counted and not n <= event.clients <= n + refused:
+            if not terms.is_remote and not n <= event.clients <= n + refused:
                 yield event, f"{n} clients trained for its cluster, it says {event.clients}"
+            if terms.sets and event.min_anonymity != (k := terms.sets.k):
+                yield event, f"clusters wait for {k} clients, not for {event.min_anonymity}"
 
     def _partition(
         self, j: int, terms: SetTerms, event: events.AnonymitySetsFormed | None
     ) -> Iterator[Problem]:
         inside, k = self.inside(j), terms.k
-        for waited in self.of(events.ClusterWaited):
-            if waited.min_anonymity != k:
-                yield waited, f"clusters wait for {k} clients, not for {waited.min_anonymity}"
         if event is None:
             waited = any(event.cluster == j for event in self.of(events.ClusterWaited))
             if not waited or (len(inside) >= k and not terms.leaves_out):
